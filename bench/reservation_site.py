@@ -190,12 +190,12 @@ def ends(figures: Figures) -> None:
         ids = reserve(database, now, RESERVATIONS, 3600)
         scheduler.round()
         with database.snapshot() as tx:
-            granted = tx.advance_reservations.select(ids)
+            granted = tx.reservations.select(ids)
         for each in granted:
             inside = (f"inner={each.frame_id}",)
             jobs = [add_job(database, types=inside), add_job(database, JobState.TERMINATED, on=each.resources)]
             with database.begin() as tx:
-                tx.reservation_jobs.add(each.id, jobs)
+                tx.reservations.add_job(each.id, jobs)
         stand.analyze()
         now += 3600
         begin, cpu = time.perf_counter(), time.process_time()

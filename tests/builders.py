@@ -114,7 +114,7 @@ def add_array(database: Database, size: int, **columns: Any) -> list[int]:
 
 
 def _assign(tx: Transaction, job_id: int, resources: Sequence[int]) -> None:
-    moldable = tx.moldables.of_jobs([job_id])[job_id][0].id
+    moldable = tx.new_jobs.moldables_of_jobs([job_id])[job_id][0].id
     tx.jobs.update(job_id, assigned_moldable_job=moldable, start_time=tx.now)
     tx.insert_many(
         "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",

@@ -71,7 +71,7 @@ class Desk:
         """Let NodeChangeState do its work; why a job ended."""
         self.node_change_state()
         with self.database.begin() as tx:
-            return tx.job_ends.causes([job_id])[job_id]
+            return tx.job_runs.end_causes([job_id])[job_id]
 
     def node_change_state(self) -> None:
         node_change_state.run(Runtime(self.config, self.database))

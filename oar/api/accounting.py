@@ -15,7 +15,7 @@ from oar.api.workers import Desk, Outcome, answer_of
 from oar.lib.base.errors import BadRequest
 from oar.lib.history.sql_usage import UsedByGroup
 from oar.lib.jobs import accounting
-from oar.lib.jobs.sql_waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
+from oar.lib.jobs.sql_waits import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
 from oar.lib.reservations.recurrence import local_zone
 
 router = APIRouter(tags=["usage"], route_class=ApiRoute)
@@ -108,9 +108,9 @@ def usage_waits(
 def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
     period = LastStarted(begin, to, MAX_STARTED)
     with who.database.snapshot() as tx:
-        by_size = tx.waiting_times.by_size(period)
-        by_hour = tx.waiting_times.by_hour(period, local_zone() or "UTC")
-        by_piece = tx.waiting_times.by_piece(period, bucket)
+        by_size = tx.job_waits.waits_by_size(period)
+        by_hour = tx.job_waits.waits_by_hour(period, local_zone() or "UTC")
+        by_piece = tx.job_waits.waits_by_piece(period, bucket)
     ends = [first - 1 for first in CLASSES[1:]]
     return {
         "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
@@ -131,7 +131,7 @@ def prediction_errors(request: Request, since: Since = None) -> Answer:
     """Return by queue how far jobs started from their first predicted start. Default: the last week."""
     who = asking(request)
     with who.database.snapshot() as tx:
-        errors = tx.job_predictions.errors(tx.now - _WEEK if since is None else since)
+        errors = tx.job_waits.prediction_errors(tx.now - _WEEK if since is None else since)
     return answer_unless_known(request, {"items": [error._asdict() for error in errors]})
 
 

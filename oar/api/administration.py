@@ -44,8 +44,8 @@ def administration_record(who: Asking) -> dict[str, object]:
     status = control_client.ask(who.config, StatusQuestion(), Status, PATIENCE)
     state = status.state if isinstance(status, Status) else {}
     with who.database.snapshot() as tx:
-        schema, last_round = tx.schema_version.find(), tx.usage.last_round()
-        database = tx.database_figures.find()._asdict()
+        schema, last_round = tx.system.schema_version(), tx.usage.last_round()
+        database = tx.figures.database_figures()._asdict()
         rules = _rules(tx) if who.config.api_admission_rules else None
     return {
         "versions": {"api": VERSION, "server": state.get("version"), "schema": schema and schema.revision},

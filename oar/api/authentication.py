@@ -25,7 +25,7 @@ from oar.lib.base.errors import NotAllowed
 
 if TYPE_CHECKING:
     from oar.api.passwords import Passwords
-    from oar.lib.access.sql_tokens import ApiToken
+    from oar.lib.access.sql_access import ApiToken
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
 
@@ -293,11 +293,11 @@ class Identities:
         digest = digest_of(token)
         if digest is None:
             return None
-        return self._database.look(lambda tx: tx.api_tokens.find(digest))
+        return self._database.look(lambda tx: tx.access.find_token(digest))
 
     def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
         def submitted(jobs: Collection[int]) -> frozenset[int]:
-            return self._database.look(lambda tx: tx.api_tokens.submitted(token_id, jobs))
+            return self._database.look(lambda tx: tx.access.tokens_that_submitted(token_id, jobs))
 
         return submitted
 
@@ -306,7 +306,7 @@ class Identities:
         if not scopes.jobs:
             return scopes
         with self._database.snapshot() as tx:
-            live = tx.api_tokens.live(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
+            live = tx.access.live_tokens(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
         if not live and not scopes.words:
             raise Unidentified("the token is not valid: its job has ended.")
         return scopes._replace(jobs=live)
@@ -316,7 +316,7 @@ class Identities:
         if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
             return
         with self._database.begin() as tx:
-            tx.api_tokens.use(token.id, expires=expires)
+            tx.access.use_token(token.id, expires=expires)
 
 
 def check_encrypted(request: Request, what: str) -> None:

@@ -27,7 +27,7 @@ from oar.lib.nodes.records import SYSTEM_PROPERTIES
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.history.sql_gantt_days import DayVersion, DrawnJob, DrawnState
-    from oar.lib.planning.sql_former_plans import FormerlyPlanned
+    from oar.lib.planning.sql_plan import FormerlyPlanned
 
 router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
@@ -354,7 +354,7 @@ def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
     with asking(request).database.snapshot() as tx:
-        dates = tx.former_plans.dates(begin, to, MAX_DATES)
+        dates = tx.plan.former_dates(begin, to, MAX_DATES)
     return answer_unless_known(request, {"items": dates})
 
 
@@ -369,8 +369,8 @@ def gantt_plan(
     `is_cut` is true if jobs with later planned starts were left out.
     """
     with asking(request).database.snapshot() as tx:
-        made = tx.former_plans.last(date)
-        jobs = tx.former_plans.jobs(made, MAX_PLANNED + 1) if made else []
+        made = tx.plan.last_former_plan(date)
+        jobs = tx.plan.former_jobs(made, MAX_PLANNED + 1) if made else []
     if not made:
         raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
     items = [_planned(job) for job in jobs[:MAX_PLANNED]]
@@ -432,7 +432,7 @@ def live_record(tx: "Transaction") -> dict[str, Any]:
                 "resources": list(ranges(sorted(reservation.resources))),
                 "missing": list(ranges(sorted(reservation.missing))),
             }
-            for reservation in tx.advance_reservations.planned()
+            for reservation in tx.reservations.planned()
             if reservation.resources
         ],
     }

@@ -34,9 +34,9 @@ def ready(request: Request) -> Answer:
     hub = service.hub
     try:
         with service.runtime.database.snapshot() as tx:
-            mismatch, last_round = explain_schema_mismatch(tx.schema_version.find()), tx.usage.last_round()
+            mismatch, last_round = explain_schema_mismatch(tx.system.schema_version()), tx.usage.last_round()
             server: dict[str, bool | int | None] = {
-                "running": bool(tx.advisory_locks.holder(SERVER_LOCK)),
+                "running": bool(tx.system.lock_holder(SERVER_LOCK)),
                 "round_age": tx.now - last_round if last_round else None,
             }
         database = "ok"

@@ -409,7 +409,7 @@ def _meant(who: Asking, body: BulkRequest) -> list[int]:
     else:
         listing = JobListing.of({"user": "me", **body.filters})
         with who.database.snapshot() as tx:
-            ids = tx.job_pages.page(listing.query(who), JobPlace(MAX_JOBS))
+            ids = tx.listings.page(listing.query(who), JobPlace(MAX_JOBS))
     if len(ids) > MAX_JOBS:
         raise BadRequest(f"these are more than {MAX_JOBS} jobs: name fewer at a time")
     return ids

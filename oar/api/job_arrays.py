@@ -15,7 +15,7 @@ from oar.lib.history.gantt_chunks import ranges
 from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
-    from oar.lib.jobs.sql_arrays import ArrayMember
+    from oar.lib.jobs.sql_jobs import ArrayMember
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
@@ -79,7 +79,7 @@ def get_array(request: Request, array_id: JobId) -> Answer:
 def array_record(who: Asking, array_id: int) -> dict[str, object]:
     """Return an array.  Raises NoSuchJob."""
     with who.database.snapshot() as tx:
-        members = tx.arrays.members(array_id)
+        members = tx.jobs.array_members(array_id)
         if not members:
             raise NoSuchJob(array_id)
         first = tx.jobs.get(members[0].id)

@@ -22,7 +22,7 @@ from oar.lib.jobs.views_dependencies import jobs_around
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.jobs.sql_predictions import ToldStarts
+    from oar.lib.jobs.sql_waits import ToldStarts
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
@@ -111,7 +111,7 @@ def _usage(tx: "Transaction", job: Job, config: "Config") -> dict[str, object]:
 
 
 def _predictions(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, object]]:
-    predictions = tx.job_predictions.told(job.id)
+    predictions = tx.job_waits.predicted_starts(job.id)
     return _prediction_records(predictions) if predictions else []
 
 

@@ -19,7 +19,7 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.jobs.explanations import outlooks
 from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
 from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import MOST_COUNTED, ListedJob
+from oar.lib.jobs.sql_listings import MOST_COUNTED, ListedJob
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.views import job_columns, job_view
 
@@ -198,10 +198,10 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> dict
         return page_of(who, query, page)
     with who.database.snapshot() as tx:
         if listing.fold:
-            rows, following = tx.job_pages.folded(query, page)
+            rows, following = tx.listings.folded(query, page)
             ids = [row.ids[0] for row in rows]
         else:
-            ids = tx.job_pages.page(query, page)
+            ids = tx.listings.page(query, page)
             following = ids[-2] if len(ids) > page.limit else None
             ids = ids[: page.limit]
         by_id = {job.id: job for job in tx.jobs.select(ids)}
@@ -217,14 +217,14 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> dict
             items = [{**item, "members": members_record(row)} for item, row in zip(items, rows, strict=True)]
         record: dict[str, Any] = {"items": items, "next": following}
         if listing.total:
-            number = tx.job_pages.count(query)
+            number = tx.listings.count(query)
             record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}
     return record
 
 
 def page_of(who: Asking, query: JobQuery, page: JobPlace) -> dict[str, Any]:
     """Return a page of jobs with the fields of their rows: one statement."""
-    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, page))
+    jobs = who.database.look(lambda tx: tx.listings.listed(query, page))
     shown = jobs[: page.limit]
     return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > page.limit else None}
 

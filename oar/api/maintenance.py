@@ -119,6 +119,6 @@ def _reservations(tx: "Transaction", resources: set[int], begin: int, end: int) 
             "start": reservation.start,
             "end": reservation.end,
         }
-        for reservation in tx.advance_reservations.planned()
+        for reservation in tx.reservations.planned()
         if reservation.start < end and reservation.end > begin and resources.intersection(reservation.resources)
     ]

@@ -122,8 +122,8 @@ def days_table(who: Asking, period: Period) -> list[dict[str, Any]]:
 def plan_table(who: Asking, date: int) -> dict[str, Any]:
     """Return the plan of the last pass before a date, and what happened then; `date` is 0 if no plan is stored."""
     with who.database.snapshot() as tx:
-        made = tx.former_plans.last(date)
-        jobs = tx.former_plans.jobs(made, MAX_JOBS + 1) if made else []
+        made = tx.plan.last_former_plan(date)
+        jobs = tx.plan.former_jobs(made, MAX_JOBS + 1) if made else []
     return {"date": made, "jobs": jobs[:MAX_JOBS], "is_cut": len(jobs) > MAX_JOBS}
 
 

@@ -120,7 +120,7 @@ def properties_list(request: Request) -> Answer:
     with who.database.snapshot() as tx:
         columns = tx.resources.columns()
         names = properties.shown(columns)
-        counts = tx.property_columns.counts(names)
+        counts = tx.nodes.property_counts(names)
     items = [
         {
             "name": name,
@@ -141,7 +141,7 @@ def get_property(request: Request, name: PathName) -> Answer:
     name = name.lower()
     with who.database.snapshot() as tx:
         column = _column(tx, name)
-        largest = tx.property_columns.largest(name)
+        largest = tx.nodes.largest_value(name)
     record = {"name": name, "type": properties.type_name(column), "largest": largest}
     return answer_unless_known(request, {**record, "version": version_of_values(name, column)})
 

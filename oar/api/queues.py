@@ -152,7 +152,7 @@ def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:
     """Return the queues with the numbers of their jobs."""
     with who.database.snapshot() as tx:
         queues = tx.queues.all()
-        numbers = tx.job_pages.live_by_queue()
+        numbers = tx.listings.live_by_queue()
         oldest = {wait.queue: wait.oldest for wait in tx.usage.waits()}
     in_order = sorted(queues, key=lambda queue: (-queue.priority, queue.name))
     return {"items": [_queue_item(queue, numbers, oldest.get(queue.name)) for queue in in_order]}

@@ -214,9 +214,9 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
     who = asking(request)
     user, number = who.caller.changing(), number_of(who, reservation)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
-        stored = tx.advance_reservations.by_numbers([number]).get(number)
+        stored = tx.reservations.by_numbers([number]).get(number)
         if stored and (expected := Expected.of(match)):
-            (locked,) = tx.advance_reservations.lock([stored.id])
+            (locked,) = tx.reservations.lock([stored.id])
             expected.check_reservation(locked)
         result = deletion.delete(tx, user, stored, number, force=force)
     return answer({**_deleted(result, user), "warnings": warnings}, status=HTTPStatus.ACCEPTED)
@@ -279,7 +279,7 @@ async def _altered_item(request: Request, who: Asking, task: ChangeReservation) 
 def _check_change(who: Asking, user: "User", number: int) -> None:
     """Check that a live reservation exists and that a user may change it.  Raises NoSuchResource, NotAllowed."""
     with who.database.snapshot() as tx:
-        reservation = tx.advance_reservations.by_numbers([number]).get(number)
+        reservation = tx.reservations.by_numbers([number]).get(number)
         if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
             raise NoSuchResource(f"there is no advance reservation {number}")
         if not rights.may_change(tx, user, reservation):
@@ -293,7 +293,7 @@ def _give_up(who: Asking, change_id: int) -> "ReservationChange | None":
 
 def _altered(who: Asking, number: int, change_record: Mapping[str, Any], message: str) -> Answer:
     with who.database.snapshot() as tx:
-        reservation = tx.advance_reservations.by_numbers([number])[number]
+        reservation = tx.reservations.by_numbers([number])[number]
         (record,) = reservation_records(tx, who, [reservation])
     more = {"message": message or None, "lost_jobs": change_record["lost"], "warnings": change_record["warnings"]}
     return answer({**record, **more})

@@ -297,11 +297,9 @@ def _series_of(tx: "Transaction", first: "AdvanceReservation") -> "list[AdvanceR
     """Return the reservations of a series that were requested together; itself if it is in no series."""
     if not first.series_id:
         return [first]
-    depth = tx.reservation_series.select([first.series_id])[first.series_id].depth
+    depth = tx.reservations.select_series([first.series_id])[first.series_id].depth
     return [
-        reservation
-        for reservation in tx.advance_reservations.of_series([first.series_id])
-        if reservation.series_index <= depth
+        reservation for reservation in tx.reservations.of_series([first.series_id]) if reservation.series_index <= depth
     ]
 
 

@@ -86,7 +86,7 @@ def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int
 
 def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Return lines with their reservations; null if the reservation has been archived meanwhile."""
-    stored = tx.advance_reservations.select({row.reservation_id for _, row in lines})
+    stored = tx.reservations.select({row.reservation_id for _, row in lines})
     granted = [reservation for reservation in stored if reservation.state not in HIDDEN]
     records = {item.reservation.id: reservation_record(item) for item in shown(tx, granted, reader_for(tx, who))}
     return [_item(number, row, records.get(row.reservation_id)) for number, row in lines]
@@ -152,7 +152,7 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
 def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
     """Return the advance reservations of a list, all or a page.  Raises BadRequest, Unidentified."""
     with who.database.snapshot() as tx:
-        rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.planned()
+        rows = tx.reservations.ever_granted() if listing.ended else tx.reservations.planned()
         chosen = sorted(_chosen(who, listing, rows), key=lambda reservation: (reservation.number, reservation.id))
         following = None
         if listing.has_pages:
@@ -268,9 +268,9 @@ def reservation_revisions(request: Request, reservation: Named) -> Answer:
 def find(tx: "Transaction", name: int | str) -> "AdvanceReservation":
     """Return the reservation of a number, or the live one of a name.  Raises NoSuchResource, AmbiguousName."""
     if isinstance(name, int) or is_number(name):
-        stored = list(tx.advance_reservations.by_numbers([int(name)]).values())
+        stored = list(tx.reservations.by_numbers([int(name)]).values())
     else:
-        stored = tx.advance_reservations.live_by_name(name)
+        stored = tx.reservations.live_by_name(name)
     seen = [row for row in stored if row.state not in HIDDEN]
     if not seen:
         raise NoSuchResource(f"there is no advance reservation {name}")

@@ -209,7 +209,6 @@ def _free_again(tx: "Transaction", column: str, full: Sequence[str], *, on_nodes
         return {}
     taken = [Taken(job.start, job.latest_end, job.resources) for job in jobs]
     taken += [
-        Taken(reservation.start, reservation.end, reservation.resources)
-        for reservation in tx.advance_reservations.planned()
+        Taken(reservation.start, reservation.end, reservation.resources) for reservation in tx.reservations.planned()
     ]
     return {value: next_free(numbers, taken, tx.now) for value, numbers in usable.items()}

@@ -20,7 +20,7 @@ from oar.lib.base.errors import BadRequest, NotAllowed
 
 if TYPE_CHECKING:
     from oar.api.service import Service
-    from oar.lib.access.sql_tokens import ApiToken
+    from oar.lib.access.sql_access import ApiToken
 
 router = APIRouter(tags=["access"], route_class=ApiRoute)
 
@@ -81,7 +81,7 @@ def session_end(request: Request) -> Answer:
     caller = asking(request).caller
     if caller.way is Way.SESSION and caller.token:
         with service_of(request).runtime.database.begin() as tx:
-            tx.api_tokens.revoke([caller.token])
+            tx.access.revoke_token([caller.token])
     response = Answer(status_code=HTTPStatus.NO_CONTENT)
     response.delete_cookie(COOKIE, path=_cookie_path(request, service_of(request)))
     return response
@@ -143,7 +143,7 @@ def _elevate(request: Request, service: "Service", login: Login) -> Answer:
         raise NotAllowed(f"the session is of {user.name}: log in as {login.user} instead")
     _by_password(request, service, login.model_copy(update={"user": user.name}))
     with service.runtime.database.begin() as tx:
-        tx.api_tokens.prove(caller.token)
+        tx.access.prove_token(caller.token)
     return answer({"user": user.name}, status=HTTPStatus.CREATED)
 
 

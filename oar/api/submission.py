@@ -220,7 +220,7 @@ class _Share(NamedTuple):
     def end(self, tx: "Transaction", submitted: Submitted) -> None:
         """Record the response and the token."""
         if self.task.token:
-            tx.api_tokens.remember(self.task.token, submitted.ids)
+            tx.access.remember_token(self.task.token, submitted.ids)
         if self.task.once:
             self.task.once.end(tx, record_of(submitted))
 

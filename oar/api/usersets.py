@@ -33,7 +33,7 @@ def usersets_list(request: Request) -> Answer:
     """Return the usersets with their entries."""
     who = asking(request)
     with who.database.snapshot() as tx:
-        entries = tx.usersets.entries(tx.usersets.names())
+        entries = tx.access.userset_entries(tx.access.userset_names())
     return list_answer(request, {"items": [_item(name, entries[name]) for name in entries]})
 
 
@@ -95,7 +95,7 @@ def userset_remove(
 
 
 def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
-    act.tx.usersets.lock(name)
+    act.tx.access.lock_usersets(name)
     check_seen(match, f"userset {name}", lambda: _version(name, userset_changes.entries_of(act.tx, name)))
 
 

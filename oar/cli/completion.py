@@ -171,9 +171,7 @@ def _jobs(context: Context) -> list[str]:
 def _reservations(context: Context) -> list[str]:
     """Return numbers and names of the reservations that jobs can be submitted into."""
     with context.database.snapshot() as tx:
-        return _words_for(
-            reservation for reservation in tx.advance_reservations.planned() if reservation.state in GRANTED
-        )
+        return _words_for(reservation for reservation in tx.reservations.planned() if reservation.state in GRANTED)
 
 
 def _own_reservations(context: Context) -> list[str]:
@@ -182,7 +180,7 @@ def _own_reservations(context: Context) -> list[str]:
 
     with context.database.snapshot() as tx:
         is_operator = rights.is_operator(tx, context.user)
-        granted = [reservation for reservation in tx.advance_reservations.planned() if reservation.state in GRANTED]
+        granted = [reservation for reservation in tx.reservations.planned() if reservation.state in GRANTED]
     return _words_for(reservation for reservation in granted if is_operator or reservation.owner == context.user.name)
 
 
@@ -196,7 +194,7 @@ def _words_for(reservations: Iterable[AdvanceReservation]) -> list[str]:
 
 def _usersets(context: Context) -> list[str]:
     with context.database.snapshot() as tx:
-        return tx.usersets.names()
+        return tx.access.userset_names()
 
 
 def _fields(context: Context) -> list[str]:

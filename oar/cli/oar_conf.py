@@ -165,7 +165,7 @@ def _history(context: Context, name: str | None, choice: _HistoryFilter) -> int:
     context.require_admin()
     option = option_of(name) if name is not None else None
     with context.database.snapshot() as tx:
-        changes = tx.policy_log.changes(option.key if option else name)
+        changes = tx.history.policy_changes(option.key if option else name)
     if not changes and name is not None:
         raise Stop(f"[ERROR] No change of {name} is recorded. List all changes with oar-conf --history.")
     first = _first_values(changes) if name is None else []

@@ -358,7 +358,7 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     if not dry:
         with database.begin() as tx:
             tx.events.add(EventType.DATABASE_PURGED, 0, "[oar-database] old data was deleted")
-            tx.task_runs.record_success(ServerTask.PURGE)
+            tx.figures.record_success(ServerTask.PURGE)
 
 
 def _archive(config: Config, live: "Database") -> "Archive | None":
@@ -436,7 +436,7 @@ def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
     database = Database(settings, application="oar:database")
     try:
         with database.snapshot() as tx:
-            mismatch = explain_schema_mismatch(tx.schema_version.find())
+            mismatch = explain_schema_mismatch(tx.system.schema_version())
         if mismatch:
             return _failed(mismatch)
         if deep:

@@ -68,7 +68,7 @@ def main(context: Context, *, only_tell: bool) -> None:
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:
-                tx.task_runs.record_success(ServerTask.PHOENIX)
+                tx.figures.record_success(ServerTask.PHOENIX)
 
 
 def _commands(config: Config) -> dict[Step, RebootCommand]:

@@ -15,7 +15,7 @@ from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
 
 if TYPE_CHECKING:
-    from oar.lib.access.sql_tokens import ApiToken
+    from oar.lib.access.sql_access import ApiToken
 
 _ALL = "all"
 DEFAULT_SCOPE = "rw"

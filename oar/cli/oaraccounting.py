@@ -67,7 +67,7 @@ def main(
             _say("\n".join(_lines(batch)), quiet)
         if since is None:
             with context.database.begin() as tx:
-                tx.task_runs.record_success(ServerTask.ACCOUNTING)
+                tx.figures.record_success(ServerTask.ACCOUNTING)
     except AccountingIsRunning as error:
         raise Stop(f"{MARK}{error}", EXIT_BUSY) from None
     except OtherWindowWidth as error:

@@ -129,7 +129,7 @@ def main(
 def _print_last_value(context: Context, name: str) -> int:
     """Print the largest value of a property, under the login that may only read."""
     with context.database.readonly() as tx:
-        value = tx.property_columns.largest(name.lower()) if name.lower() in tx.resources.columns() else None
+        value = tx.nodes.largest_value(name.lower()) if name.lower() in tx.resources.columns() else None
     if value is None:
         click.echo(
             f"# Warning: Cannot retrieve the last value for {name}."

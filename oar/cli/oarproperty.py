@@ -74,7 +74,7 @@ def _list(context: Context, full: bool) -> None:
     with context.database.readonly() as tx:
         columns = tx.resources.columns()
         names = properties.shown(columns)
-        counts = tx.property_columns.counts(names) if full else {}
+        counts = tx.nodes.property_counts(names) if full else {}
     if full:
         click.echo("property\ttype\tvalues\tresources without")
     for name in names:

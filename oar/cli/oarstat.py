@@ -480,7 +480,7 @@ def _bills(context: Context, dates: tuple[int, int], user: str | None, options: 
     named = options.advance_reservation[-1]
     with context.database.snapshot() as tx:
         ids = None if named is None else reservations_of(tx, named)
-        totals = tx.reservation_reports.totals(*dates, ids=ids, owner=user)
+        totals = tx.reservation_logs.reservation_totals(*dates, ids=ids, owner=user)
     if options.machine:
         return dump(oarstat_tables.bill_records(totals), options.machine)
     return oarstat_tables.bills_table(totals, header=not options.no_header)

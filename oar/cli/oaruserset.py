@@ -57,7 +57,7 @@ def main(
                 context.warn(f'{visible(sentence)}, and is in the access list "{name}" all the same')
     if lists or shown:
         with context.database.snapshot() as tx:
-            names = tx.usersets.names() if lists else []
+            names = tx.access.userset_names() if lists else []
             usersets = {name: userset_changes.entries_of(tx, name) for name in dict.fromkeys((*names, *shown))}
         _show(usersets, shown, as_json=as_json)
 

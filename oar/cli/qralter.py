@@ -299,7 +299,7 @@ def _change_lines(context: Context, answer: ReservationChange, request: AskedCha
         wanted = request.wanted or WantedChange()
         raise _refusal(reservation, wanted, answer.message, answer.proposal)
     with context.database.snapshot() as tx:
-        (present,) = tx.advance_reservations.select([reservation.id])
+        (present,) = tx.reservations.select([reservation.id])
         slots = granted_slots(tx, present.queue, present.resources)
     lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
     lines += [answer.message] if answer.message else []

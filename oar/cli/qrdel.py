@@ -133,10 +133,10 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
     ``others``: the owners were checked.
     """
     if is_number(name):
-        own = tx.advance_reservations.by_numbers([int(name)]).get(int(name))
+        own = tx.reservations.by_numbers([int(name)]).get(int(name))
         return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
     is_pattern = any(letter in name for letter in "*?[")
-    live = tx.advance_reservations.planned() if is_pattern else tx.advance_reservations.live_by_name(name)
+    live = tx.reservations.planned() if is_pattern else tx.reservations.live_by_name(name)
     named = sorted(
         (reservation for reservation in live if fnmatchcase(reservation.name, name)),
         key=lambda reservation: reservation.number,
@@ -172,7 +172,7 @@ def _delete_series(options: _DeleteOptions, word: str) -> Iterator[int]:
     user, name = options.context.user.name, visible(word)
     with options.context.database.begin() as tx:
         number = int(word) if is_number(word) else 0
-        series = tx.reservation_series.select([number]).get(number)
+        series = tx.reservations.select_series([number]).get(number)
         if series and options.users and not any(fnmatchcase(series.owner, pattern) for pattern in options.users):
             return
         answer = deletion.delete_series(tx, options.context.user, number, force=options.force)

@@ -112,7 +112,7 @@ def main(context: Context, **values: object) -> int:
         reservations, unknown = _select(tx, options.wanted, ended=options.ended)
         chosen = [reservation for reservation in reservations if _is_meant(reservation, options, context)]
         text = _text(context, tx, options, chosen, unknown)
-        has_ended = not options.ended and any(tx.advance_reservations.ids_of(name) for name in unknown)
+        has_ended = not options.ended and any(tx.reservations.ids_of(name) for name in unknown)
     click.echo(text, nl=False)
     if unknown:
         click.echo("\n".join([UNKNOWN, *map(visible, unknown)]), err=True)
@@ -146,9 +146,9 @@ def _has_owner(owner: str, options: QrstatOptions, context: Context) -> bool:
 def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
     """Return the reservations that are meant, by number, and the words that mean none."""
     needs_all = not names or not all(map(is_number, names))
-    rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.planned()) if needs_all else []
+    rows = (tx.reservations.ever_granted() if ended else tx.reservations.planned()) if needs_all else []
     candidates = [reservation for reservation in rows if reservation.state not in HIDDEN]
-    numbers = tx.advance_reservations.by_numbers([int(name) for name in names if is_number(name)])
+    numbers = tx.reservations.by_numbers([int(name) for name in names if is_number(name)])
     chosen = {} if names else {reservation.id: reservation for reservation in candidates}
     unknown = []
     for name in names:
@@ -237,7 +237,7 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
     from oar.lib.reservations.views_series import series_record, shown_series
 
     with context.database.snapshot() as tx:
-        series = tx.reservation_series.all(ended=options.ended)
+        series = tx.reservations.all_series(ended=options.ended)
         items = shown_series(
             tx, [one_series for one_series in series if _has_owner(one_series.owner, options, context)]
         )

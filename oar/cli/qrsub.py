@@ -291,7 +291,7 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
 def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
     """Warn if the access list denies the owner."""
     with context.database.snapshot() as tx:
-        entries = tx.advance_reservations.access([answer.id])[answer.id]
+        entries = tx.reservations.access([answer.id])[answer.id]
     if AccessEntry(answer.owner, denied=True) in entries:
         context.warn(f"{answer.owner}, its owner, has no access to it (-u).")
 
@@ -337,10 +337,10 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
     if not answer.series_id:
         return [answer]
     with context.database.snapshot() as tx:
-        depth = tx.reservation_series.select([answer.series_id])[answer.series_id].depth
+        depth = tx.reservations.select_series([answer.series_id])[answer.series_id].depth
         return [
             reservation
-            for reservation in tx.advance_reservations.of_series([answer.series_id])
+            for reservation in tx.reservations.of_series([answer.series_id])
             if reservation.series_index <= depth
         ]
 
@@ -348,7 +348,7 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
 def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
     """Yield a line about occurrences requested instead of skipped ones."""
     with context.database.snapshot() as tx:
-        occurrences = tx.advance_reservations.of_series([answered[0].series_id])
+        occurrences = tx.reservations.of_series([answered[0].series_id])
     later = [reservation.series_index for reservation in occurrences if reservation.series_index > len(answered)]
     if later:
         several = len(later) > 1
@@ -361,7 +361,7 @@ def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> I
 def _proposal_of_series(context: Context, refused: Sequence[AdvanceReservation]) -> int:
     """Return the later start of a series that was refused, if its rule gives the dates that were tried; 0 = none."""
     with context.database.snapshot() as tx:
-        series = tx.reservation_series.select([refused[0].series_id])[refused[0].series_id]
+        series = tx.reservations.select_series([refused[0].series_id])[refused[0].series_id]
     starts = [reservation.start for reservation in refused]
     return _fitting(series.rule, series.time_zone, starts, refused[0].proposal)
 

@@ -70,7 +70,7 @@ class HistoryReader:
             deed = self._treat(tx, news)
         mailed = _send(database, deed())
         with database.begin() as tx:
-            tx.history_positions.store(self._name, news.position)
+            tx.history.store_position(self._name, news.position)
             for fault in mailed:
                 tx.events.add(EventType.FAULT_MAILED, 0, fault)
         self._read = news.position
@@ -79,10 +79,10 @@ class HistoryReader:
     def _settled(self, tx: "Transaction") -> Position:
         """Return the place behind which nothing older can come."""
         if self._logs is None:
-            self._read = tx.history_positions.find(self._name)
+            self._read = tx.history.find_position(self._name)
             if self._read is None:
                 self._read = tx.history.newest()
-                tx.history_positions.store(self._name, self._read)
+                tx.history.store_position(self._name, self._read)
             self._logs = (
                 SettledRows(Log.STATES, self._read.state_log, tx.history.writers(Log.STATES)),
                 SettledRows(Log.EVENTS, self._read.event, tx.history.writers(Log.EVENTS)),
@@ -199,7 +199,7 @@ def _kind(change: JobStateChange) -> JobState | None:
 def _work(tx: "Transaction", changes: Sequence[JobStateChange]) -> dict[int, Job]:
     """Return the jobs of changes that are there, without frames of advance reservations."""
     ids = {change.job_id for change in changes}
-    frames = tx.ended_jobs.frames(ids) if ids else set()
+    frames = tx.jobs.frames_of_ended(ids) if ids else set()
     return {job.id: job for job in tx.jobs.select(ids - frames)} if ids - frames else {}
 
 

@@ -69,7 +69,7 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     recovered: list[str] = []
     if not config.disable_suspected_nodes_repair:
         answering = [node for node, alive in nodes.items() if not alive and node not in silent]
-        checks = tx.state_reasons.checks()
+        checks = tx.nodes.due_checks()
         checked = tuple(node for node in answering if node in checks)
         recovered = [node for node in answering if node not in checked and _make_alive(tx, node)]
         if checked:
@@ -77,7 +77,7 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     bad, good = "does not answer", "answers again"
     if is_configured(config):
         bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"
-    tx.state_reasons.set([resource for ids in asked.values() for resource in ids], "", bad)
+    tx.nodes.set_reason([resource for ids in asked.values() for resource in ids], "", bad)
     for event, text, hosts in ((EventType.FINAUD_ERROR, bad, suspected), (EventType.FINAUD_RECOVER, good, recovered)):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)

@@ -151,7 +151,7 @@ class Greta:
         situation = self._situation(runtime)
         next_boot = self._ask(runtime, situation)
         with runtime.database.snapshot() as tx:
-            orders, power, now = tx.events.open(ENERGY_ORDERS), tx.node_energy.nodes(), tx.now
+            orders, power, now = tx.events.open(ENERGY_ORDERS), tx.nodes.energy_nodes(), tx.now
         steps = next_steps(orders, power, ended=self._ended, running=self._running)
         self._finish(runtime, [step.order.id for step in steps if step.is_over])
         is_left = self._start(config, steps)
@@ -167,10 +167,10 @@ class Greta:
     def _situation(self, runtime: "Runtime") -> EnergySituation:
         kept = energy.kept_nodes(runtime.database, runtime.config.energy_saving_nodes_keepalive)
         with runtime.database.snapshot() as tx:
-            power = tx.node_energy.nodes()
+            power = tx.nodes.energy_nodes()
             asleep = [node.name for node in power.values() if node.is_asleep]
             return EnergySituation(
-                tx.now, tx.events.open(ENERGY_ORDERS), power, tx.node_energy.booting(asleep) if asleep else {}, kept
+                tx.now, tx.events.open(ENERGY_ORDERS), power, tx.nodes.booting_nodes(asleep) if asleep else {}, kept
             )
 
     # -- what is ordered --

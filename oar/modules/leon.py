@@ -65,7 +65,7 @@ def choose_method(job: Job | None, types: JobTypes) -> KillMethod:
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 1 if a job left the queue, else 0."""
     with runtime.database.snapshot() as tx:
-        requests = tx.kill_requests.in_states((KillState.LEON, KillState.LEON_EXTERMINATE))
+        requests = tx.job_requests.kills_in_states((KillState.LEON, KillState.LEON_EXTERMINATE))
     kills = [request.job_id for request in requests if request.state is KillState.LEON]
     exterminations = [request.job_id for request in requests if request.state is KillState.LEON_EXTERMINATE]
     freed = run_in_batches(runtime.database, kills, _end)
@@ -78,7 +78,7 @@ def run(runtime: "Runtime") -> int:
 
 def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     """Carry out kill requests; return whether a job left the queue or its resources."""
-    frames = tx.advance_reservations.of_frames(ids)
+    frames = tx.reservations.of_frames(ids)
     if frames:
         _delete_reservations(tx, frames)
         ids = [job_id for job_id in ids if job_id not in frames]
@@ -92,15 +92,17 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     _note_signals(tx, by_method[KillMethod.SIGNAL])
     for_runner = by_method[KillMethod.ABORT_LAUNCH] + by_method[KillMethod.SIGNAL]
     tx.outbox.extend(Ask(JobAction.KILL, job_id) for job_id in for_runner)
-    tx.kill_requests.move(for_runner, KillState.TIMER_ARMED, (KillState.LEON,))
-    tx.kill_requests.move(by_method[KillMethod.OVER] + by_method[KillMethod.NOOP], KillState.FRAGGED, (KillState.LEON,))
+    tx.job_requests.move_kill(for_runner, KillState.TIMER_ARMED, (KillState.LEON,))
+    tx.job_requests.move_kill(
+        by_method[KillMethod.OVER] + by_method[KillMethod.NOOP], KillState.FRAGGED, (KillState.LEON,)
+    )
     return bool(frames or by_method[KillMethod.AT_ONCE] or by_method[KillMethod.NOOP])
 
 
 def _delete_reservations(tx: "Transaction", frames: Mapping[int, tuple[int, int]]) -> None:
     """Delete the advance reservations whose frames are to end: a frame never ends and leaves its reservation behind."""
     deletion.delete_all_with_frames(tx, {reservation_id for reservation_id, _ in frames.values()})
-    tx.kill_requests.move(list(frames), KillState.FRAGGED, (KillState.LEON,))
+    tx.job_requests.move_kill(list(frames), KillState.FRAGGED, (KillState.LEON,))
 
 
 def _end_at_once(tx: "Transaction", jobs: Sequence[Job]) -> None:
@@ -149,7 +151,7 @@ def _exterminate(tx: "Transaction", ids: Sequence[int]) -> None:
     waiting = [job for job in jobs.values() if choose_method(job, JobTypes(())) is KillMethod.AT_ONCE]
     _end_at_once(tx, waiting)
     over = [job_id for job_id in ids if job_id not in jobs or jobs[job_id].state in _OVER]
-    tx.kill_requests.move(over, KillState.FRAGGED, (KillState.LEON_EXTERMINATE,))
+    tx.job_requests.move_kill(over, KillState.FRAGGED, (KillState.LEON_EXTERMINATE,))
     started = sorted(set(jobs) - set(over) - {job.id for job in waiting})
     moved = lifecycle.move_all(tx, started, JobState.FINISHING)
     tx.jobs.set_message(moved, "Job exterminated by Leon")
@@ -161,7 +163,7 @@ def _exterminate(tx: "Transaction", ids: Sequence[int]) -> None:
 def exterminate_one(runtime: "Runtime", job_id: int) -> int:
     """Exterminate one job that Sarko has marked for it; return exit code 0 in any case."""
     with runtime.database.snapshot() as tx:
-        request = tx.kill_requests.find(job_id)
+        request = tx.job_requests.find_kill(job_id)
     if request is None or request.state is not KillState.LEON_EXTERMINATE:
         of_job(log, job_id).error("the job is not to be exterminated: nobody asked for it, or it has ended")
     else:

@@ -150,7 +150,7 @@ def _gather(
     of_jobs = [(event_type(event.type), jobs[event.job_id]) for event in events if event.job_id in jobs]
     hosts = _hosts(tx, {job.id for type_, job in of_jobs if event_consequences.suspects_job_hosts(type_)})
     rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
-    standings = tx.resubmissions.facts(rerun)
+    standings = tx.new_jobs.resubmission_facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
     unstable, relapsed = _unstable_hosts(tx, events), _relapsed_hosts(tx, events)
     is_common = {
@@ -175,7 +175,7 @@ def _gather(
                 oarexec_code=standings[job_id].oarexec_code,
                 kill_sent=(job_id, EventType.SEND_KILL_JOB) in kills,
                 besteffort_kill=(job_id, EventType.BESTEFFORT_KILL) in kills,
-                chain=tx.resubmissions.chain_length(job_id),
+                chain=tx.new_jobs.chain_length(job_id),
             )
     return facts
 

@@ -7,7 +7,7 @@ from oar.lib import runtime
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_duration
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs.sql_predictions import Errors
+from oar.lib.jobs.sql_waits import Errors
 
 DAY = 86400
 
@@ -54,7 +54,7 @@ def errors_by_queue(tx: Transaction, since: int) -> list[ErrorsOfQueue]:
     return [
         ErrorsOfQueue(horizon, errors)
         for horizon, is_near in (("at first", False), ("within 1 h", True))
-        for errors in tx.job_predictions.errors(since, is_near=is_near)
+        for errors in tx.job_waits.prediction_errors(since, is_near=is_near)
     ]
 
 

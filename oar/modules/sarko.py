@@ -63,7 +63,7 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
     config, clock, before = runtime.config, clock or ClockWatch(), time.monotonic()
     with runtime.database.snapshot() as tx:
         deadlines = tx.deadlines
-        now, start = tx.now, tx.advisory_locks.held_since(SERVER_LOCK)
+        now, start = tx.now, tx.system.lock_held_since(SERVER_LOCK)
         timers, limits = deadlines.kill_timers(), deadlines.time_limits()
         starts = deadlines.reservation_starts()
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])
@@ -127,7 +127,7 @@ def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], 
     moved: dict[KillState, list[int]] = {}
     for state in (KillState.FRAGGED, KillState.LEON, KillState.LEON_EXTERMINATE):
         ids = [timer.job_id for timer, step in kills if step.to is state]
-        moved[state] = tx.kill_requests.move(ids, state, (KillState.TIMER_ARMED,)) if ids else []
+        moved[state] = tx.job_requests.move_kill(ids, state, (KillState.TIMER_ARMED,)) if ids else []
     if config.kill_inner_jobs_with_container:  # one may have been submitted since the container was killed
         ended = set(moved[KillState.FRAGGED])
         control.end_inner_jobs(tx, [timer.job_id for timer, _ in kills if timer.is_container and timer.job_id in ended])
@@ -243,7 +243,7 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
     silent = deadlines.expire_desktops()
     if silent:
         names = sorted(set(silent.values()))
-        tx.state_reasons.set(silent, "", "no call in time")
+        tx.nodes.set_reason(silent, "", "no call in time")
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"[Sarko] no call in time: {', '.join(names)}", hosts=names)
     dead_after = configs[0].dead_switch_time
     buried = deadlines.expire_suspected(dead_after) if dead_after > 0 else set()

@@ -65,7 +65,7 @@ def test_a_forwarded_address_makes_no_proxy(api: Api, anonymous: httpx.Client) -
 def _store(database: Database, *, user: str = USER, scope: str = "ro", expires: int = 0) -> int:
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     with database.begin() as tx:
-        return tx.api_tokens.insert(user, digest, scope=scope, comment="", expires=expires)
+        return tx.access.insert_token(user, digest, scope=scope, comment="", expires=expires)
 
 
 def _command(client: httpx.Client, job_id: int) -> str | None:
@@ -92,7 +92,7 @@ def test_a_token_ends_when_it_expires_or_is_revoked(anonymous: httpx.Client, dat
         tx.execute("UPDATE api_tokens SET expires = 0")
     assert anonymous.get("/v1/whoami", headers=header).status_code == 200
     with database.begin() as tx:
-        tx.api_tokens.revoke([expired])
+        tx.access.revoke_token([expired])
     assert anonymous.get("/v1/whoami", headers=header).status_code == 401
 
 
@@ -148,8 +148,8 @@ def test_a_token_of_submissions_shows_what_is_private_of_its_own(anonymous: http
     other = add_job(database, user=USER, command="./other")
     token = _store(database, scope="submit")
     with database.begin() as tx:
-        tx.api_tokens.remember(token, [mine])
-        tx.api_tokens.remember(token, [mine])
+        tx.access.remember_token(token, [mine])
+        tx.access.remember_token(token, [mine])
     assert (_command(anonymous, mine), _command(anonymous, other)) == ("./mine", None)
     listed = anonymous.get("/v1/jobs", params={"details": True}, headers=BEARER).json()["items"]
     assert {job["command"] for job in listed} == {None}

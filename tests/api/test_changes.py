@@ -89,7 +89,7 @@ def test_another_walltime_is_asked_for(api: Api, nobody: httpx.Client, database:
     api.runtime.config = Config(walltime_change_enabled=True)
     assert nobody.post(f"/v1/jobs/{job}/walltime", json={"change": "-0:10"}).status_code == 202
     with database.snapshot() as tx:
-        assert tx.walltime_changes.find(job).pending == -600
+        assert tx.job_requests.find_walltime_change(job).pending == -600
 
 
 def test_a_job_is_submitted_again_once(nobody: httpx.Client, database: Database) -> None:
@@ -109,7 +109,7 @@ def test_a_job_that_waits_is_altered(nobody: httpx.Client, database: Database) -
     assert (altered.status_code, altered.json()["done"]) == (200, "altered")
     with database.snapshot() as tx:
         row = tx.jobs.get(job)
-        assert (row.name, row.project, tx.moldables.of_jobs([job])[job][0].walltime) == (None, "q", 1800)
+        assert (row.name, row.project, tx.new_jobs.moldables_of_jobs([job])[job][0].walltime) == (None, "q", 1800)
     assert nobody.patch(f"/v1/jobs/{job}", json={}).status_code == 400
 
 
@@ -189,7 +189,7 @@ def test_a_change_with_a_parameter_that_it_does_not_have_changes_nothing(
     assert (answer.status_code, answer.json()["field"]) == (400, "dry_run")
     with database.snapshot() as tx:
         assert [each.id for each in tx.jobs.live("nobody")] == [job]
-        assert not tx.kill_requests.jobs([job])
+        assert not tx.job_requests.jobs_to_kill([job])
     assert nobody.get(f"/v1/jobs/{job}").json()["state"] == "Waiting"
 
 

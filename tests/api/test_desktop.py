@@ -155,7 +155,7 @@ def test_jobs_of_other_computers_are_out_of_reach(agents: Agents, tmp_path: Path
 def test_the_file_of_a_job_comes_to_its_computer(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "given").write_bytes(b"\0given")
     with agents.desk.database.begin() as tx:
-        file_id = tx.staged_files.add("0" * 32, str(tmp_path / "given"), "tar", 6).id
+        file_id = tx.new_jobs.add_file("0" * 32, str(tmp_path / "given"), "tar", 6).id
     job_id = agents.running(file_id=file_id)
     answer = agents.ask("STAGEIN", job_id=job_id)
     assert (answer.content, answer.headers["content-type"]) == (b"\0given", "application/octet-stream")

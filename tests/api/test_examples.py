@@ -163,7 +163,7 @@ def test_the_program_that_runs_an_array_deletes_the_rest_when_a_job_fails(
         assert [line for line in rest if line != "3 waiting"] == ["2 waiting, 1 error", "2 jobs are deleted"]
         assert process.wait() == 0
     with database.snapshot() as tx:
-        assert len(tx.kill_requests.jobs([job.id for job in _jobs(database)])) == 2
+        assert len(tx.job_requests.jobs_to_kill([job.id for job in _jobs(database)])) == 2
 
 
 def test_the_program_that_follows_a_job_prints_its_life(

@@ -27,7 +27,7 @@ def test_what_a_node_did_does_and_will_do_is_told(anonymous: httpx.Client, datab
         for job, begin, end in ((over, 3, 2), (long_over, 30, 20), (elsewhere, 3, 2)):
             dates = (now - begin * HOUR, now - end * HOUR, job)
             tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
-        moldable = tx.moldables.of_jobs([planned])[planned][0].id
+        moldable = tx.new_jobs.moldables_of_jobs([planned])[planned][0].id
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldable, now + HOUR))
         tx.execute(
             "INSERT INTO gantt_jobs_sets_visu (moldable_job_id, resources) VALUES (%s, %s)", (moldable, resources[:2])

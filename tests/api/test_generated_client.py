@@ -106,7 +106,7 @@ def test_its_program_deletes_the_job_when_it_is_interrupted(
     process.send_signal(signal.SIGINT)
     assert process.communicate() == ("", f"job {job} is deleted\n")
     with database.snapshot() as tx:
-        assert tx.kill_requests.jobs([job])
+        assert tx.job_requests.jobs_to_kill([job])
 
 
 def test_its_program_is_told_why_there_is_no_job(start: Start) -> None:

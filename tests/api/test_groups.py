@@ -56,7 +56,7 @@ def test_the_site_chooses_the_property_of_the_groups(
 
 def _plan(database: Database, job: int, start: int, resources: list[int]) -> None:
     with database.begin() as tx:
-        moldable = tx.moldables.of_jobs([job])[job][0].id
+        moldable = tx.new_jobs.moldables_of_jobs([job])[job][0].id
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldable, start))
         tx.execute(
             "INSERT INTO gantt_jobs_sets_visu (moldable_job_id, resources) VALUES (%s, %s)", (moldable, resources)

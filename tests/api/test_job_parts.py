@@ -8,7 +8,7 @@ from oar.api.rate_limits import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.jobs import views_dependencies
-from oar.lib.jobs.sql_predictions import ToldStart
+from oar.lib.jobs.sql_waits import ToldStart
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.usage import job_usages
 from oar.lib.runtime import Runtime
@@ -65,13 +65,13 @@ def test_predictions_are_what_the_job_was_told(anonymous: httpx.Client, database
     job = add_job(database)
     assert anonymous.get(f"/v1/jobs/{job}/predictions").json() == {"items": []}
     with database.begin() as tx:
-        tx.job_predictions.tell_first([ToldStart(job, "default", 5000)])
+        tx.job_waits.store_first_predictions([ToldStart(job, "default", 5000)])
         date = tx.now
     first = {"when": "first", "date": date, "start": 5000, "late_by": None}
     assert anonymous.get(f"/v1/jobs/{job}/predictions").json() == {"items": [first]}
     with database.begin() as tx:
-        tx.job_predictions.tell_near([ToldStart(job, "default", 5200)])
-        tx.job_predictions.note_starts({job: 5260})
+        tx.job_waits.store_near_predictions([ToldStart(job, "default", 5200)])
+        tx.job_waits.store_starts({job: 5260})
     told = anonymous.get(f"/v1/jobs/{job}/predictions").json()["items"]
     assert [(each["when"], each["start"], each["late_by"]) for each in told] == [
         ("first", 5000, 260),

@@ -10,7 +10,7 @@ import pytest
 from oar.api.legacy import jobs as legacy_jobs
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs import sql_pages
+from oar.lib.jobs import sql_listings
 from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
@@ -126,8 +126,8 @@ def test_many_jobs_are_not_counted(
 ) -> None:
     for _ in range(4):
         add_job(database)
-    monkeypatch.setattr("oar.lib.jobs.sql_pages.MOST_COUNTED", 2)
-    monkeypatch.setattr("oar.api.legacy.jobs.MOST_COUNTED", sql_pages.MOST_COUNTED)
+    monkeypatch.setattr("oar.lib.jobs.sql_listings.MOST_COUNTED", 2)
+    monkeypatch.setattr("oar.api.legacy.jobs.MOST_COUNTED", sql_listings.MOST_COUNTED)
     page = anonymous.get("/jobs").json()
     assert page["total_is_estimate"] is True
     assert page["total"] >= 3

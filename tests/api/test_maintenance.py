@@ -21,7 +21,7 @@ def test_jobs_that_end_before_are_cut_or_start_later_are_told(local: httpx.Clien
     elsewhere = add_job(database, JobState.RUNNING, on=resources[3:], walltime=HOUR)
     planned = add_job(database, user="bob")
     with database.begin() as tx:
-        moldable = tx.moldables.of_jobs([planned])[planned][0].id
+        moldable = tx.new_jobs.moldables_of_jobs([planned])[planned][0].id
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldable, now + 3 * HOUR))
         tx.execute(
             "INSERT INTO gantt_jobs_sets_visu (moldable_job_id, resources) VALUES (%s, %s)", (moldable, resources[:1])

@@ -271,7 +271,10 @@ def test_a_job_is_the_same_by_both_ways(
     assert typed.exit == 0, typed.err
     with database.snapshot() as tx:
         by_api, by_command = tx.jobs.get(answer.json()["id"]), tx.jobs.get(answer.json()["id"] + 1)
-        types, moldables = tx.jobs.types([by_api.id, by_command.id]), tx.moldables.of_jobs([by_api.id, by_command.id])
+        types, moldables = (
+            tx.jobs.types([by_api.id, by_command.id]),
+            tx.new_jobs.moldables_of_jobs([by_api.id, by_command.id]),
+        )
     for each in (by_api, by_command):
         assert each.info_type == os.uname().nodename
     assert _same(_plain(by_api), _plain(by_command))
@@ -290,7 +293,7 @@ def test_a_job_with_a_key_gets_one(nobody: httpx.Client, database: Database) -> 
     add_resources(database)
     answer = nobody.post("/v1/jobs", json={"command": "true", "use_job_key": True})
     with database.snapshot() as tx:
-        keys = tx.challenges.find(answer.json()["id"])
+        keys = tx.access.find_challenge(answer.json()["id"])
     assert keys is not None
     assert keys.private_key is not None
     refused = nobody.post("/v1/jobs", json={"command": "true", "ssh_public_key": "x"})

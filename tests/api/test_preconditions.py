@@ -63,7 +63,7 @@ def test_a_plan_is_no_version(nobody: httpx.Client, database: Database) -> None:
     job = add_job(database, user="nobody")
     seen = _seen(nobody, job)
     with database.begin() as tx:
-        (moldable,) = tx.moldables.of_jobs([job])[job]
+        (moldable,) = tx.new_jobs.moldables_of_jobs([job])[job]
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, 2000000000)", (moldable.id,))
     assert nobody.get(f"/v1/jobs/{job}").json()["planned"] == 2000000000
     assert nobody.delete(f"/v1/jobs/{job}", headers=seen).status_code == 202

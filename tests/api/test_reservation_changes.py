@@ -178,7 +178,7 @@ def test_without_a_scheduler_nothing_stays(api: Api, nobody: httpx.Client, datab
     answer = _ask(nobody, start="+1h")
     assert (answer.status_code, answer.json()["type"]) == (503, "no-answer")
     with database.snapshot() as tx:
-        assert tx.advance_reservations.live() == []
+        assert tx.reservations.live() == []
 
 
 def test_who_may_not_is_told_so(

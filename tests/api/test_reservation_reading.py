@@ -71,7 +71,7 @@ def test_what_belongs_to_one(
 ) -> None:
     inside, _ = add_job(database, user="nobody"), add_job(database, user="nobody")
     with database.begin() as tx:
-        tx.reservation_jobs.add(tx.advance_reservations.live_by_name("course")[0].id, [inside])
+        tx.reservations.add_job(tx.reservations.live_by_name("course")[0].id, [inside])
     nobody.patch("/v1/reservations/course", json={"duration": 1800}).raise_for_status()
 
     def parts(client: httpx.Client, what: str) -> dict[str, object]:

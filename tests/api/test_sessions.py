@@ -193,7 +193,7 @@ def test_a_session_begun_with_a_token_of_one_day_creates_no_token(
     refused = browser.post("/v1/tokens", json={"days": 300})
     assert (refused.status_code, refused.json()["type"]) == (403, "not-allowed")
     assert browser.post("/get_new_token").status_code == 403
-    assert {each.parent for each in database.look(lambda tx: tx.api_tokens.of(USER))} == {0, made["id"]}
+    assert {each.parent for each in database.look(lambda tx: tx.access.tokens_of(USER))} == {0, made["id"]}
 
 
 def test_a_session_begun_with_a_token_becomes_no_administrators(

@@ -123,7 +123,7 @@ def test_a_job_is_deleted(nobody: httpx.Client, database: Database) -> None:
     answer = nobody.delete(f"/v1/jobs/{job_id}")
     assert (answer.status_code, answer.json()["done"]) == (202, "deletion registered")
     with database.snapshot() as tx:
-        assert tx.kill_requests.jobs([job_id]) == {job_id}
+        assert tx.job_requests.jobs_to_kill([job_id]) == {job_id}
 
 
 def test_a_request_with_a_key_is_carried_out_once(
@@ -362,7 +362,7 @@ def test_the_lines_of_a_script_are_options_where_it_is_asked_for(nobody: httpx.C
     assert (job.name, job.project, job.state, job.checkpoint) == ("of-script", "two words", JobState.HOLD, 60)
     with database.snapshot() as tx:
         assert "idempotent" in tx.jobs.types([job.id])[job.id]
-        assert tx.moldables.of_jobs([job.id])[job.id][0].walltime == 300
+        assert tx.new_jobs.moldables_of_jobs([job.id])[job.id][0].walltime == 300
     assert job_environment.variables_of(job.env).items() >= {"A": "1", "B": "2"}.items()
 
 

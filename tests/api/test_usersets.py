@@ -45,15 +45,15 @@ def relied_on(database: Database) -> int:
     """A live reservation that allows a userset and a group, and denies another userset."""
     with database.begin() as tx:
         for name in ("team", "guests"):
-            tx.usersets.create(name)
-            tx.usersets.add(name, TEAM)
+            tx.access.create_userset(name)
+            tx.access.add_to_userset(name, TEAM)
     access = [AccessEntry("@team"), AccessEntry("@daemon"), AccessEntry("@guests", denied=True)]
     return add_reservation(database, 12, access=access)
 
 
 def usersets(database: Database) -> dict[str, tuple[str, ...]]:
     with database.snapshot() as tx:
-        return tx.usersets.entries(tx.usersets.names())
+        return tx.access.userset_entries(tx.access.userset_names())
 
 
 @pytest.mark.parametrize("act", BREAKING)
@@ -80,10 +80,10 @@ def test_what_is_forced_is_done_as_by_the_command(api: Api, admin: httpx.Client,
     by_request = usersets(database)
     with database.begin() as tx:
         for name in by_request:
-            tx.usersets.drop(name)
+            tx.access.drop_userset(name)
         for name, entries in before.items():
-            tx.usersets.create(name)
-            tx.usersets.add(name, entries)
+            tx.access.create_userset(name)
+            tx.access.add_to_userset(name, entries)
     assert Console(database, api.runtime.config).type(oaruserset.main, "-f", *act.words).exit == 0
     assert usersets(database) == by_request != before
 

@@ -42,7 +42,7 @@ def test_the_end_of_a_job_is_asked_for_once(owner: Visitor, database: Database) 
     page.locator(".question").get_by_role("button", name="delete").click()
     page.get_by_text("deletion registered").wait_for()
     with database.snapshot() as tx:
-        assert tx.kill_requests.jobs([job]) == {job}
+        assert tx.job_requests.jobs_to_kill([job]) == {job}
 
 
 def test_a_job_that_has_ended_tells_what_it_used_and_is_submitted_again(owner: Visitor, database: Database) -> None:

@@ -38,7 +38,7 @@ def test_another_walltime_is_asked_for_by_keyboard(owner: Visitor, api: Api, dat
     expect(page.get_by_text("walltime change request accepted")).to_be_visible()
     expect(page.get_by_text("Asked and not granted yet: +00:30.")).to_be_visible()
     with database.begin() as tx:
-        assert tx.walltime_changes.find(job).pending == HOUR // 2
+        assert tx.job_requests.find_walltime_change(job).pending == HOUR // 2
         tx.execute("UPDATE walltime_change SET pending = 0, granted = 1800 WHERE job_id = %s", (job,))
         tx.events.add("WALLTIME_CHANGED", job, "by 0:30:0")
     expect(page.get_by_text("Granted so far: +00:30.")).to_be_visible()
@@ -120,7 +120,7 @@ def test_a_job_goes_into_an_advance_reservation_and_out_of_it(owner: Visitor, da
 
 def place_of(database: Database, job: int) -> dict[int, int]:
     with database.snapshot() as tx:
-        return dict(tx.reservation_jobs.of_jobs([job]))
+        return dict(tx.reservations.of_jobs([job]))
 
 
 def test_what_cannot_be_admitted_leaves_the_job_as_it_is(owner: Visitor, database: Database) -> None:

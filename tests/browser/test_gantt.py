@@ -92,7 +92,7 @@ def planned(database: Database, on: Sequence[int], start: float) -> int:
     """Add a job that is to start in some hours."""
     job = add_job(database, user="bob", name="future")
     with database.begin() as tx:
-        moldable = tx.moldables.of_jobs([job])[job][0].id
+        moldable = tx.new_jobs.moldables_of_jobs([job])[job][0].id
         values = (moldable, int(time.time() + start * HOUR))
         tx.execute("INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (%s, %s)", values)
         places = (moldable, list(on))

@@ -41,7 +41,7 @@ def test_several_jobs_are_held_and_deleted_by_keyboard(owner: Visitor, database:
     page.locator(".question").get_by_role("button", name="delete").click()
     expect(page.locator(".selection")).to_contain_text("done for 2 jobs")
     with database.snapshot() as tx:
-        assert tx.kill_requests.jobs([running, *waiting]) == {running, waiting[0]}
+        assert tx.job_requests.jobs_to_kill([running, *waiting]) == {running, waiting[0]}
 
 
 def test_of_each_job_it_is_told_what_came_of_it(owner: Visitor, database: Database) -> None:

@@ -53,7 +53,7 @@ def test_a_reservation_is_tried_while_it_is_typed_then_asked_for_and_changed(
     page.get_by_role("button", name="change", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("lecture")
     with database.snapshot() as tx:
-        found = tx.advance_reservations.by_numbers([number])[number]
+        found = tx.reservations.by_numbers([number])[number]
     assert (found.owner, found.name, found.start, found.end) == (USER, "lecture", begin, begin + HOUR)
 
 

@@ -88,7 +88,7 @@ def silent_desk(database: Database, tmp_path: Path, in_utc: None) -> Desk:
     )
     database._clock = lambda: NOW
     with database.begin() as tx:
-        tx.usersets.add("arusers", ["alice"])
+        tx.access.add_to_userset("arusers", ["alice"])
     add_resources(database, nodes=2, cores=2)
     add_rules(database)
     return Desk(database, config)

@@ -49,12 +49,12 @@ class Desk(Frontend):
 
     def reservation(self, number: int) -> AdvanceReservation:
         with self.database.snapshot() as tx:
-            return tx.advance_reservations.by_numbers([number])[number]
+            return tx.reservations.by_numbers([number])[number]
 
     def last(self) -> AdvanceReservation:
         with self.database.snapshot() as tx:
             ids = tx.column("SELECT max(reservation_id) FROM reservations")
-            return tx.advance_reservations.select(ids)[0]
+            return tx.reservations.select(ids)[0]
 
     def counts(self) -> list[int]:
         """How many rows there are that a request could have written."""

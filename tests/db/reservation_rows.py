@@ -41,5 +41,5 @@ def add_reservation(
         )
         assert row is not None
         reservation_id: int = row[0]
-        tx.advance_reservations.set_access(reservation_id, access)
+        tx.reservations.set_access(reservation_id, access)
     return reservation_id

@@ -72,16 +72,16 @@ class Site:
 
     def series(self, series_id: int) -> Series:
         with self.database.begin() as tx:
-            return tx.reservation_series.select([series_id])[series_id]
+            return tx.reservations.select_series([series_id])[series_id]
 
     def occurrences(self, series_id: int) -> list[AdvanceReservation]:
         """Return the occurrences of a series that were asked for, by their numbers in it."""
         with self.database.begin() as tx:
-            return tx.advance_reservations.of_series([series_id])
+            return tx.reservations.of_series([series_id])
 
     def get(self, reservation_id: int) -> AdvanceReservation:
         with self.database.begin() as tx:
-            return tx.advance_reservations.select([reservation_id])[0]
+            return tx.reservations.select([reservation_id])[0]
 
     def state(self, reservation_id: int) -> ReservationState:
         return self.get(reservation_id).state
@@ -96,12 +96,12 @@ class Site:
         groups = parse_request(f"/resource_id={cores}").groups
         job = add_job(self.database, alternatives=[NewAlternative(walltime, groups)], types=(f"inner={frame}",))
         with self.database.begin() as tx:
-            tx.reservation_jobs.add(reservation_id, [job])
+            tx.reservations.add_job(reservation_id, [job])
         return job
 
     def delete(self, user: User, reservation_id: int) -> Deletion:
         with self.database.begin() as tx:
-            (reservation,) = tx.advance_reservations.select([reservation_id])
+            (reservation,) = tx.reservations.select([reservation_id])
             return deletion.delete(tx, user, reservation, reservation.number).outcome
 
     def job(self, job_id: int) -> JobState:

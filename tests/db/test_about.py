@@ -60,21 +60,21 @@ def test_alternatives_of_many_jobs_are_those_of_each(
 ) -> None:
     first, *others = ids = [add_job(database, alternatives=request) for request in requests]
     with database.begin() as tx:  # its groups are younger than those of the others
-        tx.new_jobs.replace_groups(tx.moldables.of_jobs([first])[first][0].id, SEVERAL[0].groups)
+        tx.new_jobs.replace_groups(tx.new_jobs.moldables_of_jobs([first])[first][0].id, SEVERAL[0].groups)
     requests[0] = (requests[0][0]._replace(groups=SEVERAL[0].groups), *requests[0][1:])
     with database.snapshot() as tx:
-        alone = {job_id: tx.moldables.of_jobs([job_id])[job_id] for job_id in ids}
-        assert tx.moldables.of_jobs(ids) == alone
-        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
+        alone = {job_id: tx.new_jobs.moldables_of_jobs([job_id])[job_id] for job_id in ids}
+        assert tx.new_jobs.moldables_of_jobs(ids) == alone
+        assert tx.about(ids, tx.new_jobs.OF_JOBS) == [alone]
         monkeypatch.setattr(statements, "_TOGETHER", 0)
-        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
-        assert tx.about([first, *others, ids[-1] + 1], tx.moldables.OF_JOBS) == [alone]
-        assert tx.about([ids[-1] + 1], tx.moldables.OF_JOBS) == [{}]
-        (with_those_between,) = tx.about([first, ids[-1]], tx.moldables.OF_JOBS)
+        assert tx.about(ids, tx.new_jobs.OF_JOBS) == [alone]
+        assert tx.about([first, *others, ids[-1] + 1], tx.new_jobs.OF_JOBS) == [alone]
+        assert tx.about([ids[-1] + 1], tx.new_jobs.OF_JOBS) == [{}]
+        (with_those_between,) = tx.about([first, ids[-1]], tx.new_jobs.OF_JOBS)
         assert with_those_between == {job_id: alone[job_id] for job_id in with_those_between}
         assert {first, ids[-1]} <= with_those_between.keys()
         monkeypatch.setattr(statements, "_SPREAD", 0)
-        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
+        assert tx.about(ids, tx.new_jobs.OF_JOBS) == [alone]
     for job_id, request in zip(ids, requests, strict=True):
         shown = [(each.walltime, each.groups) for each in alone[job_id]]
         assert shown == [(each.walltime, each.groups) for each in request]

@@ -235,7 +235,7 @@ class TestDefaultRules:
             return
         assert (says in result.out) == (stored != condition)
         with site.database.begin() as tx:
-            assert tx.moldables.of_jobs([site.jobs()[0].id])[site.jobs()[0].id][0].groups[0].filter == stored
+            assert tx.new_jobs.moldables_of_jobs([site.jobs()[0].id])[site.jobs()[0].id][0].groups[0].filter == stored
 
     @pytest.mark.parametrize(
         ("words", "told"),

@@ -207,7 +207,7 @@ def test_the_owner_deletes_and_its_jobs_go_first(site: Site) -> None:
     assert site.delete(ALICE, number) is Deletion.REGISTERED
     assert site.delete(ALICE, number) is Deletion.ALREADY
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([inside]) == {inside}
+        assert tx.job_requests.jobs_to_kill([inside]) == {inside}
         lifecycle.move(tx, inside, JobState.ERROR)
     site.round(NOW + 2)
     assert site.get(number).ended == NOW + 2
@@ -226,7 +226,7 @@ def test_the_bill_tells_what_was_reserved_used_and_unusable(site: Site) -> None:
     site.round(NOW + 300)
     site.round(NOW + 1000)
     with site.database.begin() as tx:
-        bill = [tuple(row[1:6]) for row in tx.reservation_bills.find(number)]
+        bill = [tuple(row[1:6]) for row in tx.reservation_logs.find_bill(number)]
     assert bill == [("node-1", 1, 1000, 0, 0), ("node-2", 1, 1000, 0, 200)]
 
 
@@ -250,7 +250,7 @@ def test_requests_at_once_never_exceed_the_limit(site: Site) -> None:
     with ThreadPoolExecutor(10) as pool:
         assert sum(pool.map(ask, range(20))) == 3
     with site.database.begin() as tx:
-        assert tx.advance_reservations.count() == 3
+        assert tx.reservations.count() == 3
 
 
 def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> None:
@@ -275,7 +275,7 @@ def test_a_frame_is_no_job_of_the_runner_and_has_no_walltime(site: Site) -> None
         assert tx.job_runs.in_hand(probe_before=NOW + 4000) == []
         assert tx.deadlines.time_limits() == []
         tx.execute("DELETE FROM assigned_resources")
-        assert tx.repairs.without_resources() == []
+        assert tx.invariants.without_resources() == []
     assert site.job(frame) is JobState.RUNNING
 
 
@@ -285,7 +285,7 @@ def test_the_end_of_a_frame_is_the_deletion_of_its_reservation(site: Site, runti
     site.round()
     frames = [site.get(number).frame_id for number in numbers]
     with site.database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(*frames))
+        tx.job_requests.request_kill(for_no_reason(*frames))
     leon.run(runtime)
     assert [site.state(number) for number in numbers] == [S.DELETED, S.DELETED]
     assert [site.job(frame) for frame in frames] == [JobState.TERMINATED, JobState.ERROR]
@@ -296,7 +296,7 @@ def test_the_end_of_a_frame_tells_what_became_of_its_reservation(site: Site) -> 
     add_resources(site.database, nodes=1, cores=1)
     deleted, withdrawn = (site.ask("/resource_id=1", NOW + start, NOW + start + 100) for start in (500, 700))
     with site.database.begin() as tx:
-        (asked,) = tx.advance_reservations.lock([withdrawn])
+        (asked,) = tx.reservations.lock([withdrawn])
         reservation_lifecycle.refuse(tx, asked, "withdrawn", event=ReservationEvent.WITHDRAWN)
     site.round()
     site.delete(ALICE, deleted)
@@ -304,7 +304,7 @@ def test_the_end_of_a_frame_tells_what_became_of_its_reservation(site: Site) -> 
     site.round()
     numbers = {number: site.get(number) for number in (deleted, withdrawn, refused)}
     with site.database.begin() as tx:
-        ends = tx.job_ends.causes([each.frame_id for each in numbers.values()])
+        ends = tx.job_runs.end_causes([each.frame_id for each in numbers.values()])
     told = {number: cause_text(ends[each.frame_id], each.frame_id) for number, each in numbers.items()}
     sentence = f"It was the frame of the advance reservation {deleted}, which was deleted by alice."
     assert told[deleted].sentence == sentence
@@ -415,11 +415,11 @@ def test_a_job_that_had_the_rest_of_its_reservation_is_told_so(site: Site) -> No
         tx.execute("UPDATE moldable_job_descriptions SET default_walltime = 7200 WHERE moldable_job_id = %s", (job,))
     site.round(NOW + 10)
     with site.database.begin() as tx:
-        (facts,) = tx.job_ends.facts([job])
+        (facts,) = tx.job_runs.end_facts([job])
     assert (facts.walltime, facts.is_rest) == (984, True)
     with site.database.begin() as tx:
-        tx.reservation_jobs.remove(job)
-        assert [each.is_rest for each in tx.job_ends.facts([job])] == [False]
+        tx.reservations.remove_job(job)
+        assert [each.is_rest for each in tx.job_runs.end_facts([job])] == [False]
 
 
 def test_what_was_replaced_comes_back_when_its_replacement_is_lost(site: Site) -> None:
@@ -483,7 +483,7 @@ def test_besteffort_jobs_leave_a_reservation_that_begins_at_once(site: Site, che
     site.round()
     assert site.state(number) is S.ERROR
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([job]) == {job}
+        assert tx.job_requests.jobs_to_kill([job]) == {job}
 
 
 def test_nodes_that_are_only_reserved_are_tested_as_idle_ones_are(site: Site) -> None:
@@ -508,6 +508,6 @@ def test_a_change_has_its_answer_when_the_last_reservation_is_gone(site: Site) -
         change = alteration.ask_change(tx, ALICE, site.get(number), WantedChange(end=NOW + 2 * HOUR), patience=60)
     assert site.delete(ALICE, number) is Deletion.DELETED
     with site.database.begin() as tx:
-        answered = tx.reservation_change_requests.find(change)
+        answered = tx.reservations.find_change(change)
     assert answered is not None
     assert (answered.answer, answered.message) == (ChangeAnswer.DROPPED, "the advance reservation has ended")

@@ -149,12 +149,12 @@ def test_a_change_that_cannot_be_read_is_refused_and_others_are_answered(site: S
         wish = WantedChange(end=NOW + 2 * HOUR)
         asked = [
             alteration.ask_change(tx, ALICE, each, wish, patience=60)
-            for each in tx.advance_reservations.select([broken, sound])
+            for each in tx.reservations.select([broken, sound])
         ]
         tx.execute("UPDATE reservation_changes SET change = %s WHERE change_id = %s", (change, asked[0]))
     site.round()
     with site.database.begin() as tx:
-        answers = [tx.reservation_change_requests.find(each) for each in asked]
+        answers = [tx.reservations.find_change(each) for each in asked]
     assert [each and each.answer for each in answers] == [ChangeAnswer.REFUSED, ChangeAnswer.GRANTED]
     assert answers[0]
     assert answers[0].message == "what it asks for cannot be read"

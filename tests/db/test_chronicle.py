@@ -13,7 +13,7 @@ from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
-from oar.lib.history.sql_positions import HistoryPositions
+from oar.lib.history.sql_history import History
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState
@@ -46,7 +46,7 @@ def test_the_log_tells_the_life_of_a_job(
     job_id = add_job(database, JobState.FINISHING, on=add_resources(database))
     with database.begin() as tx:
         tx.jobs.update(job_id, exit_code=256, message="R=4,W=1:0:0")
-        tx.job_ends.add_usage([(job_id, NodeUsage("node-1", 2, 0.0, 1 << 20))])
+        tx.job_runs.add_usage([(job_id, NodeUsage("node-1", 2, 0.0, 1 << 20))])
         lifecycle.move(tx, job_id, JobState.TERMINATED)
     lines = told(caplog, reader, database)
     assert [job for job, _ in lines] == [job_id] * 3
@@ -132,7 +132,7 @@ def test_a_mail_that_a_crash_may_have_lost_is_sent_again(
     mails: list[Any] = []
     database.deliver = mails.extend
     with monkeypatch.context() as patch:
-        patch.setattr(HistoryPositions, "store", Mock(side_effect=DatabaseUnavailable("the server is killed")))
+        patch.setattr(History, "store_position", Mock(side_effect=DatabaseUnavailable("the server is killed")))
         with pytest.raises(DatabaseUnavailable):
             fail_rule(reader, database, "rule #2: NameError")
     fail_rule(HistoryReader("log", tell), database)

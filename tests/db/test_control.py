@@ -29,7 +29,7 @@ def delete(database: Database, user: User, *ids: int, with_inner: bool = True) -
 def kill_of(database: Database, job_id: int) -> KillState | None:
     """Return how far the kill request of a job is."""
     with database.begin() as tx:
-        request = tx.kill_requests.find(job_id)
+        request = tx.job_requests.find_kill(job_id)
     return request.state if request else None
 
 
@@ -294,8 +294,8 @@ def test_a_hold_is_in_force_when_it_is_acknowledged(database: Database, sent: li
 def test_a_round_gives_the_place_of_a_held_job_to_others(database: Database, sent: list[Effect]) -> None:
     job_id, unplanned = add_job(database), add_job(database)
     with database.begin() as tx:
-        place = PredictionRow(tx.moldables.of_jobs([job_id])[job_id][0].id, tx.now + 1000, ())
-        tx.gantt.write([place.moldable], [place], tx.now, log=False)
+        place = PredictionRow(tx.new_jobs.moldables_of_jobs([job_id])[job_id][0].id, tx.now + 1000, ())
+        tx.plan.write([place.moldable], [place], tx.now, log=False)
     hold(database, ALICE, unplanned)
     assert sent == []
     hold(database, ALICE, job_id)

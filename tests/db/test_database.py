@@ -146,7 +146,7 @@ def standby(database: Database, settings: DatabaseSettings) -> Iterator[Database
 
 def test_a_database_that_takes_no_changes_is_one_to_wait_for(standby: Database) -> None:
     with pytest.raises(DatabaseReadOnly, match="PostgreSQL takes no changes") as error, standby.begin() as tx:
-        assert tx.database_figures.is_read_only()
+        assert tx.figures.is_read_only()
         tx.execute("DELETE FROM jobs")
     assert "\n" not in str(error.value)
     assert isinstance(error.value, DatabaseUnavailable)

@@ -37,7 +37,7 @@ def number(login: LoginNode, site: Site) -> int:
 
 def walltimes(site: Site, job: Job) -> list[int]:
     with site.database.begin() as tx:
-        return [moldable.walltime for moldable in tx.moldables.of_jobs([job.id])[job.id]]
+        return [moldable.walltime for moldable in tx.new_jobs.moldables_of_jobs([job.id])[job.id]]
 
 
 def end(site: Site, job: Job) -> None:
@@ -70,7 +70,8 @@ def test_it_is_foreseen_behind_the_job_that_it_waits_for(site: Site, login: Logi
     with site.database.begin() as tx:
         assert tx.job_waits.reasons([late.id])[late.id].text.startswith(f"the advance reservation {number} is busy")
         starts = {
-            moldable.job_id: tx.gantt.starts().get(moldable.id) for moldable in tx.moldables.of_jobs([late.id])[late.id]
+            moldable.job_id: tx.plan.starts().get(moldable.id)
+            for moldable in tx.new_jobs.moldables_of_jobs([late.id])[late.id]
         }
     assert starts == {late.id: NOW + 1801}
 
@@ -83,11 +84,11 @@ def test_a_second_round_that_remembers_the_first_decides_as_a_new_scheduler_does
     for date in (NOW, NOW + 1, NOW + 30):
         site.round(date)
     with site.database.begin() as tx:
-        warm = tx.gantt.starts()
+        warm = tx.plan.starts()
     site.scheduler = MetaScheduler(site.runtime)
     site.round()
     with site.database.begin() as tx:
-        assert {key: start for key, start in tx.gantt.starts().items() if key} == {k: s for k, s in warm.items() if k}
+        assert {key: start for key, start in tx.plan.starts().items() if key} == {k: s for k, s in warm.items() if k}
     end(site, first)
     site.round(NOW + 60)
     assert [site.job(job.id) for job in jobs] == [JobState.TO_LAUNCH, JobState.TO_LAUNCH, JobState.WAITING]
@@ -166,6 +167,6 @@ def test_a_copy_has_what_is_left_then(site: Site, login: LoginNode, number: int)
     site.go_to(NOW + 1800)
     with site.database.begin() as tx:
         copy = resubmission.resubmit(tx, login.config, User("alice", 1001), job.id)
-        assert [each.walltime for each in tx.moldables.of_jobs([copy])[copy]] == [1794]
+        assert [each.walltime for each in tx.new_jobs.moldables_of_jobs([copy])[copy]] == [1794]
     site.round(NOW + 2400)
     assert site.job(copy) is JobState.TO_LAUNCH

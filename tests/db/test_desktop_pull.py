@@ -240,7 +240,7 @@ def test_a_job_whose_agent_does_not_obey_is_exterminated(desk: Desk) -> None:
     job_id = desk.running()
     desk.kill(job_id)
     with desk.database.begin() as tx:
-        tx.kill_requests.move([job_id], KillState.LEON_EXTERMINATE, [KillState.TIMER_ARMED])
+        tx.job_requests.move_kill([job_id], KillState.LEON_EXTERMINATE, [KillState.TIMER_ARMED])
     desk.leon()
     assert desk.end(job_id).data["unanswered"]
     assert desk.state() == (ResourceState.SUSPECTED, True)

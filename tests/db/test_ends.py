@@ -30,7 +30,7 @@ ALICE, ROOT = User("alice", 1000), User("root", 0)
 def cause_of(database: Database, job_id: int) -> Cause | None:
     """Return why a job ended."""
     with database.begin() as tx:
-        return tx.job_ends.causes([job_id]).get(job_id)
+        return tx.job_runs.end_causes([job_id]).get(job_id)
 
 
 def finishing(database: Database, code: int, status: int | None, **columns: Any) -> int:
@@ -139,10 +139,10 @@ def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 137 << 8)
     good, bad = NodeUsage("node-1", 2, 1.5, 1000, 2000, 0, 0), NodeUsage("node-2", 2, 0.5, 2000, 2000, 4, 0)
     with database.begin() as tx:
-        tx.job_ends.add_usage([(job_id, good), (job_id, bad)])
+        tx.job_runs.add_usage([(job_id, good), (job_id, bad)])
     assert end(database, job_id).data["nodes"] == {"node-2": {"kills": 4, "peak": 2000, "limit": 2000}}
     with database.begin() as tx:
-        assert tx.job_ends.usage([job_id]) == {job_id: [good, bad]}
+        assert tx.job_runs.usage([job_id]) == {job_id: [good, bad]}
 
 
 def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Database) -> None:
@@ -150,9 +150,9 @@ def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Datab
     found = NodeUsage("node-1", 2, 1.5, 1000, None, 0, 0)
     for figures in (found, NodeUsage("node-1", 2)):
         with database.begin() as tx:
-            tx.job_ends.add_usage([(job_id, figures)])
+            tx.job_runs.add_usage([(job_id, figures)])
     with database.begin() as tx:
-        assert tx.job_ends.usage([job_id])[job_id] == [found]
+        assert tx.job_runs.usage([job_id])[job_id] == [found]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_caller_that_knows_the_cause_is_believed(database: Database) -> None:
 
 
 def _forget(tx: Transaction, job_id: int) -> None:
-    tx.purge.remove([job_id])
+    tx.retention.remove_jobs([job_id])
 
 
 def _roll_back(tx: Transaction, job_id: int) -> None:
@@ -249,7 +249,7 @@ def test_nothing_is_left_of_a_job_that_is_gone_or_did_not_end(
     job_id = finishing(database, ExecCode.OK, 0)
     try:
         with database.begin() as tx:
-            tx.job_ends.add_usage([(job_id, NodeUsage("node-1"))])
+            tx.job_runs.add_usage([(job_id, NodeUsage("node-1"))])
             lifecycle.move(tx, job_id, JobState.TERMINATED)
             then(tx, job_id)
     except InterruptedError:

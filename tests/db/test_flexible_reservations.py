@@ -33,7 +33,7 @@ def number(login: LoginNode, site: Site) -> int:
 def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
     """Return the types of a job, and the id of the reservation that it is in."""
     with site.database.begin() as tx:
-        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservation_jobs.of_jobs([job.id]).get(job.id, 0)
+        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservations.of_jobs([job.id]).get(job.id, 0)
 
 
 def test_its_jobs_are_checked_like_jobs_outside(site: Site, login: LoginNode, number: int) -> None:
@@ -59,7 +59,7 @@ def test_its_end_leaves_its_jobs_and_waiting_ones_go_on_without_it(site: Site, l
     assert inside(site, running) == ((f"allowed=ar{number}",), number)
     assert inside(site, held) == ((), 0)
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([running.id, held.id]) == set()
+        assert tx.job_requests.jobs_to_kill([running.id, held.id]) == set()
         lifecycle.move(tx, running.id, JobState.ERROR)
     site.round(NOW + 101 + HOUR)
     assert site.job(held.id) is JobState.TO_LAUNCH

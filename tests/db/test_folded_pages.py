@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.jobs import sql_pages
+from oar.lib.jobs import sql_listings
 from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import FoldedJobs
+from oar.lib.jobs.sql_listings import FoldedJobs
 from oar.lib.jobs.states import FINAL, JobState
 
 ALL = JobQuery(states=None)
@@ -32,7 +32,7 @@ def pages(
     after = None
     while True:
         with database.snapshot() as tx:
-            page = tx.job_pages.folded(query, JobPlace(limit, after, newest_first))
+            page = tx.listings.folded(query, JobPlace(limit, after, newest_first))
         yield tuple(page.rows)
         if page.next is None:
             return
@@ -57,7 +57,7 @@ def test_pages_show_each_group_once_and_arrays_in_one_piece(
     database: Database, monkeypatch: pytest.MonkeyPatch, seed: int, newest_first: bool
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(sql_pages, "MOST_READ", chance.choice([4, 10, 1000]))
+    monkeypatch.setattr(sql_listings, "MOST_READ", chance.choice([4, 10, 1000]))
     arrays = [0, *(chance.randrange(1, 60) for _ in range(chance.randrange(1, 6)))]
     jobs = []
     for job_id in range(1, 60):
@@ -131,7 +131,7 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
     insert(database, [(job_id, (504, "Error", 0)) for job_id in range(504, 1004)])
     (rows,) = pages(database, ALL, 10)
     assert [len(row.ids) for row in rows] == [500, 1, 1, 1, 500]
-    monkeypatch.setattr(sql_pages, "MOST_READ", 200)
+    monkeypatch.setattr(sql_listings, "MOST_READ", 200)
     read = [[len(ids) for ids in ids_of(page)] for page in pages(database, ALL, 10)]
     assert read == [[500], [1, 1, 1, 500], []]  # only the last page can be empty
 
@@ -139,16 +139,16 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
 def test_a_page_inside_a_long_array_reads_a_bounded_part_of_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_pages, "MOST_READ", 4)
+    monkeypatch.setattr(sql_listings, "MOST_READ", 4)
     insert(database, [(1, (1, "Error", 0)), *((job_id, (2, "Error", 0)) for job_id in range(2, 400))])
     looks = []
-    one_page = sql_pages.JobPages._folded_page
+    one_page = sql_listings.Listings._folded_page
 
-    def counted(self: sql_pages.JobPages, query: JobQuery, place: JobPlace) -> sql_pages.FoldedPage:
+    def counted(self: sql_listings.Listings, query: JobQuery, place: JobPlace) -> sql_listings.FoldedPage:
         looks.append(place)
         return one_page(self, query, place)
 
-    monkeypatch.setattr(sql_pages.JobPages, "_folded_page", counted)
+    monkeypatch.setattr(sql_listings.Listings, "_folded_page", counted)
     shown = []
     for page in pages(database, ALL, 1):
         assert len(looks) <= 5

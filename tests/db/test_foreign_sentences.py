@@ -64,7 +64,7 @@ def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     add_rules(database)
     add_job(database, JobState.WAITING, user="alice")
     with database.begin() as tx:
-        tx.usersets.add("arusers", ["alice"])
+        tx.access.add_to_userset("arusers", ["alice"])
     return Frontend(database)
 
 

@@ -29,7 +29,7 @@ def test_a_round_goes_on_beside_a_row_that_somebody_holds(
     add_resources(site.database, nodes=2, cores=2)
     held, free = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
     with other.begin() as tx:
-        tx.advance_reservations.lock([held])
+        tx.reservations.lock([held])
         site.round()
         assert (site.state(held), site.state(free)) == (S.ASKED, S.WAITING)
         assert f"advance reservations [{site.get(held).number}] are held by another program" in caplog.text
@@ -42,7 +42,7 @@ def test_a_job_that_enters_does_not_keep_the_others_from_beginning(site: Site, o
     held, free = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
     site.round()
     with other.begin() as tx:
-        tx.advance_reservations.share(held)
+        tx.reservations.share(held)
         site.round(NOW + 100)
         assert (site.state(held), site.state(free)) == (S.WAITING, S.RUNNING)
     site.round(NOW + 101)

@@ -83,7 +83,7 @@ def test_of_a_job_that_never_starts_nothing_is_kept(site: Site) -> None:
 def test_what_was_told_is_forgotten_after_a_while(site: Site) -> None:
     fill(site)
     with site.database.begin() as tx:
-        tx.job_predictions.tell_first([])
+        tx.job_waits.store_first_predictions([])
         for number, age in ((1001, prediction_history.RETENTION + 1), (1002, prediction_history.RETENTION - 1)):
             tx.execute(
                 "INSERT INTO job_predictions (job_id, first_date, first_start, real_start) VALUES (%s, 1, 1, %s)",

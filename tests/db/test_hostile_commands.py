@@ -41,7 +41,7 @@ def site(database: Database) -> Frontend:
     add_rules(database)
     add_job(database, JobState.WAITING, user="alice")
     with database.begin() as tx:
-        tx.usersets.add("arusers", ["alice"])
+        tx.access.add_to_userset("arusers", ["alice"])
     return Frontend(database)
 
 

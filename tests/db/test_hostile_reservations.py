@@ -106,8 +106,8 @@ def frontend(site: Site) -> Frontend:
     add_resources(site.database, nodes=2, cores=2)
     add_rules(site.database)
     with site.database.begin() as tx:
-        tx.usersets.add("arusers", ["alice"])
-        tx.usersets.create("team")
+        tx.access.add_to_userset("arusers", ["alice"])
+        tx.access.create_userset("team")
     number = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
     site.round()
     assert site.get(number).state == "w"
@@ -118,7 +118,7 @@ def frontend(site: Site) -> Frontend:
 
 def number_of(database: Database) -> int:
     with database.begin() as tx:
-        return tx.advance_reservations.live()[0].number
+        return tx.reservations.live()[0].number
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_what_is_stored_is_shown_as_text(frontend: Frontend) -> None:
     number = number_of(frontend.database)
     for text in TEXTS[:5]:
         with frontend.database.begin() as tx:
-            tx.advance_reservations.update(number, ar_name=text, account=text, message=text, mail_list=text)
-            tx.advance_reservations.set_access(number, [AccessEntry(text)])
+            tx.reservations.update(number, ar_name=text, account=text, message=text, mail_list=text)
+            tx.reservations.set_access(number, [AccessEntry(text)])
         xml = frontend.type(qrstat.main, "-xml", "-ar", number)
         assert xml.exit == 0, xml
         (name,) = ElementTree.fromstring(xml.out).iterfind("ar_summary/name")

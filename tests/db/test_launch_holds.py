@@ -751,7 +751,7 @@ def test_a_suspicion_that_a_machine_can_check_is_finauds(runtime: Runtime, type_
     with database.begin() as tx:
         (one,) = tx.resources.of_nodes(["node-1"])
         assert (one.state, one.finaud_decision) == ("Suspected", True)
-        assert list(tx.state_reasons.checks()) == ["node-1"]
+        assert list(tx.nodes.due_checks()) == ["node-1"]
 
 
 def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime) -> None:
@@ -764,7 +764,7 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
     with database.begin() as tx:
         (one,) = tx.resources.of_nodes(["node-1"])
         assert (one.state, one.finaud_decision) == ("Suspected", False)
-        assert tx.state_reasons.checks() == {}
+        assert tx.nodes.due_checks() == {}
 
 
 def test_faults_of_all_nodes_use_up_no_check_of_a_node(runtime: Runtime) -> None:
@@ -775,7 +775,7 @@ def test_faults_of_all_nodes_use_up_no_check_of_a_node(runtime: Runtime) -> None
             tx.events.add(EventType.FINAUD_RECOVER, 0, f"node-1: {text}", hosts=["node-1"])
     fail(runtime, "CAN_NOT_WRITE_NODE_FILE", "anna", on=resources[:1], hosts=["node-1"])
     with database.begin() as tx:
-        assert list(tx.state_reasons.checks()) == ["node-1"]
+        assert list(tx.nodes.due_checks()) == ["node-1"]
 
 
 def suspect(database: Database, suspicion: Suspicion) -> None:
@@ -790,7 +790,7 @@ def test_a_check_that_a_node_has_to_pass_is_not_replaced(runtime: Runtime) -> No
     suspect(database, Suspicion("CPUSET_ERROR", NodeCheck.CGROUP))
     suspect(database, Suspicion("no home", NodeCheck.HOME, "mallory"))
     with database.begin() as tx:
-        assert tx.state_reasons.checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
+        assert tx.nodes.due_checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
 
 
 def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Runtime) -> None:
@@ -799,7 +799,7 @@ def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Ru
     suspect(database, Suspicion("does not answer"))
     suspect(database, Suspicion("CPUSET_ERROR", NodeCheck.CGROUP))
     with database.begin() as tx:
-        assert tx.state_reasons.checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
+        assert tx.nodes.due_checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
 
 
 # -- what a node answers ----------------------------------------------------------------------------------------------

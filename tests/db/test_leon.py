@@ -24,15 +24,15 @@ def ask_end(database: Database, *ids: int) -> None:
 def kill_of(database: Database, job_id: int) -> KillState | None:
     """Return how far the kill request of a job is."""
     with database.begin() as tx:
-        request = tx.kill_requests.find(job_id)
+        request = tx.job_requests.find_kill(job_id)
     return request.state if request else None
 
 
 def give_up(database: Database, job_id: int) -> None:
     """Ask for the end of a job that Sarko wants given up."""
     with database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(job_id))
-        tx.kill_requests.move([job_id], KillState.LEON_EXTERMINATE, [KillState.LEON])
+        tx.job_requests.request_kill(for_no_reason(job_id))
+        tx.job_requests.move_kill([job_id], KillState.LEON_EXTERMINATE, [KillState.LEON])
 
 
 @pytest.mark.parametrize("state", ["Waiting", "Hold", "toAckReservation", "toLaunch"])
@@ -118,7 +118,7 @@ def test_a_job_that_ends_is_left_alone(runtime: Runtime, sent: list[Effect], sta
 
 def test_a_request_for_a_job_that_is_not_there_is_closed(runtime: Runtime) -> None:
     with runtime.database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(4711))
+        tx.job_requests.request_kill(for_no_reason(4711))
     assert leon.run(runtime) == LeonCode.NOTHING
     assert kill_of(runtime.database, 4711) is KillState.FRAGGED
 

@@ -60,7 +60,7 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
     job_id = add_job(database, JobState.FINISHING, on=resources, types=["besteffort"])
     with database.begin() as tx:
         tx.job_runs.claim(job_id, "node-1")
-        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.job_requests.request_kill(for_no_reason(job_id))
         moldable = tx.jobs.get(job_id).assigned_moldable
         tx.execute("INSERT INTO gantt_jobs_predictions VALUES (%s, 1)", (moldable,))
         tx.execute("INSERT INTO gantt_jobs_resources VALUES (%s, %s)", (moldable, resources[0]))
@@ -68,8 +68,8 @@ def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None
         end = tx.now
     with database.begin() as tx:
         job = tx.jobs.get(job_id)
-        kill = tx.kill_requests.find(job_id)
-        keys = tx.challenges.find(job_id)
+        kill = tx.job_requests.find_kill(job_id)
+        keys = tx.access.find_challenge(job_id)
         assert job.stop_time > 0
         assert tx.jobs.types([job_id], current=True) == {}
         assert tx.jobs.assigned([job_id], current=True) == {}
@@ -129,7 +129,7 @@ def test_who_is_told_of_the_end_is_told_what_the_job_used(settings: DatabaseSett
     now += 100
     with database.begin() as tx:
         used = [NodeUsage("node-1", 2, 90.0, 3 << 29, None, 0, 0), NodeUsage("node-2", 2, 10.0, 1 << 20, None, 0, 0)]
-        tx.job_ends.add_usage([(job, one) for job in jobs for one in used])
+        tx.job_runs.add_usage([(job, one) for job in jobs for one in used])
         lifecycle.move_all(tx, jobs, JobState.FINISHING)
         lifecycle.move_all(tx, jobs, JobState.TERMINATED, because=dict.fromkeys(jobs, Cause(EndCode.SUCCESS)))
         (notice,) = [effect for effect in tx.outbox if isinstance(effect, Notice)]

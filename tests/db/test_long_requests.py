@@ -41,9 +41,9 @@ def test_of_a_range_the_frame_keeps_what_was_granted_and_its_place(site: Site) -
         site.round(date)
     assert (site.state(made), len(site.get(made).resources)) == (S.WAITING, 2)
     with site.database.begin() as tx:
-        (moldable,) = tx.moldables.of_jobs([site.get(made).frame_id])[site.get(made).frame_id]
+        (moldable,) = tx.new_jobs.moldables_of_jobs([site.get(made).frame_id])[site.get(made).frame_id]
         assert moldable.groups == parse_request("/resource_id=2").groups
-        assert tx.gantt.starts()[moldable.id] == NOW + 100
+        assert tx.plan.starts()[moldable.id] == NOW + 100
         assert [fault for fault in ReservationFault if tx.reservation_faults.find(fault)] == []
 
 

@@ -155,7 +155,7 @@ def test_a_job_deleted_or_held_meanwhile_does_not_start(clocked: Database, runti
     situation = scheduler._platform.read()
     plan = scheduler._plan(situation, lambda queues: None)
     with clocked.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(deleted))
+        tx.job_requests.request_kill(for_no_reason(deleted))
     scheduler._write(situation, plan)
     scheduler.close()
     assert state_of(clocked, deleted) is JobState.WAITING
@@ -431,7 +431,7 @@ def test_a_reservation_that_starts_late_is_cut(clocked: Database, scheduler: Met
     at(clocked, NOW + 100)
     scheduler.round()
     with clocked.begin() as tx:
-        (moldable,) = tx.moldables.of_jobs([number])[number]
+        (moldable,) = tx.new_jobs.moldables_of_jobs([number])[number]
     assert moldable.walltime == 3600 - 40
     assert ask(clocked, "SELECT description FROM event_logs WHERE type = 'REDUCE_RESERVATION_WALLTIME'") == [
         ("Change walltime from 1:0:0 to 0:59:20",)

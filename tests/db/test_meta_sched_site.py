@@ -132,7 +132,7 @@ def test_the_times_of_jobs_are_logged_and_written(
     one, two = yaml.safe_load_all(file.read_text())
     assert [each.pop("scheduling_time_ms") >= 0 for each in (*one, *two)] == [True] * 3
     with clocked.begin() as tx:
-        moldable = tx.moldables.of_jobs([first])[first][0].id
+        moldable = tx.new_jobs.moldables_of_jobs([first])[first][0].id
     common = {"queue": "default", "user": "alice", "project": "default", "walltime": 3600}
     start = {"start_time": NOW, "moldable_id": moldable, "resources": [resource]}
     waiting = {"job_id": second, "dependencies": [first], **common}

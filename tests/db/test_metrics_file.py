@@ -138,7 +138,7 @@ def test_what_the_check_of_the_server_judges_is_told(database: Database, chronic
     with database.begin() as tx:
         tx.queues.set_state(["default"], QueueState.NOT_ACTIVE)
         tx.launch_holds.hold(LaunchFault.CONFIGURATION, "", "", 0, "TAKTUK_CMD: no such program", is_confirmed=True)
-        tx.task_runs.record_success(ServerTask.ACCOUNTING)
+        tx.figures.record_success(ServerTask.ACCOUNTING)
         tx.execute("UPDATE task_runs SET last_success = last_success - 100")
     launch = add_job(database, JobState.ERROR)
     with database.begin() as tx:

@@ -10,7 +10,7 @@ ONLY_NODE_2 = "if user == 'daemon':\n    add_property(\"network_address = 'node-
 
 def listed(desk: Desk, number: int) -> list[str]:
     with desk.database.snapshot() as tx:
-        (found,) = tx.advance_reservations.access([desk.reservation(number).id]).values()
+        (found,) = tx.reservations.access([desk.reservation(number).id]).values()
     return [each.text for each in found]
 
 

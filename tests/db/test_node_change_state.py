@@ -338,7 +338,7 @@ def test_an_idempotent_besteffort_job_that_was_killed_for_another_waits_again(ru
     types = ["besteffort", "idempotent"]
     job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=types)
     with database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.job_requests.request_kill(for_no_reason(job_id))
         tx.events.add(EventType.BESTEFFORT_KILL, job_id, "")
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
         tx.job_runs.report(job_id, 3, None)
@@ -477,7 +477,7 @@ def test_jobs_on_what_goes_away_must_end(runtime: Runtime, sent: list[Effect], s
     ask(database, ids[:1], state)
     assert ncs.run(runtime) == NodeChangeStateCode.KILL
     with database.begin() as tx:
-        requests = [request.job_id for request in tx.kill_requests.in_states([KillState.LEON])]
+        requests = [request.job_id for request in tx.job_requests.kills_in_states([KillState.LEON])]
     assert requests == [here]
     assert Wake(Tag.QDEL) in sent
     assert {noop, cosystem, there}.isdisjoint(requests)

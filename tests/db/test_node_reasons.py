@@ -10,7 +10,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.sql_state_reasons import StateReasons
+from oar.lib.nodes.sql_nodes import Nodes
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import finaud, node_change_state
@@ -136,7 +136,7 @@ def stored_reasons(database: Database) -> list[tuple[str, str]]:
     """Return author and reason of each resource that has one, by id."""
     with database.begin() as tx:
         ids = [one.id for one in tx.resources.all()]
-        return [(one.author, one.reason) for one in tx.state_reasons.of_resources(ids)]
+        return [(one.author, one.reason) for one in tx.nodes.reasons_of_resources(ids)]
 
 
 def lay_aside(console: Console) -> None:
@@ -175,6 +175,6 @@ def test_finaud_asks_once_which_nodes_have_checks(console: Console, monkeypatch:
     with console.database.begin() as tx:
         state_changes.suspect(tx, ["node-1", "node-2", "node-3"], finaud=True)
     checks = Mock(return_value={})
-    monkeypatch.setattr(StateReasons, "checks", checks)
+    monkeypatch.setattr(Nodes, "due_checks", checks)
     look(console, monkeypatch, [])
     assert checks.call_count == 1

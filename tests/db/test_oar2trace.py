@@ -31,7 +31,7 @@ def past(database: Database) -> list[int]:
             dates = {"submission_time": BEGIN + place, "start_time": BEGIN + 10, "stop_time": BEGIN + 70}
             tx.jobs.update(job_id, exit_code=256 if job_id == failed else 0, **dates)
         tx.execute("DELETE FROM job_ends WHERE job_id = %s", (deleted,))
-        tx.job_ends.store({deleted: Cause(EndCode.DELETED)})
+        tx.job_runs.store_ends({deleted: Cause(EndCode.DELETED)})
     return [good, failed, deleted, never, running]
 
 

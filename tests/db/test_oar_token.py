@@ -22,7 +22,7 @@ def _ids(console: Console) -> list[int]:
 
 def _user_of(console: Console, token: str) -> str | None:
     with console.database.snapshot() as tx:
-        found = tx.api_tokens.find(digest_of(token) or "")
+        found = tx.access.find_token(digest_of(token) or "")
     return found.user if found else None
 
 
@@ -105,7 +105,7 @@ def test_nobody_has_tokens_without_end(console: Console) -> None:
 def test_administrators_make_the_tokens_of_agents(console: Console) -> None:
     token = console.type(oar_token.main, "create", "--agent", "desk-1").out.strip()
     with console.database.snapshot() as tx:
-        found = tx.api_tokens.find(digest_of(token) or "")
+        found = tx.access.find_token(digest_of(token) or "")
     assert found is not None
     assert found.scope == "agent:desk-1"
     for words in (["--agent", "a b"], ["--agent", "desk-1", "--scope", "ro"], ["--agent", "desk-1,rw"]):

@@ -43,7 +43,7 @@ class Site(Frontend):
     def request(self, job_id: int) -> list[tuple[int, object]]:
         """Return what it asks for: of each alternative the walltime and the groups."""
         with self.database.snapshot() as tx:
-            return [(each.walltime, each.groups) for each in tx.moldables.of_jobs([job_id])[job_id]]
+            return [(each.walltime, each.groups) for each in tx.new_jobs.moldables_of_jobs([job_id])[job_id]]
 
     def needs(self, job_id: int) -> list[Dependency]:
         """Return its dependencies."""

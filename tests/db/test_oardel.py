@@ -469,7 +469,7 @@ def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPat
         f"Do you mean the job {third} of alice (Waiting)? [y/N] ",
     ]
     assert result.err == "".join(questions) + f"Cannot frag {others} ; You are not the right user.\n"
-    assert frontend.ask(lambda tx: tx.kill_requests.jobs([first, second, third, others])) == {second}
+    assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([first, second, third, others])) == {second}
 
 
 def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
@@ -495,7 +495,7 @@ def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> Non
     job_id = add_job(frontend.database, user="bob")
     assert frontend.oardel("-u", "bob").exit == 1
     assert frontend.type(oarhold.main, "-u", "bob").exit == 1
-    assert frontend.ask(lambda tx: tx.kill_requests.jobs([job_id])) == set()
+    assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([job_id])) == set()
 
 
 def test_programs_get_a_list_of_what_came_of_each_request(frontend: Frontend) -> None:

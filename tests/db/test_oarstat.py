@@ -73,7 +73,7 @@ class Cluster:
     def predict(self, job_id: int, start: int, resources: list[int]) -> None:
         """Write what a round of the scheduler would."""
         with self.database.begin() as tx:
-            moldable = tx.moldables.of_jobs([job_id])[job_id][0].id
+            moldable = tx.new_jobs.moldables_of_jobs([job_id])[job_id][0].id
             tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldable, start))
             tx.insert_many(
                 "INSERT INTO gantt_jobs_resources_visu VALUES %s", [(moldable, number) for number in resources]
@@ -182,7 +182,7 @@ def test_a_job_of_alternatives_has_the_walltime_of_the_one_that_is_meant(cluster
 
     assert walltime() == "0:10:00"
     with cluster.database.snapshot() as tx:
-        second, third = (each.id for each in tx.moldables.of_jobs([job])[job][1:])
+        second, third = (each.id for each in tx.new_jobs.moldables_of_jobs([job])[job][1:])
     cluster.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", third, NOW + 60)
     assert walltime() == "0:30:00"
     cluster.execute("UPDATE jobs SET assigned_moldable_job = %s WHERE job_id = %s", second, job)

@@ -54,7 +54,7 @@ class Cluster:
         self.now += seconds
         self.move(job, JobState.FINISHING)
         with self.database.begin() as tx:
-            tx.job_ends.add_usage([(job, one) for one in used])
+            tx.job_runs.add_usage([(job, one) for one in used])
             lifecycle.move_all(tx, [job], JobState.ERROR, because={job: cause})
         return job
 
@@ -101,7 +101,7 @@ def test_a_job_that_was_submitted_again_names_its_copy_instead_of_the_command(cl
     job = cluster.ended(Cause(EndCode.PROLOGUE, {"node": "node-1"}))
     copy = add_job(cluster.database, user="eve")
     with cluster.database.begin() as tx:
-        tx.resubmissions.note(job, copy)
+        tx.new_jobs.store_resubmission(job, copy)
     advice = f"OAR has submitted it again automatically: job {copy}."
     assert f"    What to do: {advice}\n" in cluster.shows("--explain", job)
     assert f"    advice = {advice}\n" in cluster.shows("-f", "-j", job)
@@ -191,7 +191,7 @@ def test_of_a_running_job_is_shown_what_is_known(cluster: Cluster) -> None:
     other = add_job(cluster.database, JobState.RUNNING, on=cluster.resources[3:], user="bob")
     cluster.now += 60
     with cluster.database.begin() as tx:
-        tx.job_ends.add_usage([(job, NodeUsage("node-1", 2, 60.0, GIB, None, 0, 0))])
+        tx.job_runs.add_usage([(job, NodeUsage("node-1", 2, 60.0, GIB, None, 0, 0))])
     assert f"{job:<10} eve            R 3     0:1:0       0:1:0       50.0%    1.0 GiB     -\n" in cluster.shows(
         "--usage"
     )

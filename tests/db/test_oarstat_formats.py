@@ -36,8 +36,10 @@ def varied(cluster: Cluster) -> list[int]:
     cluster.execute("UPDATE jobs SET exit_code = 768 WHERE job_id = %s", ended)
     with cluster.database.begin() as tx:
         tx.events.add(EventType.WALLTIME, ended, AWKWARD)
-        tx.job_ends.store({ended: Cause(EndCode.EXIT_STATUS, {"status": 3}), interactive: Cause(EndCode.NODE_LOST)})
-        tx.job_ends.add_usage([(ended, NodeUsage("node-1", 2, 190.25, 2**30, None, 0, 0))])
+        tx.job_runs.store_ends(
+            {ended: Cause(EndCode.EXIT_STATUS, {"status": 3}), interactive: Cause(EndCode.NODE_LOST)}
+        )
+        tx.job_runs.add_usage([(ended, NodeUsage("node-1", 2, 190.25, 2**30, None, 0, 0))])
     return [ended, running, waiting, reserved, interactive]
 
 

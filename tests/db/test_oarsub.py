@@ -66,9 +66,9 @@ class TestJob:
             "-l", "{cpuset='0'}/nodes=2+/resource_id=1", "-l", "nodes=1,walltime=3", "-t", "idempotent", "x"
         )
         with site.database.begin() as tx:
-            first, second = tx.moldables.of_jobs([job.id])[job.id]
+            first, second = tx.new_jobs.moldables_of_jobs([job.id])[job.id]
             assert tx.jobs.types([job.id]) == {job.id: ("idempotent",)}
-            keys = tx.challenges.find(job.id)
+            keys = tx.access.find_challenge(job.id)
             assert [(each.state, each.stop) for each in tx.jobs.state_changes([job.id])[job.id]] == [("Waiting", 0)]
         assert first.groups == (
             Group("(cpuset='0') AND type = 'default'", (Level("network_address", 2),)),
@@ -259,7 +259,7 @@ class TestScript:
         (job,) = site.jobs()
         with site.database.begin() as tx:
             assert tx.jobs.types([job.id])[job.id] == ("state=permissive", "idempotent")
-            sizes = [each.groups[0].levels[0].quantity for each in tx.moldables.of_jobs([job.id])[job.id]]
+            sizes = [each.groups[0].levels[0].quantity for each in tx.new_jobs.moldables_of_jobs([job.id])[job.id]]
         assert (sizes, job.name, job.launching_directory) == ([1, 2], "typed", "/script")
 
     def test_requests_of_the_script_may_be_replaced(self, site: LoginNode, script: Callable[[str], str]) -> None:
@@ -421,7 +421,7 @@ class TestScript:
 class TestKeys:
     def key(self, site: LoginNode, job: Job) -> tuple[str, str]:
         with site.database.begin() as tx:
-            keys = tx.challenges.find(job.id)
+            keys = tx.access.find_challenge(job.id)
         assert keys is not None
         assert keys.private_key is not None
         assert keys.public_key is not None

@@ -105,7 +105,7 @@ class Site(Frontend):
         """Do what the scheduler and the Runner do for a job that starts; ``line`` is what the oarsub hears first."""
         self.move(job, JobState.TO_LAUNCH, JobState.LAUNCHING)
         with self.database.begin() as tx:
-            moldable = tx.moldables.of_jobs([job.id])[job.id][0].id
+            moldable = tx.new_jobs.moldables_of_jobs([job.id])[job.id][0].id
             tx.jobs.update(job.id, assigned_moldable_job=moldable)
             tx.insert_many(
                 "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s", [(moldable, self.resource)]
@@ -123,7 +123,7 @@ class Site(Frontend):
     def is_killed(self, job: Job) -> bool:
         """Whether the end of a job was asked for."""
         with self.database.snapshot() as tx:
-            return tx.kill_requests.find(job.id) is not None
+            return tx.job_requests.find_kill(job.id) is not None
 
 
 @pytest.fixture

@@ -61,12 +61,12 @@ def refusal(login: LoginNode, *words: object, user: User = TYPIST) -> str:
 def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
     """Return the types of a job, and the id of the reservation that it is in."""
     with site.database.begin() as tx:
-        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservation_jobs.of_jobs([job.id]).get(job.id, 0)
+        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservations.of_jobs([job.id]).get(job.id, 0)
 
 
 def walltimes(site: Site, job: Job) -> list[int]:
     with site.database.begin() as tx:
-        return [moldable.walltime for moldable in tx.moldables.of_jobs([job.id])[job.id]]
+        return [moldable.walltime for moldable in tx.new_jobs.moldables_of_jobs([job.id])[job.id]]
 
 
 class TestEntry:
@@ -132,7 +132,7 @@ class TestEntry:
         self, site: Site, login: LoginNode, number: int
     ) -> None:
         with site.database.begin() as tx:
-            tx.advance_reservations.set_access(number, [AccessEntry("%bio")])
+            tx.reservations.set_access(number, [AccessEntry("%bio")])
         inside_words = ("--ar", number, "-l", "walltime=0:1")
         job = login.submit(*inside_words, "--project", "bio", "x")
         assert job.project == "bio"
@@ -313,7 +313,7 @@ class TestCopies:
         job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:1", "true")
         with site.database.begin() as tx:
             lifecycle.move(tx, job.id, JobState.ERROR)
-            tx.advance_reservations.set_access(number, [AccessEntry("bob")])
+            tx.reservations.set_access(number, [AccessEntry("bob")])
         with site.database.begin() as tx, pytest.raises(WrongState, match="not allowed to use"):
             resubmission.copy(tx, job.id)
 
@@ -324,7 +324,7 @@ class TestCopies:
         with site.database.begin() as tx:
             copy = resubmission.copy(tx, first.id, automatically=True)
         with site.database.begin() as tx:
-            assert tx.reservation_jobs.of_jobs([copy]) == {copy: number}
+            assert tx.reservations.of_jobs([copy]) == {copy: number}
         site.delete(ALICE, number)
         with site.database.begin() as tx, pytest.raises(WrongState, match=f"reservation {number} has ended"):
             resubmission.copy(tx, second.id, automatically=True)
@@ -415,7 +415,7 @@ class TestFrames:
         assert result.err == f"# Warning: {text}\n"
         assert (site.state(number), site.get(number).deleted_by) == (ReservationState.DELETED, "alice")
         with site.database.begin() as tx:
-            assert tx.kill_requests.jobs([job.id, frame]) == {job.id}
+            assert tx.job_requests.jobs_to_kill([job.id, frame]) == {job.id}
 
     def test_lists_leave_it_out_and_records_name_the_reservation(
         self, site: Site, login: LoginNode, number: int

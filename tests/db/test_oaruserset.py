@@ -34,7 +34,7 @@ def is_somebody_waiting(console: Console) -> bool:
 def userset(console: Console, name: str) -> list[str] | None:
     """Return the entries of a userset."""
     with console.database.begin() as tx:
-        found = tx.usersets.entries([name])
+        found = tx.access.userset_entries([name])
     return list(found[name]) if name in found else None
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
     result = console.type(oaruserset.main, *words)
     assert (result.exit, result.out, without_way_out(result.err)) == (code, "", f"{text}\n")
     with console.database.begin() as tx:
-        assert tx.usersets.names() == ["aroperators", "arusers"]
+        assert tx.access.userset_names() == ["aroperators", "arusers"]
 
 
 def test_a_userset_that_reservations_allow_or_deny_is_not_deleted(console: Console) -> None:
@@ -139,9 +139,9 @@ def test_a_list_that_is_only_asked_for_is_kept_as_well(console: Console, denied:
         add_reservation(console.database, number, state="w", access=[AccessEntry("alice")])
     change = WantedChange(end=9, attributes=AttributeChange(access=(AccessEntry("@team", denied),)))
     with console.database.begin() as tx:
-        (reservation,) = tx.advance_reservations.select([12])
+        (reservation,) = tx.reservations.select([12])
         alteration.ask_change(tx, User("alice", 1001), reservation, change, patience=60)
-        (other,) = tx.advance_reservations.select([13])
+        (other,) = tx.reservations.select([13])
         asked = alteration.ask_change(tx, User("alice", 1001), other, WantedChange(end=9), patience=60)
         tx.execute("UPDATE reservation_changes SET change = '{' WHERE change_id = %s", (asked,))
     words = ("-a", "dave", "team") if denied else ("-d", "bob", "team")
@@ -150,7 +150,7 @@ def test_a_list_that_is_only_asked_for_is_kept_as_well(console: Console, denied:
     assert refused == CommandResult(9, "", f"denied: {what} would break the advance reservation 12\n{FORCE}")
     assert console.type(oaruserset.main, "-D", "team").exit == 9
     with console.database.begin() as tx:
-        tx.reservation_change_requests.drop([12], "")
+        tx.reservations.drop_change([12], "")
     assert console.type(oaruserset.main, "-D", "team").exit == 0
 
 

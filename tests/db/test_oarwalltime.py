@@ -13,7 +13,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.sql_walltime import WalltimeChange
+from oar.lib.jobs.sql_requests import WalltimeChange
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
@@ -55,7 +55,7 @@ def ask(frontend: Frontend, *words: object, user: User = ALICE) -> CommandResult
 
 def change_of(frontend: Frontend, job: int) -> WalltimeChange:
     """Return what is asked for a job."""
-    found = frontend.ask(lambda tx: tx.walltime_changes.find(job))
+    found = frontend.ask(lambda tx: tx.job_requests.find_walltime_change(job))
     assert isinstance(found, WalltimeChange)
     return found
 
@@ -84,14 +84,14 @@ def test_a_job_in_a_reservation_grows_up_to_the_end_of_its_jobs(frontend: Fronte
     job = running(frontend)
     begin = begin_of(frontend, job)
     number = add_reservation(frontend.database, state="r", start_time=begin, end_time=begin + 9006, resources=[])
-    frontend.ask(lambda tx: tx.reservation_jobs.add(number, [job]))
+    frontend.ask(lambda tx: tx.reservations.add_job(number, [job]))
     date = format_date(begin + 9000)
     why = f"the jobs of the advance reservation {number} are over at {date}"
     line = f"Forbidden: job {job} cannot grow by more than 0:30:0: {why}."
     assert ask(frontend, job, "+0:30:1") == ask(frontend, job, "+0:30:1", user=ROOT) == refused(3, line)
     assert json.loads(ask(frontend, job, "-J").out)["possible_increase"] == 1800
     assert ask(frontend, job, "+0:30") == accepted(job)
-    frontend.ask(lambda tx: tx.advance_reservations.update(number, flex="YES"))
+    frontend.ask(lambda tx: tx.reservations.update(number, flex="YES"))
     assert ask(frontend, job, "+1") == accepted(job, "updated")
 
 
@@ -104,7 +104,7 @@ def test_a_job_outside_does_not_grow_into_a_reservation(frontend: Frontend) -> N
     why = f"the advance reservation {number} begins on its resources at {format_date(begin + 7201)}"
     assert ask(frontend, job, "+1") == refused(3, f"Forbidden: job {job} cannot grow: {why}.")
     assert ask(frontend, job, "-0:1") == accepted(job)
-    frontend.ask(lambda tx: tx.advance_reservations.update(number, resources=[]))
+    frontend.ask(lambda tx: tx.reservations.update(number, resources=[]))
     assert ask(frontend, job, "+1") == accepted(job, "updated")
 
 

@@ -13,7 +13,7 @@ from oar.lib.db.statements import Parameters, Row
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.sql_history import _STATE_CHANGES
 from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import JobPages
+from oar.lib.jobs.sql_listings import Listings
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -38,7 +38,7 @@ GROWING = {
 }
 
 #: What may be read whole: the repairs at the server's start look through the dependencies, of which there are few.
-READ_WHOLE = {"db.repairs._ENDED_JOBS": {"job_dependencies"}}
+READ_WHOLE = {"db.invariants._ENDED_JOBS": {"job_dependencies"}}
 #: What is asked for each job by its id looks at no other live job.
 BY_ID = {"jobs.sql_runs._THESE_IN_HAND"}
 
@@ -130,7 +130,7 @@ def folded_plans(past: Database) -> Iterator[tuple[str, str]]:
         for place in (JobPlace(200, newest_first=True), JobPlace(200, (first + last) // 2)):
             with past.snapshot() as tx:
                 explained = Explained(tx)
-                assert JobPages(cast(Transaction, explained)).folded(query, place).rows
+                assert Listings(cast(Transaction, explained)).folded(query, place).rows
                 for number, plan in enumerate(explained.plans):
                     yield f"job_pages.folded {name} {place} {number}", plan
 
@@ -138,7 +138,7 @@ def folded_plans(past: Database) -> Iterator[tuple[str, str]]:
 def test_the_reservations_of_a_long_list_are_not_looked_for_job_by_job(database: Database) -> None:
     """Ten thousand jobs on a cluster without reservations: what is in none costs nothing."""
     with database.begin() as tx:
-        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.reservation_jobs.NUMBERS.sql}"
+        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.reservations.NUMBERS.sql}"
         plan = tx.column(question, (list(range(1, 10_001)),))
     assert max(int(loops) for line in plan for loops in re.findall(r"loops=(\d+)", line)) < 10, "\n".join(plan)
 

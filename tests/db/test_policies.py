@@ -49,7 +49,7 @@ def changes(database: Database) -> Callable[[], list[PolicyChange]]:
 
     def new() -> list[PolicyChange]:
         with database.begin() as tx:
-            found = tx.policy_log.changes()
+            found = tx.history.policy_changes()
         begin, known[0] = known[0], len(found)
         return found[begin:]
 

@@ -44,9 +44,9 @@ def test_a_window_is_moved_and_the_frame_follows(site: Site, alter: Typed, numbe
     window = f"now {write_date(NOW + 200)} to {write_date(NOW + 800)}"
     assert result == CommandResult(0, f"Your reservation {number} has been altered\n{window}\n", "")
     with site.database.begin() as tx:
-        reservation = tx.advance_reservations.by_numbers([number])[number]
+        reservation = tx.reservations.by_numbers([number])[number]
         frame = tx.jobs.get(reservation.frame_id)
-        (alternative,) = tx.moldables.of_jobs([frame.id])[frame.id]
+        (alternative,) = tx.new_jobs.moldables_of_jobs([frame.id])[frame.id]
     assert (reservation.start, reservation.end, reservation.revision) == (NOW + 200, NOW + 800, 2)
     assert (frame.start_time, alternative.walltime) == (NOW + 200, 600)
     site.round(NOW + 200)
@@ -81,7 +81,7 @@ def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site,
     other = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
     site.round()
     with site.database.begin() as tx:
-        before = tx.advance_reservations.by_numbers([number])
+        before = tx.reservations.by_numbers([number])
     assert alter("-e", "+7000", str(number)) == CommandResult(
         1,
         "",
@@ -89,7 +89,7 @@ def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site,
         f"  there is a place for it only until {write_date(NOW + HOUR)} (advance reservation {other})\n",
     )
     with site.database.begin() as tx:
-        assert tx.advance_reservations.by_numbers([number]) == before
+        assert tx.reservations.by_numbers([number]) == before
 
 
 def test_now_means_the_date_of_the_answer(site: Site, qralter_alone: Typed, number: int) -> None:
@@ -119,7 +119,7 @@ def test_attributes_are_changed_at_once(site: Site, alter: Typed, number: int) -
     result = alter("-N", "night", "-A", "acct", "-he", "yes", "-m", "ab", "-replace", "no", "-idle", "5m", str(number))
     assert result.out == f"Your reservation {number} has been altered\n"
     with site.database.begin() as tx:
-        changed = tx.advance_reservations.by_numbers([number])[number]
+        changed = tx.reservations.by_numbers([number])[number]
         revisions = tx.reservation_logs.revisions(changed.id)
     assert (changed.name, changed.account, changed.is_hard, changed.mail_options) == ("night", "acct", True, "ab")
     assert (changed.replaces_lost, changed.idle_limit) == (False, 300)
@@ -132,7 +132,7 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
     alter("-N", "night", "-A", "secret", "-u", "root", "-he", "yes", str(number))
     alter("-e", "+900", "-M", "root@secret.org", str(number))
     with site.database.begin() as tx:
-        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+        reservation_id = tx.reservations.by_numbers([number])[number].id
         told = [row.message for row in tx.reservation_logs.logs([reservation_id]) if row.event == "ALTERED"]
     assert told == [
         "name night, error_handling hard, account, acl_list",
@@ -142,13 +142,13 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
 
 def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Typed, number: int) -> None:
     with site.database.begin() as tx:
-        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+        reservation_id = tx.reservations.by_numbers([number])[number].id
     job = site.submit_inside(reservation_id)
     result = alter("-u", "root", str(number))
     assert result.out.splitlines()[1:] == [f"job {job} was deleted: its owner may not use the reservation any more"]
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([job]) == {job}
-        assert tx.advance_reservations.access([reservation_id])[reservation_id] == (AccessEntry("root"),)
+        assert tx.job_requests.jobs_to_kill([job]) == {job}
+        assert tx.reservations.access([reservation_id])[reservation_id] == (AccessEntry("root"),)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +172,19 @@ def test_what_is_refused_changes_nothing(
     site: Site, alter: Typed, number: int, arguments: list[str], said: str
 ) -> None:
     with site.database.begin() as tx:
-        before = tx.advance_reservations.by_numbers([number])
+        before = tx.reservations.by_numbers([number])
     user = BOB if arguments[-1] == "bob" else ALICE
     given = [word.format(number) for word in arguments if word != "bob"]
     result = alter(*given, user=user)
     assert (result.exit, result.out, without_way_out(result.err)) == (1, "", said.format(number))
     with site.database.begin() as tx:
-        assert tx.advance_reservations.by_numbers([number]) == before
+        assert tx.reservations.by_numbers([number]) == before
 
 
 def test_one_change_at_a_time(site: Site, alter: Typed, number: int) -> None:
     with site.database.begin() as tx:
-        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
-        tx.reservation_change_requests.ask(reservation_id, "oar", "{}", 0)
+        reservation_id = tx.reservations.by_numbers([number])[number].id
+        tx.reservations.request_change(reservation_id, "oar", "{}", 0)
     assert alter("-e", "+900", str(number)).err == f"denied: a change of advance_reservation {number} is pending\n"
 
 
@@ -238,7 +238,7 @@ def test_rounds_do_not_wait_for_the_rules_of_the_site(
 
 def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site, alter: Typed, number: int) -> None:
     with site.database.begin() as tx:
-        before = tx.advance_reservations.by_numbers([number])
+        before = tx.reservations.by_numbers([number])
     add_resources(site.database, nodes=1, cores=2)
     other = site.ask("/resource_id=1", NOW + 200, NOW + 300)
     site.round()
@@ -252,12 +252,12 @@ def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site,
     never = alter("-l", "/resource_id=5", str(number))
     assert never.err.startswith("Error: No queue instances to reserve\n")
     with site.database.begin() as tx:
-        assert tx.advance_reservations.by_numbers([number]) == before
+        assert tx.reservations.by_numbers([number]) == before
 
 
 def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Typed, number: int) -> None:
     with site.database.begin() as tx:
-        reservation = tx.advance_reservations.by_numbers([number])[number]
+        reservation = tx.reservations.by_numbers([number])[number]
     first, second = site.submit_inside(reservation.id), site.submit_inside(reservation.id)
     large = site.submit_inside(reservation.id, cores=2)
     site.round(NOW + 100)
@@ -278,13 +278,13 @@ def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Typed
     ]
     assert site.get(reservation.id).resources == (held,)
     with site.database.snapshot() as tx:
-        assert tx.kill_requests.jobs([large, second]) == {large}
+        assert tx.job_requests.jobs_to_kill([large, second]) == {large}
 
 
 def test_a_condition_narrows_what_a_reservation_has(site: Site, alter: Typed, number: int) -> None:
     added = add_resources(site.database, nodes=1, cores=2)
     with site.database.snapshot() as tx:
-        reservation_id = tx.advance_reservations.by_numbers([number])[number].id
+        reservation_id = tx.reservations.by_numbers([number])[number].id
     assert alter("-p", f"resource_id >= {added[0]}", str(number)).exit == 0
     assert list(site.get(reservation_id).resources) == added
     refused = alter("-q", "nosuch", str(number)).err
@@ -314,7 +314,7 @@ def test_options_that_are_not_given_stay(site: Site, alter: Typed, runtime: Runt
 
     def asked() -> tuple[set[str], int, str, str, str]:
         with site.database.begin() as tx:
-            row = tx.advance_reservations.by_numbers([number])[number]
+            row = tx.reservations.by_numbers([number])[number]
             hosts = {each.network_address for each in tx.resources.select(row.resources)}
         return hosts, len(row.resources), row.host_list, row.pe, row.properties
 
@@ -334,7 +334,7 @@ def test_options_that_are_not_given_stay(site: Site, alter: Typed, runtime: Runt
 def test_a_trial_tells_what_would_be_answered_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
     add_resources(site.database, nodes=1, cores=1)
     with site.database.snapshot() as tx:
-        before = tx.advance_reservations.by_numbers([number])
+        before = tx.reservations.by_numbers([number])
     large = site.submit_inside(before[number].id, cores=2)
     window = f"then {write_date(NOW + 100)} to {write_date(NOW + 900)}"
     assert alter("-w", "v", "-l", "/resource_id=1", "-e", "+900", "-N", "x", str(number)) == CommandResult(
@@ -349,7 +349,7 @@ def test_a_trial_tells_what_would_be_answered_and_changes_nothing(site: Site, al
     assert (refused.exit, refused.err.splitlines()[0]) == (1, f"denied: Reservation {number} can't be altered")
     assert without_way_out(alter("-w", "x", str(number)).err) == 'qralter: invalid option argument "-w x"\n'
     with site.database.snapshot() as tx:
-        assert tx.advance_reservations.by_numbers([number]) == before
+        assert tx.reservations.by_numbers([number]) == before
     assert _answers(site) == []
 
 

@@ -54,7 +54,7 @@ def begin_with_job(site: Site) -> tuple[int, int]:
 def kill_state(site: Site, job: int) -> KillState:
     """Return how far the request to end a job is."""
     with site.database.begin() as tx:
-        request = tx.kill_requests.find(job)
+        request = tx.job_requests.find_kill(job)
     assert request is not None
     return request.state
 
@@ -94,7 +94,7 @@ def test_others_do_not_delete_but_operators_and_managers_do(site: Site) -> None:
     assert site.state(first) is S.WAITING
     assert delete(site, second, user=ROOT).out == f"root has deleted advance_reservation {second}\n"
     with site.database.begin() as tx:
-        tx.usersets.add("aroperators", ["bob"])
+        tx.access.add_to_userset("aroperators", ["bob"])
     assert delete(site, third, user=BOB).out == f"bob has deleted advance_reservation {third}\n"
 
 

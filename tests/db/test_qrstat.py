@@ -195,9 +195,9 @@ def test_reasons_and_asked_changes_stand_below_their_reservation(console: Consol
 def ask_change(console: Console, **wanted: object) -> None:
     """Ask for a change of the first reservation, in place of the one that was asked for before."""
     with console.database.begin() as tx:
-        for change in tx.reservation_change_requests.open():
-            tx.reservation_change_requests.answer(change.id, ChangeAnswer.DROPPED)
-        tx.reservation_change_requests.ask(192, "user1", json.dumps(wanted), 0)
+        for change in tx.reservations.open_changes():
+            tx.reservations.answer_change(change.id, ChangeAnswer.DROPPED)
+        tx.reservations.request_change(192, "user1", json.dumps(wanted), 0)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_the_detail_is_that_of_grid_engine_and_ours_behind_it(console: Console) 
     running = add_job(console.database, JobState.RUNNING, on=granted[:1])
     waiting = [add_job(console.database) for _ in range(2)]
     with console.database.begin() as tx:
-        tx.reservation_jobs.add(193, [running, *waiting])
+        tx.reservations.add_job(193, [running, *waiting])
     assert show(console, "-ar", 193, user=USER2) == DETAIL
 
 
@@ -432,7 +432,7 @@ def test_mail_addresses_are_seen_by_the_owner_and_operators_only(console: Consol
     assert "user1@host" in show(console, "-ar", "193", user=USER2)
     assert "user1@host" in show(console, "-ar", "193", user=User("root", 0))
     with console.database.begin() as tx:
-        tx.usersets.add("aroperators", ["user1"])
+        tx.access.add_to_userset("aroperators", ["user1"])
     assert "user1@host" in show(console, "-ar", "193")
 
 
@@ -505,8 +505,8 @@ def test_json_has_what_the_detail_has_with_types(console: Console) -> None:
     granted = add_both(console)
     waiting = add_job(console.database)
     with console.database.begin() as tx:
-        tx.reservation_jobs.add(193, [waiting])
-        tx.reservation_bills.add({193: [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)]})
+        tx.reservations.add_job(193, [waiting])
+        tx.reservation_logs.add_bill({193: [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)]})
     record = json.loads(show(console, "-J", "-ar", "193", user=USER2))["193"]
     told = {key: record[key] for key in ("start_time", "duration", "granted_slots", "resources", "missing", "jobs")}
     assert told == {

@@ -113,7 +113,7 @@ def test_a_verification_tells_the_same_in_each_format(desk: Desk) -> None:
 def test_all_of_a_request_is_stored(desk: Desk) -> None:
     words = ("-a", "+1h", "-e", "202701151000", "-N", "course.1", "-A", "acct 1", "-u", "root,!daemon", "-u", "@team")
     more = ("-he", "y", "-m", "eb", "-M", "a@b.c,root", "-replace", "n", "-idle", "10m", "-project", "p1")
-    desk.ask(lambda tx: (tx.usersets.create("team"), tx.usersets.add("team", ["alice"])))
+    desk.ask(lambda tx: (tx.access.create_userset("team"), tx.access.add_to_userset("team", ["alice"])))
     row = desk.granted(*words, *more, "-flex", "yes", "-l", "h=node-*,cpuset=0|1", "-pe", "m*", "1-2")
     assert (row.name, row.account, row.is_hard, row.mail_options, row.mail_list) == (
         *("course.1", "acct 1", True, "be", "a@b.c,root"),
@@ -123,7 +123,7 @@ def test_all_of_a_request_is_stored(desk: Desk) -> None:
     assert (row.granted_pe, row.granted_slots) == ("mpi", 2)
     assert json.loads(row.resource_list) == [["h", "node-*"], ["cpuset", "0|1"]]
     with desk.database.snapshot() as tx:
-        entries = tx.advance_reservations.access([row.id])[row.id]
+        entries = tx.reservations.access([row.id])[row.id]
     assert [(each.text, each.denied) for each in entries] == [("root", False), ("daemon", True), ("@team", False)]
 
 
@@ -135,7 +135,7 @@ def test_an_administrator_asks_for_somebody_and_over_jobs(desk: Desk) -> None:
     assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable slots are free until ")
     row = desk.granted("-d", "60", "-pe", "slots", "4", "-ignore_jobs", "-owner", "daemon", user=ROOT)
     with desk.database.snapshot() as tx:
-        assert [each.text for each in tx.advance_reservations.access([row.id])[row.id]] == ["daemon"]
+        assert [each.text for each in tx.reservations.access([row.id])[row.id]] == ["daemon"]
     assert (row.owner, row.owner_group, row.ignores_jobs) == ("daemon", "daemon", True)
 
 
@@ -273,8 +273,8 @@ def test_nobody_who_is_denied_by_a_pattern_must_be_able_to_use_it(desk: Desk) ->
 def test_nobody_who_is_denied_with_a_group_must_be_able_to_use_it(desk: Desk) -> None:
     add_rules(desk.database, "if user == 'daemon':\n    reject('not he')", defaults=False)
     with desk.database.begin() as tx:
-        tx.usersets.create("team")
-        tx.usersets.add("team", ["daemon"])
+        tx.access.create_userset("team")
+        tx.access.add_to_userset("team", ["daemon"])
     for users in ("alice,!@team", "!@team", "daemon,alice,!@team"):
         assert desk.qrsub("-d", "60", "-u", users).exit == 0
     refused = desk.qrsub("-d", "60", "-u", "@team")
@@ -595,7 +595,7 @@ def test_the_largest_number_of_a_long_range_that_ever_fits_is_asked_first(desk: 
 
 def series_of(desk: Desk, number: int) -> list[AdvanceReservation]:
     with desk.database.snapshot() as tx:
-        return tx.advance_reservations.of_series([desk.reservation(number).series_id])
+        return tx.reservations.of_series([desk.reservation(number).series_id])
 
 
 def test_a_series_is_granted(desk: Desk) -> None:
@@ -612,7 +612,7 @@ def test_a_series_is_granted(desk: Desk) -> None:
     day = 24 * HOUR
     assert shown == [(NOW + HOUR + index * day, 1800, "course", index + 1, "w") for index in (0, 1)]
     with desk.database.snapshot() as tx:
-        series = tx.reservation_series.select([last.series_id])[last.series_id]
+        series = tx.reservations.select_series([last.series_id])[last.series_id]
     assert (series.owner, series.time_zone, series.occurrences) == ("alice", "UTC", 3)
     assert (series.next_index, series.next_start, series.depth) == (3, NOW + HOUR + 2 * day, 2)
 
@@ -664,7 +664,7 @@ def test_nobody_waits_for_a_series_and_it_is_withdrawn(site: Desk) -> None:
     assert (result.exit, result.err) == (26, "no answer from the scheduler in 1 s, the request was withdrawn\n")
     assert [each.state for each in series_of(site, site.last().number)] == [ReservationState.REFUSED] * 3
     with site.database.snapshot() as tx:
-        assert tx.reservation_series.all() == []
+        assert tx.reservations.all_series() == []
 
 
 def test_the_limit_counts_the_reservations_of_a_series(site: Desk) -> None:

@@ -106,7 +106,7 @@ class Cluster:
             return
         job = dice.choice(waiting)
         if lifecycle.move(tx, job.id, JobState.TO_LAUNCH):
-            moldable = tx.moldables.of_jobs([job.id])[job.id][0].id
+            moldable = tx.new_jobs.moldables_of_jobs([job.id])[job.id][0].id
             tx.jobs.update(job.id, assigned_moldable_job=moldable, start_time=tx.now)
             chosen = dice.sample(free, min(len(free), dice.randint(1, 3)))
             tx.insert_many(
@@ -149,7 +149,7 @@ class Cluster:
         if job.state is JobState.TO_LAUNCH:
             lifecycle.move(tx, job.id, JobState.LAUNCHING)
             tx.job_runs.claim(job.id, "node-1")
-        elif tx.kill_requests.jobs([job.id]):
+        elif tx.job_requests.jobs_to_kill([job.id]):
             self._report(tx, job, ExecCode.KILLED)
         elif dice.random() < 0.3:
             type_ = dice.choice([EventType.CPUSET_ERROR, EventType.LAUNCHING_OAREXEC_TIMEOUT, EventType.PROLOGUE_ERROR])
@@ -167,7 +167,7 @@ class Cluster:
     def _end(self, tx: Transaction, dice: random.Random, job: Job) -> None:
         run = tx.job_runs.find(job.id)
         if job.state is not JobState.FINISHING:
-            killed = tx.kill_requests.jobs([job.id])
+            killed = tx.job_requests.jobs_to_kill([job.id])
             self._report(tx, job, ExecCode.KILLED if killed else dice.choice(CODES))
             tx.jobs.update(job.id, exit_code=dice.choice([0, 256, 99 << 8]))
         elif run is not None and run.phase is not Phase.CLEANED:

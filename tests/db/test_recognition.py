@@ -31,7 +31,7 @@ DIGEST = hashlib.sha256(CHALLENGE.encode()).hexdigest()
 def found(database: Database, job_id: int, resources: list[int]) -> FoundJob:
     """What its head tells of a job that it started a minute ago, at its second attempt."""
     with database.begin() as tx:
-        alternative = tx.moldables.of_jobs([job_id])[job_id][-1].id
+        alternative = tx.new_jobs.moldables_of_jobs([job_id])[job_id][-1].id
     return FoundJob(job_id, "alice", DIGEST, 2, "boot", 60, alternative, tuple(resources))
 
 
@@ -67,7 +67,7 @@ def test_the_alternative_is_the_one_that_was_started(database: Database) -> None
     job_id = add_job(database, alternatives=ways)
     recognised(database, found(database, job_id, resources[:1]))
     with database.begin() as tx:
-        assert tx.job_details.read([job_id])[job_id].walltime == 7200
+        assert tx.jobs.read_details([job_id])[job_id].walltime == 7200
 
 
 def test_a_job_that_was_held_at_the_time_of_the_dump_runs_too(database: Database) -> None:
@@ -115,7 +115,7 @@ def test_a_job_that_somebody_deletes_meanwhile_is_not_recognised(database: Datab
     resources = add_resources(database)
     job_id = add_job(database)
     with database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.job_requests.request_kill(for_no_reason(job_id))
     assert recognised(database, found(database, job_id, resources)) == []
 
 

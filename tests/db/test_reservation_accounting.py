@@ -31,7 +31,7 @@ def run_job(site: Site, reservation: int, on: Sequence[int], start: int, stop: i
     types = {"types": (f"inner={frame}",), **columns}
     job = add_job(site.database, JobState.TERMINATED, on=on, walltime=stop - start, user="bob", **types)
     with site.database.begin() as tx:
-        tx.reservation_jobs.add(reservation, [job])
+        tx.reservations.add_job(reservation, [job])
         dates = (NOW + start, NOW + stop, job)
         tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
     return job
@@ -120,13 +120,13 @@ def test_replaced_resources_count_as_long_as_they_were_granted(site: Site, resou
     first, second = site.get(reservation).resources
     other = next(each for each in resources if each not in (first, second))
     with site.database.begin() as tx:
-        tx.reservation_intervals.end(reservation, IntervalKind.GRANTED, [second], NOW + 400)
-        tx.reservation_intervals.begin(reservation, IntervalKind.GRANTED, [other], NOW + 400)
-        tx.advance_reservations.update(reservation, resources=sorted([first, other]))
+        tx.reservations.end_intervals(reservation, IntervalKind.GRANTED, [second], NOW + 400)
+        tx.reservations.begin_intervals(reservation, IntervalKind.GRANTED, [other], NOW + 400)
+        tx.reservations.update(reservation, resources=sorted([first, other]))
         tx.execute(
             "INSERT INTO assigned_resources (moldable_job_id, resource_id)"
             " SELECT assigned_moldable_job, %s FROM jobs WHERE job_id = %s",
-            (other, tx.advance_reservations.select([reservation])[0].frame_id),
+            (other, tx.reservations.select([reservation])[0].frame_id),
         )
     run_job(site, reservation, [second], 300, 400)
     run_job(site, reservation, [other], 400, 600)
@@ -134,7 +134,7 @@ def test_replaced_resources_count_as_long_as_they_were_granted(site: Site, resou
     assert consumed(site) == {"alice": 2000}
     assert consumed(site, reservation_accounting="users") == {"alice": 1700, "bob": 300}
     with site.database.begin() as tx:
-        bill = tx.reservation_bills.find(reservation)
+        bill = tx.reservation_logs.find_bill(reservation)
     assert (sum(row.reserved for row in bill), sum(row.used for row in bill)) == (2000, 300)
 
 
@@ -159,7 +159,7 @@ def test_a_slot_that_two_jobs_share_is_taken_from_the_owner_once(site: Site, res
     site.round(NOW + SECONDS)
     assert consumed(site, reservation_accounting="users") == {"alice": 3700, "bob": 400}
     with site.database.begin() as tx:
-        assert sum(row.used for row in tx.reservation_bills.find(reservation)) == 300
+        assert sum(row.used for row in tx.reservation_logs.find_bill(reservation)) == 300
 
 
 def test_both_ways_and_the_bill_have_the_same_sum(site: Site, resources: list[int]) -> None:
@@ -170,7 +170,7 @@ def test_both_ways_and_the_bill_have_the_same_sum(site: Site, resources: list[in
     site.round(NOW + SECONDS)
     by_owner, by_users = consumed(site), consumed(site, reservation_accounting="users")
     with site.database.begin() as tx:
-        bill = tx.reservation_bills.find(reservation)
+        bill = tx.reservation_logs.find_bill(reservation)
     assert sum(by_owner.values()) == sum(by_users.values()) == sum(row.reserved for row in bill) == SLOTS * SECONDS
     assert by_users["bob"] == sum(row.used for row in bill)
 
@@ -179,7 +179,7 @@ def test_jobs_of_a_flexible_reservation_are_always_their_users(site: Site, resou
     reservation = begin(site)
     run_job(site, reservation, resources[:1], 100, 400, types=())
     with site.database.begin() as tx:
-        tx.advance_reservations.update(reservation, flex="YES")
+        tx.reservations.update(reservation, flex="YES")
     site.round(NOW + SECONDS)
     for mode in ("owner", "users"):
         assert consumed(site, reservation_accounting=mode) == {"alice": 3700, "bob": 300}
@@ -195,5 +195,5 @@ def test_the_bill_is_dated_when_the_reservation_leaves(site: Site, resources: li
         lifecycle.move(tx, inside, JobState.ERROR)
     site.round(NOW + SECONDS + 30)
     with site.database.begin() as tx:
-        bill = tx.reservation_bills.find(reservation)
+        bill = tx.reservation_logs.find_bill(reservation)
     assert {(row.reserved, row.termination_time) for row in bill} == {(2 * SECONDS, NOW + SECONDS + 30)}

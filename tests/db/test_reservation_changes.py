@@ -48,7 +48,7 @@ def refused(site: Site, alter: Typed, reservation: int) -> Refused:
 def _all_of(site: Site, reservation: int) -> tuple[object, ...]:
     with site.database.snapshot() as tx:
         access, revisions = (
-            tx.advance_reservations.access([reservation]),
+            tx.reservations.access([reservation]),
             tx.reservation_logs.revisions(reservation),
         )
         killed = tx.column("SELECT frag_id_job FROM frag_jobs")
@@ -79,7 +79,7 @@ def _end_of(site: Site, job: int) -> tuple[EndCode, str]:
     """Let a waiting job end as was asked for; return the cause and its sentence."""
     with site.database.begin() as tx:
         assert lifecycle.move(tx, job, JobState.ERROR)
-        cause = tx.job_ends.causes([job])[job]
+        cause = tx.job_runs.end_causes([job])[job]
     return cause.code, cause_text(cause, job).sentence
 
 
@@ -279,7 +279,7 @@ def test_attributes_that_are_asked_for_with_a_window_come_with_it(
         START + 1800,
     )
     with site.database.snapshot() as tx:
-        assert tx.advance_reservations.access([reservation])[reservation] == (
+        assert tx.reservations.access([reservation])[reservation] == (
             AccessEntry("root"),
             AccessEntry("daemon", denied=True),
         )

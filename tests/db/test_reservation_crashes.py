@@ -112,7 +112,7 @@ def test_each_statement_of_a_round_may_be_the_last(site: Site, dying: DyingDatab
         assert site.job(site.get(number).frame_id) is JobState.TERMINATED
         with site.database.begin() as tx:
             assert tx.invariants.violations(dying.settings.ro_user) == []
-            assert len(tx.reservation_bills.find(number)) == 1
+            assert len(tx.reservation_logs.find_bill(number)) == 1
         if not died:
             assert step > 10
             return
@@ -140,7 +140,7 @@ def test_what_happened_while_the_server_was_down_is_written_late(site: Site) -> 
     site.round(NOW + 9500)
     assert site.state(begun) is S.EXITED
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([inside]) == {inside}
+        assert tx.job_requests.jobs_to_kill([inside]) == {inside}
         lifecycle.move(tx, inside, JobState.ERROR)
     site.round(NOW + 9501)
     assert site.get(begun).ended == NOW + 9501
@@ -168,7 +168,7 @@ def test_what_ends_in_an_outage_of_the_database_ends_when_it_is_back(
     site.round()
     assert site.state(number) is S.EXITED
     with site.database.begin() as tx:
-        assert tx.kill_requests.jobs([inside, outside]) == {inside, outside}
+        assert tx.job_requests.jobs_to_kill([inside, outside]) == {inside, outside}
         for job in (inside, outside):
             assert lifecycle.move(tx, job, JobState.FINISHING)
             assert lifecycle.move(tx, job, JobState.ERROR)
@@ -211,7 +211,7 @@ def ask(tx: Transaction, site: Site, number: int) -> None:
 
 def withdraw(tx: Transaction, site: Site, number: int) -> None:
     """What a qrsub writes that is interrupted; the request is the last one."""
-    (asked,) = [each for each in tx.advance_reservations.live() if each.state is S.ASKED]
+    (asked,) = [each for each in tx.reservations.live() if each.state is S.ASKED]
     assert asking.withdraw(tx, asked.id, "alice") is None
 
 
@@ -219,7 +219,7 @@ def alter(tx: Transaction, site: Site, number: int) -> None:
     """What qralter writes: new attributes, and the wish for another window."""
     reservation = alteration.lock(tx, ALICE, site.get(number), number)
     alteration.change_attributes(tx, ALICE, reservation, AttributeChange(name="other", access=(AccessEntry("bob"),)))
-    (reservation,) = tx.advance_reservations.select([number])
+    (reservation,) = tx.reservations.select([number])
     alteration.ask_change(tx, ALICE, reservation, WantedChange(end=NOW + 900), patience=60)
 
 
@@ -286,7 +286,7 @@ def test_each_statement_of_a_pass_of_leon_may_be_the_last(site: Site, dying: Dyi
     site.round()
     inside = site.submit_inside(number)
     with site.database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(site.get(number).frame_id))
+        tx.job_requests.request_kill(for_no_reason(site.get(number).frame_id))
     dying._clock = site.database._clock
     for step in range(1, 200):
         dying.dies_before, dying.steps = step, 0

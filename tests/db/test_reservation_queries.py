@@ -90,7 +90,7 @@ def test_the_jobs_of_those_that_end_together_are_asked_to_end_in_one_step(
             site.round()
         assert {site.state(each) for each in ended} == {S.EXITED}
         with site.database.snapshot() as tx:
-            assert tx.kill_requests.jobs(jobs) == set(jobs)
+            assert tx.job_requests.jobs_to_kill(jobs) == set(jobs)
         return len(statements)
 
     few = statements_of_end(2, NOW + HOUR)

@@ -12,7 +12,7 @@ from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration, job_deletion, occurrences
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.sql_reservations import AdvanceReservations
+from oar.lib.reservations.sql_reservations import Reservations
 from oar.lib.reservations.states import ChangeAnswer, IntervalKind
 from oar.lib.reservations.states import ReservationState as S
 from oar.modules import leon
@@ -29,14 +29,14 @@ def resources(site: Site) -> list[int]:
 def locked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The reservations that each call has locked."""
     calls: list[list[int]] = []
-    lock = AdvanceReservations.lock
+    lock = Reservations.lock
 
-    def lock_and_note(table: AdvanceReservations, ids: Collection[int]) -> list[AdvanceReservation]:
+    def lock_and_note(table: Reservations, ids: Collection[int]) -> list[AdvanceReservation]:
         found = lock(table, ids)
         calls.append([each.id for each in found])
         return found
 
-    monkeypatch.setattr(AdvanceReservations, "lock", lock_and_note)
+    monkeypatch.setattr(Reservations, "lock", lock_and_note)
     return calls
 
 
@@ -63,14 +63,14 @@ def ask_change(site: Site, reservation: int, change: WantedChange) -> int:
 
 def test_a_deadlock_leaves_the_reservations_to_the_next_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     number = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
-    lock = AdvanceReservations.lock
+    lock = Reservations.lock
 
-    def lock_in_a_circle(table: AdvanceReservations, ids: Collection[int]) -> list[AdvanceReservation]:
-        monkeypatch.setattr(AdvanceReservations, "lock", lock)
+    def lock_in_a_circle(table: Reservations, ids: Collection[int]) -> list[AdvanceReservation]:
+        monkeypatch.setattr(Reservations, "lock", lock)
         table._tx.execute("DO $$ BEGIN RAISE EXCEPTION 'in a circle' USING ERRCODE = 'deadlock_detected'; END $$")
         return []
 
-    monkeypatch.setattr(AdvanceReservations, "lock", lock_in_a_circle)
+    monkeypatch.setattr(Reservations, "lock", lock_in_a_circle)
     site.round()
     assert site.state(number) is S.WAITING
 
@@ -78,11 +78,11 @@ def test_a_deadlock_leaves_the_reservations_to_the_next_round(site: Site, monkey
 def test_another_failure_of_the_lock_is_told_as_what_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
 
-    def fail(table: AdvanceReservations, ids: Collection[int]) -> list[AdvanceReservation]:
+    def fail(table: Reservations, ids: Collection[int]) -> list[AdvanceReservation]:
         table._tx.execute("SELECT 1 / 0")
         return []
 
-    monkeypatch.setattr(AdvanceReservations, "lock", fail)
+    monkeypatch.setattr(Reservations, "lock", fail)
     with pytest.raises(Exception, match="division by zero"):
         site.round()
 
@@ -97,7 +97,7 @@ def test_a_round_locks_all_that_it_decides_on_at_once(site: Site, locked: list[l
     site.round(NOW + 10)
     assert locked[0] == [changed, begun, asked]
     with site.database.begin() as tx:
-        answered = tx.reservation_change_requests.find(change)
+        answered = tx.reservations.find_change(change)
     assert answered
     assert answered.answer is ChangeAnswer.GRANTED
 
@@ -151,14 +151,14 @@ def test_a_change_ends_only_jobs_that_still_wait_in_the_reservation(site: Site, 
         if fate == "ended":
             lifecycle.move(tx, long, JobState.ERROR)
         elif fate == "taken out":
-            tx.reservation_jobs.remove(long)
+            tx.reservations.remove_job(long)
         else:
             tx.execute("UPDATE jobs SET state = 'Running' WHERE job_id = %s", (long,))
 
     before_writing(site, happen)
     site.round()
     with site.database.begin() as tx:
-        answered = tx.reservation_change_requests.find(change)
+        answered = tx.reservations.find_change(change)
         killed = tx.column("SELECT frag_id_job FROM frag_jobs")
     assert answered
     assert (answered.answer, answered.message) == (
@@ -178,7 +178,7 @@ def test_occurrences_of_a_series_that_was_altered_meanwhile_are_not_refused_for_
     site.delete(ALICE, site.occurrences(series)[0].id)
 
     def ask_for_less(tx: Transaction) -> None:
-        row = tx.reservation_series.lock(series)
+        row = tx.reservations.lock_series(series)
         assert row
         less = row.read_template.new.request.replace('["resource_id", 2]', '["resource_id", 1]')
         occurrences.alter(tx, row, None, access=None, request=less)
@@ -204,5 +204,5 @@ def test_what_a_reservation_has_from_its_start_it_has_from_there_in_the_bill(sit
     granted = site.get(number)
     assert granted.start == NOW
     with site.database.begin() as tx:
-        intervals = tx.reservation_intervals.of_reservations([number])[number][IntervalKind.GRANTED]
+        intervals = tx.reservations.intervals_of([number])[number][IntervalKind.GRANTED]
     assert {each.start for each in intervals} == {NOW}

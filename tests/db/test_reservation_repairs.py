@@ -152,7 +152,7 @@ AFTER: dict[str, tuple[Break, Fault]] = {
 
 def settle(tx: Transaction) -> None:
     """Let the logs of states follow what was done to the states, which is no matter here."""
-    tx.repairs.make_consistent()
+    tx.invariants.make_consistent()
 
 
 def named(site: RepairedSite, fault: Fault) -> bool:
@@ -243,7 +243,7 @@ def test_a_frame_without_a_reservation_ends(broken: RepairedSite) -> None:
     assert broken.found() == []
     with broken.database.begin() as tx:
         assert [log.date for log in tx.reservation_logs.logs([broken.number])][1:] == [5]
-        assert {row.termination_time for row in tx.reservation_bills.find(broken.number)} == {5}
+        assert {row.termination_time for row in tx.reservation_logs.find_bill(broken.number)} == {5}
         assert tx.value("SELECT code FROM job_ends WHERE job_id = %s", (frame,)) == "RESERVATION"
 
 
@@ -267,7 +267,7 @@ def test_two_that_share_a_resource_are_named_and_nobody_is_preferred(broken: Rep
     broken.round(NOW + 2)
     taken = list(broken.get(broken.number).resources[:1])
     with broken.database.begin() as tx:
-        tx.advance_reservations.update(other, resources=taken)
+        tx.reservations.update(other, resources=taken)
     assert named(broken, Fault.OVERLAP)
     broken.mend()
     assert broken.found() == [f"reservations: 1 rows: {Fault.OVERLAP}"]
@@ -279,7 +279,7 @@ def test_what_is_at_its_end_without_jobs_is_closed_and_jobs_that_nobody_ended_en
     broken.mend()
     assert broken.get(broken.number).ended == 0
     with broken.database.begin() as tx:
-        assert tx.kill_requests.jobs([broken.job_inside]) == {broken.job_inside}
+        assert tx.job_requests.jobs_to_kill([broken.job_inside]) == {broken.job_inside}
         lifecycle.move(tx, broken.job_inside, JobState.ERROR)
     broken.go_to(END)
     broken.mend()

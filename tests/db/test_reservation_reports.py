@@ -70,7 +70,7 @@ def history(console: Console) -> History:
         run_job(console, ids[:1], TEN + 2400, TEN + 3000, name="x:y\nz%"),
     )
     with console.database.begin() as tx:
-        tx.reservation_jobs.add(12, jobs)
+        tx.reservations.add_job(12, jobs)
         tx.insert_many(
             "INSERT INTO job_usage (job_id, network_address, cpu_seconds, memory_peak, read_bytes, write_bytes)"
             " VALUES %s",
@@ -98,7 +98,7 @@ def history(console: Console) -> History:
             tx.reservation_logs.log(ReservationLog(14, TEN, event, S.REFUSED))
         for number, used in ((12, (2400, 1800)), (13, (0, 0))):
             bill = [ReservationUsage("default", f"node-{n}", 1, HOUR, used[n - 1], 100, TEN + HOUR) for n in (1, 2)]
-            tx.reservation_bills.add({number: bill})
+            tx.reservation_logs.add_bill({number: bill})
     outside = run_job(console, ids[:1], TEN + HOUR, TEN + HOUR + 10)
     return History(jobs, outside)
 
@@ -183,7 +183,7 @@ def test_of_a_number_that_was_given_again_each_reservation_has_its_own_jobs(
         tx.reservation_logs.add_revision(
             ReservationRevision(later, 1, TEN, "alice", "", "", TEN, TEN + HOUR, "", "default@node-1=1")
         )
-        tx.reservation_jobs.add(later, [history.outside])
+        tx.reservations.add_job(later, [history.outside])
     assert sorted(arco(postgres, console, "time_usage")) == [
         ["12", "00:00:10", "01:00:00", "00:59:50"],
         ["12", "00:40:00", "01:00:00", "00:20:00"],
@@ -240,7 +240,7 @@ def test_a_reservation_job_that_was_deleted_before_its_date_did_not_run(history:
             "UPDATE jobs SET reservation = 'Scheduled', start_time = %s, stop_time = %s WHERE job_id = %s",
             (TEN + HOUR, TEN, deleted),
         )
-        tx.reservation_jobs.add(13, [deleted])
+        tx.reservations.add_job(13, [deleted])
         assert deleted not in tx.column("SELECT ju_id FROM sge_job_usage")
         assert tx.column("SELECT job_duration::text FROM view_ar_time_usage WHERE ar_number = 13") == ["00:00:00"]
     records = [line.split(":") for line in report(console)]
@@ -345,7 +345,7 @@ def test_oarstat_shows_the_bills_of_a_time(history: History, console: Console) -
     unknown = console.type(oarstat.main, "--ar", "nosuch")
     assert (unknown.exit, unknown.err) == (1, "# Error: the advance reservation nosuch does not exist.\n")
     with console.database.begin() as tx:
-        tx.advance_reservations.update(13, ar_name="course")
+        tx.reservations.update(13, ar_name="course")
     assert bills("--ar", "course", "--no-header") == bills("--ar", 13, "--no-header")
     record = json.loads(bills("--ar", "-J"))["12"]
     assert record == {

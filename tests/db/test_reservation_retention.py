@@ -42,7 +42,7 @@ def ended(site: Site) -> int:
         tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
     site.round(NOW + 10)
     with site.database.begin() as tx:
-        tx.reservation_change_requests.ask(number, "alice", "{}", NOW + 20)
+        tx.reservations.request_change(number, "alice", "{}", NOW + 20)
     site.round(NOW + HOUR)
     return number
 
@@ -82,7 +82,7 @@ def test_one_of_which_a_job_is_kept_stays(site: Site, ended: int) -> None:
     assert purged(site) == 1
     assert site.get(number).ended
     with site.database.begin() as tx:
-        tx.purge.remove([inside])
+        tx.retention.remove_jobs([inside])
     assert (purged(site), rows(site)) == (1, {})
 
 

@@ -284,10 +284,10 @@ def test_a_series_is_purged_with_its_last_reservation(site: Site) -> None:
     first, second = (each.id for each in site.occurrences(series))
     with site.database.begin() as tx:
         deletion.delete_series(tx, ALICE, series)
-        tx.purge.remove_reservations([first])
-        assert [each.id for each in tx.reservation_series.all(ended=True)] == [series]
-        tx.purge.remove_reservations([second])
-        assert tx.reservation_series.all(ended=True) == []
+        tx.retention.remove_reservations([first])
+        assert [each.id for each in tx.reservations.all_series(ended=True)] == [series]
+        tx.retention.remove_reservations([second])
+        assert tx.reservations.all_series(ended=True) == []
 
 
 # -- altered ----------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_a_series_is_altered_from_one_of_its_reservations_on(site: Site) -> None
         *((1200, "longer", True),) * 3,
     ]
     with site.database.begin() as tx:
-        access = tx.advance_reservations.access([each.id for each in now])
+        access = tx.reservations.access([each.id for each in now])
     assert [access[each.id][0].text for each in now] == ["alice", "root", "root", "root"]
 
 

@@ -78,7 +78,7 @@ def test_an_external_scheduler_sees_what_is_reserved_and_places_jobs_inside(
     assert site.state(number) is S.RUNNING
     inside = add_job(database, queue="planned", types=(f"inner={site.get(number).frame_id}",), walltime=600)
     with database.begin() as tx:
-        tx.reservation_jobs.add(number, [inside])
+        tx.reservations.add_job(number, [inside])
     external.program(
         f"""
         assert {{row[0] for row in rows("SELECT resource_id FROM gantt_jobs_resources")}} == {set(ids[:2])}

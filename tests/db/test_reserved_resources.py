@@ -20,7 +20,7 @@ def ids(site: Site) -> list[int]:
     """Two nodes of two cores; the cores of the first have more memory."""
     ids = add_resources(site.database, nodes=2, cores=2)
     with site.database.begin() as tx:
-        tx.property_columns.add("mem", is_text=False)
+        tx.nodes.add_property("mem", is_text=False)
         tx.execute("UPDATE resources SET mem = CASE WHEN network_address = 'node-1' THEN 64 ELSE 32 END")
     return ids
 
@@ -33,7 +33,7 @@ def number(site: Site, ids: list[int]) -> int:
     condition = "mem >= 64 AND type = 'default' AND network_address LIKE 'node-_' AND network_address <> 'node-9'"
     made = site.ask(f"{{{condition}}}/network_address=1", NOW + 100, NOW + HOUR)
     with site.database.begin() as tx:
-        tx.advance_reservations.update(made, queue_name="course")
+        tx.reservations.update(made, queue_name="course")
     site.round()
     assert site.get(made).resources == tuple(ids[:2])
     return made

@@ -10,7 +10,7 @@ from oar.lib.access.records import User
 from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.id_sequences import JOBS, SEQUENCES
+from oar.lib.db.system import JOBS, SEQUENCES
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import newest_job
 from oar.lib.jobs.states import JobState
@@ -40,9 +40,9 @@ def states(database: Database) -> set[ResourceState]:
 def test_numbers_jump_ahead_and_are_never_given_twice(database: Database) -> None:
     last = add_job(database)
     with database.begin() as tx:
-        before = tx.id_sequences.present()
+        before = tx.system.id_sequences()
         done = after_restore(tx, newest_job=last + 7)
-        after = tx.id_sequences.present()
+        after = tx.system.id_sequences()
     assert set(before) == set(SEQUENCES)
     assert all(after[name] >= before[name] + MARGIN for name in SEQUENCES)
     assert add_job(database) >= done.first_job > last + 7 + MARGIN
@@ -90,7 +90,7 @@ def test_a_database_that_goes_on_is_no_restored_one(database: Database, tmp_path
     assert not watch.look(database)
     assert newest_job.read(str(tmp_path)) == last
     with database.begin() as tx:
-        tx.purge.remove([last])
+        tx.retention.remove_jobs([last])
     assert not watch.look(database)
     assert not IdWatch(str(tmp_path)).look(database)
     assert add_job(database) == last + 1

@@ -45,7 +45,7 @@ def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) ->
 
 def keys(site: Frontend, job: Job) -> JobKeys:
     with site.database.begin() as tx:
-        found = tx.challenges.find(job.id)
+        found = tx.access.find_challenge(job.id)
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ class TestCopy:
         assert (new.start_time, new.stop_time, new.assigned_moldable) == (0, 0, 0)
         assert new.cpuset_name == f"alice_{new.id}"
         with site.database.begin() as tx:
-            types, moldables = tx.jobs.types([old.id, new.id]), tx.moldables.of_jobs([old.id, new.id])
+            types, moldables = tx.jobs.types([old.id, new.id]), tx.new_jobs.moldables_of_jobs([old.id, new.id])
             assert types[old.id] == types[new.id] == ("idempotent",)
             asked = {each: [(one.walltime, one.groups) for one in moldables[each]] for each in (old.id, new.id)}
             assert asked[old.id] == asked[new.id]
@@ -184,8 +184,8 @@ class TestAutomatic:
         old = submit(site, "x")
         with site.database.begin() as tx:
             new = resubmission.copy(tx, old.id, automatically=True)
-            assert tx.resubmissions.copies([old.id]) == {old.id: new}
-            assert tx.resubmissions.chain_length(new) == 1
+            assert tx.new_jobs.resubmitted_copies([old.id]) == {old.id: new}
+            assert tx.new_jobs.chain_length(new) == 1
         with pytest.raises(WrongState, match="was resubmitted before"), site.database.begin() as tx:
             resubmission.copy(tx, old.id, automatically=True)
         assert len(site.jobs()) == 2

@@ -143,7 +143,7 @@ def test_keys_of_ended_jobs_go_and_those_of_live_ones_stay(past: Past, database:
     with database.begin() as tx:
         assert tx.column("SELECT job_id FROM challenges") == [live]
         assert tx.jobs.get(ended).state is JobState.TERMINATED
-        assert isinstance(tx.challenges.find(live), JobKeys)
+        assert isinstance(tx.access.find_challenge(live), JobKeys)
 
 
 def test_old_events_go_but_not_those_of_live_jobs_or_to_be_treated(past: Past, database: Database) -> None:
@@ -216,7 +216,7 @@ def test_nobody_waits_for_an_open_step(past: Past, database: Database, work: str
         "event": lambda other: other.run(lambda tx: tx.events.add(EventType.LOG_SUSPECTED, 0, "")),
     }
     with database.begin() as tx:
-        tx.purge.remove_ended([old])
+        tx.retention.remove_ended_jobs([old])
         other = Database(database.settings)
         deeds[work](other)
         other.close()

@@ -33,7 +33,7 @@ def test_every_other_table_and_view_is_open_to_it(database: Database) -> None:
 
 def test_of_staged_files_it_sees_all_but_the_checksums(database: Database) -> None:
     with database.begin() as tx:
-        tx.staged_files.add("0" * 32, "/stageins/" + "0" * 32, "tar", 5)
+        tx.new_jobs.add_file("0" * 32, "/stageins/" + "0" * 32, "tar", 5)
     with database.readonly() as tx:
         assert tx.rows("SELECT compression, size FROM files") == [("tar", 5)]
         with pytest.raises(errors.InsufficientPrivilege):

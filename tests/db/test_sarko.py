@@ -63,7 +63,7 @@ class World:
     def kill(self, job_id: int) -> KillState | None:
         """Return how far the kill request of a job is."""
         with self.database.begin() as tx:
-            request = tx.kill_requests.find(job_id)
+            request = tx.job_requests.find_kill(job_id)
         return request.state if request else None
 
     def running(self, **columns: object) -> int:
@@ -73,8 +73,8 @@ class World:
     def killed(self, job_id: int) -> int:
         """Note that Leon has sent a kill to a job now."""
         with self.database.begin() as tx:
-            tx.kill_requests.ask(for_no_reason(job_id))
-            tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+            tx.job_requests.request_kill(for_no_reason(job_id))
+            tx.job_requests.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
             tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
         return job_id
 
@@ -350,7 +350,7 @@ def test_a_kill_without_answer_is_repeated_and_at_last_the_job_is_given_up(world
     assert world.sarko().code == SarkoCode.KILL
     assert world.kill(job_id) is KillState.LEON
     with world.database.begin() as tx:
-        tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+        tx.job_requests.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
         tx.events.add(EventType.SEND_KILL_JOB, job_id, "")
     world.at(100)
     assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 122)

@@ -187,8 +187,8 @@ def test_the_oldest_job_that_is_not_accounted_is_found(database: Database, confi
     assert probed(config).oldest_not_accounted == 0
     add_job(database, JobState.ERROR)
     with database.begin() as tx:
-        tx.task_runs.record_success(ServerTask.ACCOUNTING)
-        tx.task_runs.record_success(ServerTask.ACCOUNTING)
+        tx.figures.record_success(ServerTask.ACCOUNTING)
+        tx.figures.record_success(ServerTask.ACCOUNTING)
         now = tx.now
     facts = probed(config)
     assert abs(facts.oldest_not_accounted - now) < 60

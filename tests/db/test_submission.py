@@ -287,7 +287,7 @@ class TestManyHands:
             job_id
         ).splitlines(keepends=True)
         with database.begin() as tx:
-            assert tx.kill_requests.find(job_id) is not None
+            assert tx.job_requests.find_kill(job_id) is not None
 
     def test_a_server_that_is_away_is_a_warning(self, command: Sequence[str], settings: DatabaseSettings) -> None:
         result = self.run(command, settings, "true")

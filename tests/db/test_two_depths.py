@@ -47,7 +47,7 @@ def starts(database: Database) -> dict[int, int]:
 
 def age(database: Database) -> int:
     with database.snapshot() as tx:
-        return tx.gantt.age()
+        return tx.plan.age()
 
 
 def told_ages(database: Database, number: int) -> set[int | None]:

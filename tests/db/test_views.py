@@ -109,7 +109,7 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
     with database.begin() as tx:
         ids = [job_id for (job_id,) in tx.rows("SELECT job_id FROM jobs ORDER BY job_id")]
         tx.events.add(EventType.FRAG_JOB_REQUEST, ids[0], "somebody")
-        moldables = tx.moldables.of_jobs(ids)
+        moldables = tx.new_jobs.moldables_of_jobs(ids)
         for job_id in ids[2:4]:
             tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldables[job_id][0].id, tx.now))
     with database.snapshot() as tx:
@@ -137,7 +137,7 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
 def test_a_request_is_read_as_it_was_stored(database: Database, groups: tuple[Group, ...]) -> None:
     job_id = add_job(database, alternatives=[NewAlternative(100, groups), NewAlternative(200, CORE)])
     with database.snapshot() as tx:
-        assert [each.groups for each in tx.moldables.of_jobs([job_id])[job_id]] == [groups, CORE]
+        assert [each.groups for each in tx.new_jobs.moldables_of_jobs([job_id])[job_id]] == [groups, CORE]
 
 
 def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Database) -> None:
@@ -149,11 +149,11 @@ def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Datab
 
     assert walltime() == 100
     with database.begin() as tx:
-        second = tx.moldables.of_jobs([job_id])[job_id][1]
+        second = tx.new_jobs.moldables_of_jobs([job_id])[job_id][1]
         tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (second.id, tx.now))
     assert walltime() == 200
     with database.begin() as tx:
-        tx.jobs.update(job_id, assigned_moldable_job=tx.moldables.of_jobs([job_id])[job_id][0].id)
+        tx.jobs.update(job_id, assigned_moldable_job=tx.new_jobs.moldables_of_jobs([job_id])[job_id][0].id)
     assert walltime() == 100
 
 

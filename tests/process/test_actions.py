@@ -51,7 +51,7 @@ def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
     assert not [group for group in world.box.groups() if str(job_id) in group.name]
     assert world.cause(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 3})
     with world.database.begin() as tx:
-        (used,) = tx.job_ends.usage([job_id])[job_id]
+        (used,) = tx.job_runs.usage([job_id])[job_id]
     assert (used.node, used.cores, used.oom_kills) == (NODE, 1, 0)
     assert used.cpu_seconds
 
@@ -79,7 +79,7 @@ def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
 def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: World) -> None:
     job_id = world.job("touch started")
     with world.database.begin() as tx:
-        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.job_requests.request_kill(for_no_reason(job_id))
     assert launch_job(world.context, job_id) is None
     run = world.run(job_id)
     assert run is not None
@@ -124,7 +124,7 @@ def test_a_job_that_is_deleted_between_two_attempts_of_its_launch_ends_at_once(w
     with world.database.begin() as tx:
         tx.job_runs.claim(job_id, NODE)
         tx.job_runs.update(job_id, phase=Phase.EXEC_SENT, attempt=2)
-        tx.kill_requests.ask(for_no_reason(job_id))
+        tx.job_requests.request_kill(for_no_reason(job_id))
     assert launch_job(world.context, job_id) is None
     run = world.run(job_id)
     assert run is not None
@@ -164,7 +164,7 @@ def test_of_a_running_job_a_probe_keeps_what_it_has_used_by_now(world: World) ->
     def used() -> float | None:
         probe.probe(world.context, NODE)
         with world.database.begin() as tx:
-            (found,) = tx.job_ends.usage([job_id]).get(job_id) or [NodeUsage(NODE)]
+            (found,) = tx.job_runs.usage([job_id]).get(job_id) or [NodeUsage(NODE)]
         return found.cpu_seconds
 
     before = wait_until(used)
@@ -680,7 +680,7 @@ def test_the_end_of_a_container_asks_for_the_end_of_what_is_in_it(world: World) 
         tx.job_runs.report(container, 0, 0)
     finish.finish(world.context, container)
     with world.database.begin() as tx:
-        assert tx.kill_requests.jobs([container, inner]) == {inner}
+        assert tx.job_requests.jobs_to_kill([container, inner]) == {inner}
 
 
 def test_a_noop_job_is_not_asked_for_where_nothing_of_it_runs(world: World) -> None:
@@ -716,7 +716,7 @@ class TestWaitingOarsub:
         tell(world.context, job_id, ["Start prediction: undefined (Hold)"])
         assert EventType.LOST_SESSION in world.events(job_id)
         with world.database.begin() as tx:
-            assert tx.kill_requests.jobs([job_id]) == {job_id}
+            assert tx.job_requests.jobs_to_kill([job_id]) == {job_id}
 
     def test_one_that_is_out_of_reach_or_reserved_is_not(self, world: World, nobody: str) -> None:
         jobs = [
@@ -728,14 +728,14 @@ class TestWaitingOarsub:
         for job_id in jobs:
             tell(world.context, job_id, ["something"])
         with world.database.begin() as tx:
-            assert not tx.kill_requests.jobs(jobs)
+            assert not tx.job_requests.jobs_to_kill(jobs)
 
     def test_a_start_that_nobody_hears_of_is_undone(self, world: World, nobody: str) -> None:
         job_id = self.waiting(world, nobody, JobState.RUNNING)
         tell(world.context, job_id, [OarsubLine.GOOD_JOB])
         assert EventType.CANNOT_NOTIFY_OARSUB in world.events(job_id)
         with world.database.begin() as tx:
-            assert tx.kill_requests.jobs([job_id]) == {job_id}
+            assert tx.job_requests.jobs_to_kill([job_id]) == {job_id}
 
     def test_it_hears_that_its_job_is_held(self, world: World) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

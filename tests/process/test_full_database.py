@@ -50,7 +50,7 @@ def disk(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[SmallDisk
     """Put the database on a small file system; nothing that tests before left in it has room for anything."""
     postgres.execute("VACUUM FULL", settings.name)
     with closing(Database(settings)) as database, database.begin() as tx:
-        size = tx.database_figures.find().size + ROOM
+        size = tx.figures.database_figures().size + ROOM
     with mounted(size) as place, tablespace(postgres, place):
         _move(postgres, settings.name, "small")
         disk = SmallDisk(place)

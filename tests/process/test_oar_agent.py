@@ -64,7 +64,7 @@ class Room:
         (place / "given").write_bytes(data)
         with self.desk.database.begin() as tx:
             found = md5sum or hashlib.md5(data, usedforsecurity=False).hexdigest()
-            return tx.staged_files.add(found, str(place / "given"), kind, len(data)).id
+            return tx.new_jobs.add_file(found, str(place / "given"), kind, len(data)).id
 
     def state(self) -> ResourceState:
         """Let NodeChangeState do its work; return the state of the computer."""

@@ -116,7 +116,7 @@ def test_a_script_that_hangs_is_broken_off(world: World, tmp_path: Path) -> None
     late = [EventType.SUSPEND_SCRIPT_ERROR, EventType.RESUME_SCRIPT_ERROR]
     with world.database.begin() as tx:
         texts = {event.description for event in tx.events.of_types(job_id, late)}
-        assert tx.kill_requests.find(job_id) is not None
+        assert tx.job_requests.find_kill(job_id) is not None
     assert texts == {f"[bipbip {job_id}] {script} did not end within 1 s"}
     end(world, job_id)
     ticks.unlink()
@@ -166,7 +166,7 @@ def test_a_node_that_cannot_freeze_its_part_is_suspected_and_the_job_ends(world:
     with world.database.begin() as tx:
         (event,) = [one for one in tx.events.pending(10) if one.type == EventType.SUSPEND_ERROR]
         assert event.hosts == (NODE,)
-        assert tx.kill_requests.find(job_id) is not None
+        assert tx.job_requests.find_kill(job_id) is not None
 
 
 def test_a_job_that_is_held_while_it_resumes_stands_still_again(world: World) -> None:

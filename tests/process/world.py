@@ -88,7 +88,7 @@ class World:
         """Let the job get its final state; why it ended."""
         node_change_state.run(Runtime(self.context.config, self.database))
         with self.database.begin() as tx:
-            return tx.job_ends.causes([job_id]).get(job_id)
+            return tx.job_runs.end_causes([job_id]).get(job_id)
 
     def take_report(self, job_id: int) -> None:
         """Do what the Runner does with an end report that comes at once."""
@@ -101,8 +101,8 @@ class World:
 
     def ask_kill(self, job_id: int) -> None:
         with self.database.begin() as tx:
-            tx.kill_requests.ask(for_no_reason(job_id))
-            tx.kill_requests.move([job_id], KillState.TIMER_ARMED, [KillState.LEON])
+            tx.job_requests.request_kill(for_no_reason(job_id))
+            tx.job_requests.move_kill([job_id], KillState.TIMER_ARMED, [KillState.LEON])
 
 
 def new_world(box: NodeBox, database: Database) -> Iterator[World]:

@@ -23,7 +23,7 @@ from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
 from oar.lib.base.times import parse_duration
 from oar.lib.config.files import parse
 from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
-from oar.lib.jobs.sql_predictions import Errors
+from oar.lib.jobs.sql_waits import Errors
 from oar.lib.jobs.states import JobPriority, LaunchFault
 from oar.modules.kao_commands import plan_table
 from oar.modules.prediction_errors import ErrorsOfQueue, table

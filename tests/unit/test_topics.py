@@ -39,9 +39,9 @@ SILENT = {
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
 #: the date when a token was used, the date of the last job of a resource, which is told as the end of that job.
 NOT_SHOWN = {
-    ("gantt.store_date", Topic.GANTT),
+    ("plan.store_date", Topic.GANTT),
     ("accounting.count", Topic.JOBS),
-    ("api_tokens.use", Topic.TOKENS),
+    ("access.use_token", Topic.TOKENS),
     ("jobs.close", Topic.RESOURCES),
     ("desktop_computers.note_call", Topic.RESOURCES),  # a date of the system
 }
@@ -113,5 +113,5 @@ def test_who_writes_a_table_names_its_topic(method: str) -> None:
 def test_the_methods_that_write_are_found() -> None:
     assert TABLE_CLASSES["jobs"].written("close") >= {"job_types", "resources", "gantt_jobs_predictions"}
     assert TABLE_CLASSES["queues"].written("set_state") == {"queues"}
-    assert TABLE_CLASSES["gantt"].written("change") >= {"gantt_jobs_predictions"}
+    assert TABLE_CLASSES["plan"].written("change") >= {"gantt_jobs_predictions"}
     assert not TABLE_CLASSES["jobs"].written("states")

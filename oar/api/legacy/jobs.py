@@ -26,7 +26,7 @@ from oar.lib.db.user_sql import Subject, evaluate
 from oar.lib.history.views_events import event_record
 from oar.lib.jobs import walltime
 from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import MOST_COUNTED
+from oar.lib.jobs.sql_listings import MOST_COUNTED
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.views import JobView, job_view, job_views
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
@@ -78,7 +78,7 @@ def list_jobs(request: LegacyRequest, *, view: str = "short") -> Reply | Export:
         return _export(request, query, page, view)
     with request.database.snapshot() as tx:
         ids = page.ids(tx, query)
-        total = tx.job_pages.total(query)
+        total = tx.listings.total(query)
         items = _items(request, tx, ids[: page.page.limit], view)
     if page.newest_first:
         items.reverse()
@@ -160,7 +160,7 @@ class JobPage(NamedTuple):
     def ids(self, tx: "Transaction", query: JobQuery) -> list[int]:
         """Return the ids of the page, and the first id of the next page."""
         place = JobPlace(self.page.offset + self.page.limit, self.after, self.newest_first)
-        return tx.job_pages.page(query, place)[self.page.offset :]
+        return tx.listings.page(query, place)[self.page.offset :]
 
     def collection(
         self, request: LegacyRequest, items: Sequence[Any], ids: Sequence[int], total: int
@@ -181,7 +181,7 @@ def _export(request: LegacyRequest, query: JobQuery, page: JobPage, view: str) -
     def read(after: int | None) -> Mapping[str, Any]:
         place = JobPlace(EXPORT_PAGE, page.after if after is None else after, page.newest_first)
         with request.database.snapshot() as tx:
-            ids = tx.job_pages.page(query, place)
+            ids = tx.listings.page(query, place)
             items = _items(request, tx, ids[:EXPORT_PAGE], view)
         ordered = items[::-1] if page.newest_first else items
         return {
@@ -366,7 +366,7 @@ def act(request: LegacyRequest, job_id: int, action: str) -> Reply:
 def act_on_array(request: LegacyRequest, array_id: int, action: str) -> Reply:
     """Delete, checkpoint, hold or resume all jobs of an array."""
     with request.database.snapshot() as tx:
-        ids = tx.job_pages.page(JobQuery(arrays=(array_id,)), JobPlace(request.config.api_max_limit))
+        ids = tx.listings.page(JobQuery(arrays=(array_id,)), JobPlace(request.config.api_max_limit))
     if not ids:
         raise NoSuchJob(array_id)
     return _run(request, ACTIONS[action], array_id, ids)

@@ -147,7 +147,7 @@ class Context:
         from oar.lib.jobs.server_keys import stored_texts, with_server_values
 
         with runtime.database.snapshot() as tx:
-            if tx.schema_version.find() is not None:
+            if tx.system.schema_version() is not None:
                 runtime.config = with_server_values(runtime.config, stored_texts(tx))
 
     def speak_for(self, runtime: Runtime) -> None:
@@ -223,7 +223,7 @@ class Context:
 
     def _check_version(self, database: Database) -> None:
         with database.snapshot() as tx:
-            mismatch = explain_schema_mismatch(tx.schema_version.find())
+            mismatch = explain_schema_mismatch(tx.system.schema_version())
         if mismatch:
             raise Stop(f"[ERROR] {mismatch}")
         self._is_checked = True

@@ -197,7 +197,7 @@ def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]
     database = Database(database_settings(config, patience=0), application="oar:oar-conf")
     try:
         with database.snapshot() as tx:
-            site = _site(tx, config) if tx.schema_version.find() else None
+            site = _site(tx, config) if tx.system.schema_version() else None
         if site is None:
             yield f"DB_BASE_NAME: {config.db_base_name}: the database has no schema. Create it: oar-database --setup"
             return
@@ -228,9 +228,9 @@ def _site(tx: Transaction, config: Config) -> _Site:
     orders = list(_orders(tx, config))
     may_sleep = any(
         node.earliest_upto > NEVER_HALTED_NOR_WOKEN and node.latest_upto < ALWAYS_AVAILABLE
-        for node in tx.node_energy.nodes().values()
+        for node in tx.nodes.energy_nodes().values()
     )
-    most = tx.database_figures.find().most_connections
+    most = tx.figures.database_figures().most_connections
     return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), orders, may_sleep, most)
 
 

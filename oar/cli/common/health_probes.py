@@ -59,7 +59,7 @@ def find_database_problem(config: "Config") -> str:
     database = Database(database_settings(config, patience=0), application="oar:status")
     try:
         with database.begin() as tx:
-            if tx.database_figures.is_read_only():
+            if tx.figures.is_read_only():
                 return for_administrators(DatabaseReadOnly(), database.settings)
             return ""
     except DatabaseUnavailable as error:
@@ -89,7 +89,7 @@ def probe_cluster(config: "Config") -> HealthFacts | str:
 
 def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
     """Return the facts about queues, resources, submissions, launches and accounting."""
-    figures, since = tx.health_figures, tx.now - FAILURES_PERIOD
+    figures, since = tx.figures, tx.now - FAILURES_PERIOD
     resources, suspected = figures.suspected().get("default", (0, 0))
     holds = [hold for hold in tx.launch_holds.all() if hold.is_confirmed]
     return HealthFacts(
@@ -103,7 +103,7 @@ def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
         user_holds=[UserHold(hold.user, describe_hold(hold), TEXTS[hold.fault].repair) for hold in holds if hold.user],
         rule_errors=list(find_rule_errors(tx, config)),
         oldest_not_accounted=figures.oldest_not_accounted(),
-        successes=tx.task_runs.successes(),
+        successes=tx.figures.successes(),
     )
 
 

@@ -152,7 +152,7 @@ def _filtered(
     states = _states(criteria.states) if criteria.states is not None else suitable
     with context.database.snapshot() as tx:
         jobs = tx.jobs.live(user)
-        frames = tx.advance_reservations.of_frames([job.id for job in jobs])
+        frames = tx.reservations.of_frames([job.id for job in jobs])
     jobs = [job for job in jobs if job.id not in frames]
     ids = [job.id for job in jobs if job.state in states and (criteria.name is None or job.name == criteria.name)]
     ids = [job_id for job_id in ids if meant is None or job_id in meant]

@@ -82,7 +82,7 @@ def read_filters(states: str | None, since: str | None, now: int) -> Filters:
 def reservations_of(tx: "Transaction", word: str) -> frozenset[int]:
     """Return the ids of the advance reservations that a number or a name means.  Raises BadRequest."""
     is_number = word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER
-    ids = tx.advance_reservations.ids_of(int(word) if is_number else word)
+    ids = tx.reservations.ids_of(int(word) if is_number else word)
     if not ids:
         raise BadRequest(f"the advance reservation {word} does not exist.")
     return ids
@@ -157,12 +157,12 @@ class JobFilter(NamedTuple):
     def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
         """Remove frame jobs of advance reservations, and jobs outside the requested reservation."""
         ids = [job.id for job in jobs]
-        frames = {} if self.frames else tx.advance_reservations.of_frames(ids)
+        frames = {} if self.frames else tx.reservations.of_frames(ids)
         shown = [job for job in jobs if job.id not in frames]
         if (wanted := self.advance_reservations) is None:
             return shown
-        own = {frame: reservation for frame, (reservation, _) in tx.advance_reservations.of_frames(ids).items()}
-        inside = tx.reservation_jobs.of_jobs(ids) | own
+        own = {frame: reservation for frame, (reservation, _) in tx.reservations.of_frames(ids).items()}
+        inside = tx.reservations.of_jobs(ids) | own
         return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:

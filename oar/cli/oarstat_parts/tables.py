@@ -9,7 +9,7 @@ from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.fields import FIELDS, Kind
-from oar.lib.reservations.sql_reports import ReservationTotal
+from oar.lib.reservations.sql_logs import ReservationTotal
 
 Record = Mapping[str, object]
 

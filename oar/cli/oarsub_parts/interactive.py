@@ -194,7 +194,7 @@ class StartWait:
         try:
             with self._database.snapshot() as tx:
                 job, run = tx.jobs.find(self._job_id), tx.job_runs.find(self._job_id)
-                status = LaunchStatus(job, run, tx.kill_requests.find(self._job_id) is not None)
+                status = LaunchStatus(job, run, tx.job_requests.find_kill(self._job_id) is not None)
         except DatabaseUnavailable:
             return None
         if job is not None and job.state is JobState.HOLD:

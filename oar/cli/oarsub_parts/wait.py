@@ -80,7 +80,7 @@ def _ends(context: Context, ids: list[int], listener: EndListener) -> Ends:
 def _look(context: Context, ids: list[int]) -> Ends:
     with context.database.snapshot() as tx:
         ends = tx.listings.ends(ids)
-        while copies := tx.resubmissions.copies(
+        while copies := tx.new_jobs.resubmitted_copies(
             [job_id for job_id in ids if job_id in ends and ends[job_id][0] in FINAL]
         ):
             _follow(ids, copies)

@@ -12,7 +12,7 @@ from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
 from oar.lib.base.errors import BadRequest, NotAllowed
 
 if TYPE_CHECKING:
-    from oar.lib.access.sql_tokens import ApiToken
+    from oar.lib.access.sql_access import ApiToken
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
@@ -39,11 +39,11 @@ def create(
     _check_scope(scope, user)
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
         raise BadRequest(f"a comment has at most {LONGEST_COMMENT} characters, all of them printable")
-    if sum(SESSION not in Scopes.parse(token.scope).words for token in tx.api_tokens.of(user.name)) >= MOST_TOKENS:
+    if sum(SESSION not in Scopes.parse(token.scope).words for token in tx.access.tokens_of(user.name)) >= MOST_TOKENS:
         raise BadRequest(f"{user.name} has {MOST_TOKENS} tokens: revoke one first")
     token, digest = _new()
     expires = tx.now + days * _DAY
-    return tx.api_tokens.insert(user.name, digest, scope=scope, comment=comment, expires=expires), token
+    return tx.access.insert_token(user.name, digest, scope=scope, comment=comment, expires=expires), token
 
 
 def days_of(asked: int | None, config: "Config") -> int:
@@ -76,8 +76,8 @@ def begin_session(
     ``token``: id of the token with which it begins, None for a password.  The session is valid while the token is.
     """
     secret, digest = _new()
-    tx.api_tokens.forget(user.name, expired_before=tx.now - _FORGOTTEN_AFTER)
-    tx.api_tokens.insert(
+    tx.access.forget_tokens(user.name, expired_before=tx.now - _FORGOTTEN_AFTER)
+    tx.access.insert_token(
         user.name,
         digest,
         scope=f"{scopes},{SESSION}",
@@ -113,7 +113,7 @@ def listed(tx: "Transaction", user: User, *, everybody: bool = False) -> list["A
     """Return the valid tokens of a user, or of everybody.  Raises NotAllowed."""
     if everybody and not user.is_admin:
         raise NotAllowed("the tokens of others are shown to oar and root only")
-    return tx.api_tokens.of(None if everybody else user.name)
+    return tx.access.tokens_of(None if everybody else user.name)
 
 
 def revoke(tx: "Transaction", user: User, ids: Collection[int] | None) -> Sequence[int]:
@@ -121,10 +121,10 @@ def revoke(tx: "Transaction", user: User, ids: Collection[int] | None) -> Sequen
 
     oar and root may revoke those of everybody, by their ids.
     """
-    own = {token.id for token in tx.api_tokens.of(None if user.is_admin and ids is not None else user.name)}
+    own = {token.id for token in tx.access.tokens_of(None if user.is_admin and ids is not None else user.name)}
     unknown = sorted(set(ids or ()) - own)
     if unknown:
         raise BadRequest(f"you have no token {unknown[0]}: oar-token list")
     chosen = sorted(own if ids is None else ids)
-    tx.api_tokens.revoke(chosen)
+    tx.access.revoke_token(chosen)
     return chosen

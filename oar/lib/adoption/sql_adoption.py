@@ -116,7 +116,7 @@ class Adoption(NamedTuple):
 
 def require_empty(tx: Transaction) -> None:
     """Refuse to take something over into a database that is in use.  Raises SchemaError."""
-    schema = tx.schema_version.find()
+    schema = tx.system.schema_version()
     if schema is None or schema.is_outdated or schema.is_newer:
         told = f"has the schema {schema.revision}" if schema else "has no schema"
         raise SchemaError(f"The new database {told}, not {SCHEMA}: create it first (oar-database --create).")

@@ -14,7 +14,7 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.statements import quoted
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs.sql_purge import ALTERNATIVES, ROWS_OF_JOBS
+from oar.lib.jobs.sql_retention import ALTERNATIVES, ROWS_OF_JOBS
 
 #: Keys, who may do what, plans and what the Runner notes: worth nothing when a job is over, or secret.
 _LEFT_OUT = ("challenges", "token_jobs", "job_runs", "job_reasons", "job_predictions", "gantt_", "job_dependencies")
@@ -50,7 +50,7 @@ class Archive:
         with live.snapshot() as source, self._database.begin() as target:
             if source.row(_IDENTITY) == target.row(_IDENTITY):
                 raise SchemaError(f"DB_ARCHIVE_BASE_NAME: {self._name} is the database of the server itself.")
-            schema = target.schema_version.find()
+            schema = target.system.schema_version()
             if explain_schema_mismatch(schema):
                 found = f"has the schema version {schema.revision}" if schema else "has no schema of OAR"
                 raise SchemaError(

@@ -199,7 +199,7 @@ class Database:
     def lock_holder(self, key: tuple[int, int]) -> str:
         """Return who holds an advisory lock as ``application (pid n)``, '' if nobody has it."""
         with self.begin() as tx:
-            return tx.advisory_locks.holder(key)
+            return tx.system.lock_holder(key)
 
     @contextmanager
     def _transaction(self, kind: str, since: float | None = None) -> Iterator[Transaction]:

@@ -1,4 +1,4 @@
-"""The invariants of the database (``tx.invariants``), for ``oar-database --check``.
+"""Invariants of the database (``tx.invariants``) for ``oar-database --check``, and repairs when the server starts.
 
 There are no foreign keys between job tables: that rows fit together is the work of the programs, and is checked here,
 after a crash or before a bug report.
@@ -10,18 +10,22 @@ from dataclasses import dataclass
 
 from sqlalchemy.dialects import postgresql
 
+from oar.lib.bus.topics import Topic
 from oar.lib.db import schema
-from oar.lib.db.predicates import ENDED, NO_FRAME
+from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import Table
+from oar.lib.jobs.states import CURRENT, JobState
 from oar.lib.reservations.sql_fault_predicates import FAULTS
 
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 _HOLDING = "j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')"
+
 #: Types of job that may stand on the resources of another one.
 _SHARING = "^(timesharing|inner=|placeholder=|set_placeholder=|allowed=|use_placeholder=|allow=)"
 
 _OF_MOLDABLE = "JOIN moldable_job_descriptions m ON m.moldable_id = t.{} JOIN jobs j ON j.job_id = m.moldable_job_id"
+
 #: Tables with a mark of liveness: its column, and the way from a row t to its job j.
 MARKED = (
     ("moldable_job_descriptions", "moldable_index", "JOIN jobs j ON j.job_id = t.moldable_job_id"),
@@ -203,21 +207,74 @@ INVARIANTS = (
     ),
 )
 
-
 #: The indexes that are not left half made.
 VALID_INDEXES = """
     SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
     WHERE i.indisvalid AND c.relnamespace = 'public'::regnamespace
 """
+
 _RELATIONS = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
+
 _COLUMNS = """
     SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
     JOIN pg_class c ON c.oid = a.attrelid
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 """
+
 _CHECKS = "SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype = 'c'"
+
 _LOGIN = "SELECT count(*) FROM pg_roles WHERE rolname = %s"
+
 _MAY_READ = "SELECT has_table_privilege(%s, %s, 'SELECT')"
+
+
+def _type_name(text: str) -> str:
+    """Return the type that SQLAlchemy writes so, as PostgreSQL writes it."""
+    return re.sub(r"float\(53\)", "double precision", text.lower().replace("varchar", "character varying"))
+
+
+#: The open row of a live job's state log says its state; an ended job has none.
+_STATE_LOGS = f"""
+    UPDATE job_state_logs l SET date_stop = %(now)s FROM jobs j
+        WHERE l.job_id = j.job_id AND l.date_stop = 0 AND ({ENDED} OR l.job_state <> j.state);
+    INSERT INTO job_state_logs (job_id, job_state, date_start)
+        SELECT j.job_id, j.state, %(now)s FROM jobs j WHERE {LIVE}
+        AND NOT EXISTS (SELECT 1 FROM job_state_logs l WHERE l.job_id = j.job_id AND l.date_stop = 0)"""
+
+#: Nothing that describes an ended job is current, and nobody wants it killed any more.
+_ENDED_JOBS = f"""
+    UPDATE assigned_resources a SET assigned_resource_index = 'LOG'
+        FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
+        WHERE a.moldable_job_id = m.moldable_id AND a.assigned_resource_index = 'CURRENT' AND {ENDED};
+    UPDATE moldable_job_descriptions m SET moldable_index = 'LOG' FROM jobs j
+        WHERE m.moldable_index = 'CURRENT' AND j.job_id = m.moldable_job_id AND {ENDED};
+    UPDATE job_types t SET types_index = 'LOG' FROM jobs j
+        WHERE t.types_index = 'CURRENT' AND j.job_id = t.job_id AND {ENDED};
+    UPDATE job_dependencies d SET job_dependency_index = 'LOG' FROM jobs j
+        WHERE d.job_dependency_index = 'CURRENT' AND j.job_id = d.job_id AND {ENDED};
+    UPDATE frag_jobs f SET frag_state = 'FRAGGED' FROM jobs j
+        WHERE f.frag_state <> 'FRAGGED' AND j.job_id = f.frag_id_job AND {ENDED};
+    DELETE FROM job_runs r USING jobs j WHERE j.job_id = r.job_id AND {ENDED}"""
+
+#: The plan speaks of waiting and current jobs only, and has its reference date.
+_PLAN = f"""
+    DELETE FROM gantt_jobs_predictions p WHERE p.moldable_job_id <> 0 AND NOT EXISTS (
+        SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
+        WHERE m.moldable_id = p.moldable_job_id AND {LIVE});
+    DELETE FROM gantt_jobs_sets p WHERE NOT EXISTS (
+        SELECT 1 FROM moldable_job_descriptions m JOIN jobs j ON j.job_id = m.moldable_job_id
+        WHERE m.moldable_id = p.moldable_job_id AND {LIVE});
+    INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING;
+    INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (0, %(now)s) ON CONFLICT DO NOTHING"""
+
+#: Jobs that should have resources and have none.
+_WITHOUT_RESOURCES = f"""
+    SELECT j.job_id, j.state FROM jobs j
+    WHERE {LIVE} AND j.state = ANY(%s) AND NOT EXISTS (
+        SELECT 1 FROM assigned_resources a
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT')
+      AND {NO_FRAME}
+    ORDER BY j.job_id"""
 
 
 class Invariants(Table):
@@ -275,7 +332,13 @@ class Invariants(Table):
             if self._tx.value(_MAY_READ, (ro_user, f"public.{table}")):
                 yield Violation(table, 1, f"{ro_user} may read it")
 
+    def make_consistent(self) -> None:
+        """Make state logs, marks of liveness, kill requests and plan agree with the states of the jobs."""
+        for sql in (_STATE_LOGS, _ENDED_JOBS, _PLAN):
+            self._tx.execute(sql, {"now": self._tx.now})
+        self._changed(Topic.JOBS, Topic.GANTT)
 
-def _type_name(text: str) -> str:
-    """Return the type that SQLAlchemy writes so, as PostgreSQL writes it."""
-    return re.sub(r"float\(53\)", "double precision", text.lower().replace("varchar", "character varying"))
+    def without_resources(self) -> list[tuple[int, JobState]]:
+        """Return the jobs whose state says that they have resources, and that have none, by id."""
+        rows = self._tx.rows(_WITHOUT_RESOURCES, ([str(state) for state in sorted(CURRENT)],))
+        return [(row[0], JobState(row[1])) for row in rows]

@@ -378,7 +378,7 @@ class Migrator:
     def schema(self) -> StoredSchema | None:
         """Return the schema of the database; None if there is none."""
         with self.database.snapshot() as tx:
-            return tx.schema_version.find()
+            return tx.system.schema_version()
 
     # -- parts -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from oar.lib.conditions.sql import Mask, statement
 from oar.lib.conditions.tokens import check_alone
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.submission.sql_conditions import StoredCondition
+from oar.lib.submission.sql_checks import StoredCondition
 
 
 class Subject(StrEnum):
@@ -112,7 +112,7 @@ def not_understood(tx: Transaction, full_users: Collection[str]) -> Iterator[tup
     ``full_users`` may write all of PostgreSQL's SQL (USER_SQL_FULL_USERS).
     """
     table = condition_table(tx, Subject.RESOURCES)
-    for condition in tx.stored_conditions.of_live_jobs():
+    for condition in tx.submission_checks.conditions_of_live_jobs():
         try:
             parse(condition.text, table)
         except BadCondition as error:

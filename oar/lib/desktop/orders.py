@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job
-    from oar.lib.jobs.sql_details import JobDetail
+    from oar.lib.jobs.sql_jobs import JobDetail
 
 #: How many times as large as a file that may be uploaded the unpacked one may be.
 UNPACKED_TIMES = 16
@@ -22,7 +22,7 @@ def read(tx: "Transaction", ids: Collection[int], host: str, config: "Config") -
     """Return for jobs all that the agent of a host needs to run them."""
     if not ids:
         return {}
-    details = tx.job_details.read(ids)
+    details = tx.jobs.read_details(ids)
     return {job.id: _order(tx, job, details[job.id], host, config) for job in tx.jobs.select(ids)}
 
 

@@ -59,7 +59,7 @@ def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: b
     expiry = config.desktop_computing_expiry
     jobs = {job.id: job for job in tx.desktop_computers.jobs(asked.host) if _concerns(job, asked, tx.now - expiry)}
     _note_call(tx, asked, expiry, may_create=may_create)
-    killed = tx.kill_requests.jobs(jobs) if jobs else set()
+    killed = tx.job_requests.jobs_to_kill(jobs) if jobs else set()
     ended = _note_ends(tx, asked, jobs, killed)
     missing = [job.id for job in jobs.values() if job.phase in _FETCHED and job.id not in asked.jobs]
     tx.desktop_computers.note_presence(asked.jobs.keys() & jobs.keys(), missing, max(1, expiry // 3))
@@ -122,7 +122,7 @@ def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopReso
         text = f"the agent of {host} was ended: {len(ids)} resources"
         tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[host])
         tx.resources.ask_state(ids, ResourceState.ABSENT, finaud=True)
-        tx.state_reasons.set(ids, "", "its agent said that it goes")
+        tx.nodes.set_reason(ids, "", "its agent said that it goes")
         tx.outbox.append(Wake(Tag.CHSTATE))
 
 
@@ -182,7 +182,7 @@ def _told_end(tx: "Transaction", job: "FetchedJob", told: AgentJob, *, is_killed
     if is_killed and (told.status is None or any(told.is_because(reason) for reason in _BY_AGENT)):
         return _JobEnd(ExecCode.KILLED)
     if told.is_because(AgentReason.WALLTIME) and tx.now >= job.start + job.walltime:
-        tx.kill_requests.ask({job.id: Cause(EndCode.WALLTIME)})
+        tx.job_requests.request_kill({job.id: Cause(EndCode.WALLTIME)})
         tx.outbox.append(Wake(Tag.QDEL))
         return _JobEnd(ExecCode.KILLED)
     if told.is_because(AgentReason.QUIT):
@@ -235,7 +235,7 @@ def _start(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]"
 
 def _tell_start(tx: "Transaction", started: Collection[int]) -> None:
     """Let Sarko watch the ends of jobs, and the scheduler their growth."""
-    details = tx.job_details.read(started) if started else {}
+    details = tx.jobs.read_details(started) if started else {}
     starts = {job.id: job.start_time for job in tx.jobs.select(details)} if details else {}
     tx.outbox += [Due(starts[job_id] + detail.walltime + 1) for job_id, detail in sorted(details.items())]
     if any(GROWING in detail.types for detail in details.values()):

@@ -61,7 +61,7 @@ def completions(tx: "Transaction", jobs: Sequence[Job]) -> list[Completion]:
     ids = [job.id for job in jobs]
     if not ids:
         return []
-    causes, walltimes, types = tx.job_ends.causes(ids), tx.listings.walltimes(ids), tx.jobs.types(ids)
+    causes, walltimes, types = tx.job_runs.end_causes(ids), tx.listings.walltimes(ids), tx.jobs.types(ids)
     assigned = tx.listings.assigned(ids)
     return [
         Completion(

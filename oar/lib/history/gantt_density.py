@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oar.lib.history.gantt_chunks import ranges
-from oar.lib.history.sql_density import Amount, Pieces
+from oar.lib.history.sql_gantt_days import Amount, Pieces
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -18,7 +18,7 @@ _FULL = 255
 def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int, bucket: int, parts: int) -> Any:
     """Return how much of groups of rows was used, by besteffort jobs, and unusable, in what ended in a period."""
     pieces = Pieces(begin, begin + bucket * parts, bucket, grouped(rows))
-    used = tx.density.used(pieces)
+    used = tx.gantt_days.used_density(pieces)
     besteffort = [each for each in used if each.is_besteffort]
     return {
         "from": begin,
@@ -27,7 +27,7 @@ def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int,
         "groups": [list(ranges(sorted(ids))) for ids in pieces.groups],
         "used": shades(used, pieces, parts),
         "besteffort": shades(besteffort, pieces, parts),
-        "unusable": shades(tx.density.unusable(pieces), pieces, parts),
+        "unusable": shades(tx.gantt_days.unusable_density(pieces), pieces, parts),
     }
 
 

@@ -25,9 +25,9 @@ def note(tx: "Transaction", kinds: Collection[PolicyKind], values: Mapping[Polic
 
     ``values``: all that there is of these kinds.
     """
-    changes = differences(tx.policy_log.last(kinds), values, date=tx.now, author=author)
+    changes = differences(tx.history.last_policies(kinds), values, date=tx.now, author=author)
     if changes:
-        tx.policy_log.add(changes)
+        tx.history.add_policy_changes(changes)
     return len(changes)
 
 
@@ -44,7 +44,7 @@ def note_stored(tx: "Transaction", others: Mapping[PolicyItem, str] | None = Non
 
     ``others``: all that there is of the other kinds; None: nothing is said of them.
     """
-    tx.advisory_locks.take(POLICY_LOCK)  # each statement behind it sees what others have noted
+    tx.system.take_lock(POLICY_LOCK)  # each statement behind it sees what others have noted
     kinds = (PolicyKind.QUEUE, PolicyKind.RULE) if others is None else tuple(PolicyKind)
     values = {**(others or {}), **of_queues(tx.queues.all()), **of_rules(tx.admission_rules.all())}
     return note(tx, kinds, values, author)

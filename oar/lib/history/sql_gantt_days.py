@@ -1,4 +1,4 @@
-"""What ended on a day, and what goes on: jobs on resources over time (``tx.gantt_days``)."""
+"""Days of the Gantt diagram (``tx.gantt_days``): jobs on resources, and how much was in use."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,10 +22,12 @@ _ENDED = f"""
     WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
       AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY j.job_id"""
+
 #: The first of them that ended at a date or later.
 _FIRST_ENDED = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace(
     "ORDER BY j.job_id", "ORDER BY j.stop_time, j.job_id LIMIT %(most)s"
 )
+
 #: The same of jobs that are on resources now.
 _RUNNING = f"""
     SELECT j.job_id, j.start_time, 0,
@@ -40,6 +42,7 @@ _RUNNING = f"""
     WHERE {LIVE} AND j.start_time > 0 AND j.assigned_moldable_job <> 0
       AND {NO_FRAME}
     ORDER BY j.job_id"""
+
 #: The same of jobs whose start is planned.
 _PLANNED = f"""
     SELECT j.job_id, p.start_time, 0, m.moldable_walltime, j.submission_time, j.job_user, j.project, j.queue_name,
@@ -52,6 +55,7 @@ _PLANNED = f"""
     JOIN jobs j ON j.job_id = m.moldable_job_id
     WHERE {LIVE} AND j.assigned_moldable_job = 0 AND {NO_FRAME}
     ORDER BY j.job_id"""
+
 #: The first of either that are there between two dates.
 _FIRST_RUNNING = _RUNNING.replace(
     "ORDER BY j.job_id",
@@ -60,43 +64,55 @@ _FIRST_RUNNING = _RUNNING.replace(
           AND m.moldable_walltime > 0 AND j.start_time + m.moldable_walltime <= %(start)s)
     ORDER BY j.start_time, j.job_id LIMIT %(most)s""",
 )
+
 _FIRST_PLANNED = _PLANNED.replace(
     "ORDER BY j.job_id",
     """AND p.start_time < %(stop)s AND (m.moldable_walltime = 0 OR p.start_time + m.moldable_walltime > %(start)s)
     ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
 )
+
 #: What is drawn of some resources only: the jobs that have or had them between two dates, or are to have them.
 _HELD_ON = """AND EXISTS (SELECT 1 FROM assigned_resources a
         WHERE a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%(resources)s))
     ORDER BY j.start_time DESC, j.job_id DESC LIMIT %(most)s"""
+
 _ENDED_ON = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace("ORDER BY j.job_id", _HELD_ON)
+
 _RUNNING_ON = _RUNNING.replace("ORDER BY j.job_id", f"AND j.start_time < %(stop)s {_HELD_ON}")
+
 _PLANNED_ON = _PLANNED.replace(
     "ORDER BY j.job_id",
     """AND p.start_time < %(stop)s AND s.resources && %(resources)s::integer[]
     ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
 )
+
 _STATES_ON = """
     SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
     WHERE resource_id = ANY(%(resources)s) AND attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
       AND date_start < %(stop)s AND (date_stop = 0 OR date_stop > %(start)s)
     GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
+
 _CLOSED = """
     SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
     WHERE attribute = 'state' AND date_stop >= %(start)s AND date_stop < %(stop)s
       AND value IN ('Absent', 'Dead', 'Suspected')
     GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
+
 _OPEN = """
     SELECT value, date_start, 0, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
     WHERE attribute = 'state' AND date_stop = 0 AND value IN ('Absent', 'Dead', 'Suspected')
     GROUP BY value, date_start ORDER BY date_start, value"""
+
 _PAUSES = """
     SELECT job_id, date_start, date_stop FROM job_state_logs
     WHERE job_id = ANY(%s) AND job_state = 'Suspended' ORDER BY job_id, date_start"""
+
 #: Resources of the usual type that are known.
 _USUAL = "SELECT count(*) FROM resources WHERE type = 'default'"
+
 _OF_JOB = """(SELECT count(*) FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
         WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default')"""
+
 #: From when until when jobs have so many resources of the usual type; of those that go on, and are planned, until when
 #: they may have them.
 _SPANS = f"""
@@ -118,6 +134,7 @@ _SPANS = f"""
     JOIN jobs j ON j.job_id = m.moldable_job_id
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND p.start_time < %(stop)s
       AND {NO_FRAME}"""
+
 #: How often something ended on each day, a sum by which another set of jobs is noticed, and when the first of it began.
 _VERSIONS = f"""
     WITH ended AS (
@@ -183,6 +200,73 @@ class DayVersion(NamedTuple):
     sum: int
     states: int
     first: int  #: when the first of what ended on it had begun
+
+
+#: What is summed: how long so many resources of a group were in one state, cut to pieces of time.
+_PIECES = """
+    SELECT {kind}, span.place, piece.number, sum(span.number * (
+        LEAST(span.stop, piece.start + %(bucket)s::bigint) - GREATEST(span.start, piece.start)))
+    FROM span, LATERAL (
+        SELECT number, %(start)s::bigint + number * %(bucket)s::bigint AS start FROM generate_series(
+            (GREATEST(span.start, %(start)s::bigint) - %(start)s::bigint) / %(bucket)s::bigint,
+            (LEAST(span.stop, %(stop)s::bigint) - 1 - %(start)s::bigint) / %(bucket)s::bigint) AS number) piece
+    GROUP BY 1, 2, 3"""
+
+_GROUPS = "grouped AS (SELECT id, place FROM unnest(%(ids)s::integer[], %(places)s::integer[]) AS g (id, place))"
+
+#: The last seconds of jobs that ended in a period, of each group that they had resources of.
+_USED = f"""
+    WITH {_GROUPS},
+    ended AS (
+        SELECT j.job_id, j.assigned_moldable_job AS moldable, j.start_time, j.stop_time,
+            EXISTS (SELECT 1 FROM job_types t WHERE t.job_id = j.job_id AND t.type = 'besteffort') AS is_besteffort
+        FROM jobs j
+        WHERE j.stop_time > %(start)s::bigint AND j.stop_time < %(stop)s::bigint AND j.state IN ('Terminated', 'Error')
+          AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}),
+    span AS (
+        SELECT e.is_besteffort, g.place, e.start_time AS start, e.stop_time AS stop, count(*) AS number
+        FROM ended e JOIN assigned_resources a ON a.moldable_job_id = e.moldable JOIN grouped g ON g.id = a.resource_id
+        GROUP BY e.job_id, 1, 2, 3, 4)
+    {_PIECES.format(kind="span.is_besteffort")}"""
+
+_UNUSABLE = f"""
+    WITH {_GROUPS},
+    span AS (
+        SELECT g.place, l.date_start AS start, l.date_stop AS stop, count(*) AS number
+        FROM resource_logs l JOIN grouped g ON g.id = l.resource_id
+        WHERE l.attribute = 'state' AND l.value IN ('Absent', 'Dead', 'Suspected')
+          AND l.date_stop > %(start)s::bigint AND l.date_stop < %(stop)s::bigint
+        GROUP BY 1, 2, 3)
+    {_PIECES.format(kind="false")}"""
+
+
+class Pieces(NamedTuple):
+    """A period that is cut into pieces, and the groups of resources that are looked at."""
+
+    start: int
+    stop: int
+    bucket: int  #: seconds of a piece
+    groups: Sequence[Sequence[int]]  #: ids of resources
+
+
+class Amount(NamedTuple):
+    """Resource seconds of a group in a piece of time."""
+
+    is_besteffort: bool
+    group: int  #: its place among the groups
+    piece: int  #: its place among the pieces
+    seconds: int
+
+
+def _asked(pieces: Pieces) -> dict[str, object]:
+    members = [(number, place) for place, ids in enumerate(pieces.groups) for number in ids]
+    return {
+        "start": pieces.start,
+        "stop": pieces.stop,
+        "bucket": pieces.bucket,
+        "ids": [number for number, _ in members],
+        "places": [place for _, place in members],
+    }
 
 
 class GanttDays(Table):
@@ -252,3 +336,11 @@ class GanttDays(Table):
     def versions(self, start: int, stop: int) -> list[DayVersion]:
         """Return what the days between two dates hold; days that hold nothing are left out."""
         return [DayVersion(*row) for row in self._tx.rows(_VERSIONS, {"start": start, "stop": stop})]
+
+    def used_density(self, pieces: Pieces) -> list[Amount]:
+        """Return what the jobs used in a period that ended in it."""
+        return [Amount(*row) for row in self._tx.rows(_USED, _asked(pieces))]
+
+    def unusable_density(self, pieces: Pieces) -> list[Amount]:
+        """Return what could not be used in a period, in states that ended in it."""
+        return [Amount(*row) for row in self._tx.rows(_UNUSABLE, _asked(pieces))]

@@ -36,7 +36,7 @@ def trace(database: "Database", wish: TraceWish) -> Iterator[str]:
     while True:
         with database.snapshot() as tx:
             limits = {"start": wish.start, "stop": wish.stop, "limit": wish.chunk}
-            ids = tx.ended_jobs.next(after, wish.last, **limits)
+            ids = tx.jobs.next_ended(after, wish.last, **limits)
             traced = list(_traced(tx, tx.jobs.select(ids), processors)) if ids else []
         for each in traced:
             is_own = wish.form is TraceFormat.OWF
@@ -59,7 +59,7 @@ def _processors(tx: "Transaction", name: str) -> Mapping[int, object]:
 
 
 def _origin(tx: "Transaction", wish: TraceWish, processors: Mapping[int, object]) -> Origin:
-    summary = tx.ended_jobs.summary(wish.first, wish.last, start=wish.start, stop=wish.stop)
+    summary = tx.jobs.ended_summary(wish.first, wish.last, start=wish.start, stop=wish.stop)
     return Origin(
         summary.first_submission,
         summary.number,

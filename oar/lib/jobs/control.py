@@ -63,7 +63,7 @@ class ControlOutcome(NamedTuple):
 
 def frame_texts(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
     """Return for those of some jobs that are frames of advance reservations why nobody acts on them."""
-    return {job_id: frame_text(number) for job_id, (_, number) in tx.advance_reservations.of_frames(ids).items()}
+    return {job_id: frame_text(number) for job_id, (_, number) in tx.reservations.of_frames(ids).items()}
 
 
 def frame_text(number: int) -> str:
@@ -93,7 +93,7 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
     For a job that has ended already the request succeeds.  ``with_inner``: the jobs inside a container end with it.
     """
     jobs = {job.id: job for job in tx.jobs.select(ids)}
-    killed = tx.kill_requests.jobs([job.id for job in jobs.values() if not job.is_final])
+    killed = tx.job_requests.jobs_to_kill([job.id for job in jobs.values() if not job.is_final])
     answers = {}
     for job_id in ids:
         refusal = _why_not_deleted(user, jobs.get(job_id), killed)
@@ -134,7 +134,7 @@ def ask_end(
 
     ``reasons``: events of these jobs, written before those of the requests: programs take the first for the cause.
     """
-    new = tx.kill_requests.ask(causes) if causes else []
+    new = tx.job_requests.request_kill(causes) if causes else []
     if not new:
         return []
     tx.events.add_many([reason for reason in reasons if reason[1] in new])
@@ -152,7 +152,7 @@ def ask_end(
 
 def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
     """Let jobs whose end was asked for not wait for their nodes; return those for which this is new."""
-    given_up = tx.kill_requests.move(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
+    given_up = tx.job_requests.move_kill(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
     if given_up:
         _ring_leon(tx)
     return given_up
@@ -167,10 +167,10 @@ def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
     outer = list(containers)
     while outer:
         owner = {job: container for container, job in tx.jobs.inner(outer)}
-        frames = tx.advance_reservations.of_frames(set(owner.values())) if owner else {}
+        frames = tx.reservations.of_frames(set(owner.values())) if owner else {}
         owner = {job: container for job, container in owner.items() if container not in frames}
         ending = {job: Cause(EndCode.CONTAINER, {"container": container}) for job, container in owner.items()}
-        outer = tx.kill_requests.ask(ending) if ending else []
+        outer = tx.job_requests.request_kill(ending) if ending else []
         tx.events.add_many(
             [
                 (EventType.FRAG_JOB_REQUEST, job, f"Container job {owner[job]} was fragged, frag inner job")
@@ -360,7 +360,7 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
     mine = _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job")
     _move(tx, mine, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
     waiting = [job.id for job in mine if job.state is JobState.WAITING]
-    if any(job.state is JobState.RESUMING for job in mine) or tx.gantt.has_place(waiting):
+    if any(job.state is JobState.RESUMING for job in mine) or tx.plan.has_place(waiting):
         tx.outbox.append(Wake(Tag.TERM))  # others may have their places
     return answers
 

@@ -16,8 +16,7 @@ from oar.lib.jobs.advice import Advice, LostNode, advise_on_dependencies, advise
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.reason_texts import is_overdue, reason_label, reason_sentence
 from oar.lib.jobs.records import Job, Queue, WaitReason
-from oar.lib.jobs.sql_predictions import Errors
-from oar.lib.jobs.sql_waits import AwaitedJob
+from oar.lib.jobs.sql_waits import AwaitedJob, Errors
 from oar.lib.jobs.states import CURRENT, NOT_STARTED, JobPriority, JobState, JobTypeName, QueueState, Reservation
 from oar.lib.jobs.wait_times import BEFORE_ITS_START, Waits, divide_waiting_time
 from oar.lib.nodes.states import ResourceState
@@ -172,7 +171,7 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     awaited = tx.job_waits.awaited_jobs(sorted(awaited_ids))
     lost_nodes = _lost_nodes(tx, jobs)
     silent = tx.listings.silent_heads([job.id for job in jobs if job.state in CURRENT])
-    frames = tx.advance_reservations.of_frames(ids)
+    frames = tx.reservations.of_frames(ids)
     advice = _advice(tx, jobs, reasons, lost_nodes, silent, config=config)
     return [
         Explanation(
@@ -284,9 +283,9 @@ def _starts(
         return {}
     planned = tx.listings.planned([prediction.moldable for prediction in foreseen.values()])
     types = tx.jobs.types(list(foreseen))
-    inside = tx.reservation_jobs.of_jobs(list(foreseen))
+    inside = tx.reservations.of_jobs(list(foreseen))
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
-    measured = tx.job_predictions.errors(tx.now - MEASURED)
+    measured = tx.job_waits.prediction_errors(tx.now - MEASURED)
     errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}
     starts = {}
     for job in jobs:

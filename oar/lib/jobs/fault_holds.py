@@ -115,7 +115,7 @@ def _acquit_nodes(tx: "Transaction", fault: LaunchFault) -> None:
     names = {failure.node for failure in _failures_since_success(tx, fault)}
     resources = {one.id: one.network_address for one in tx.resources.of_nodes(names)}
     for_it = tuple(f"{type_}: " for type_ in launch_faults.events_of(fault))
-    reasons = tx.state_reasons.of_resources(resources)
+    reasons = tx.nodes.reasons_of_resources(resources)
     nodes = {resources[one.resource] for one in reasons if not one.author and one.reason.startswith(for_it)}
     for node in sorted(nodes - relapsed_nodes(tx, nodes)):
         if tx.resources.ask_state_of_node(node, ResourceState.ALIVE, seen=ResourceState.SUSPECTED):
@@ -214,7 +214,7 @@ def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
     elif (
         job.state is not JobState.LAUNCHING
         or (run and run.phase not in ONLY_SERVER_KNOWS)
-        or tx.kill_requests.find(job_id)
+        or tx.job_requests.find_kill(job_id)
     ):
         return False
     hold_for_configuration(tx, fault)
@@ -264,7 +264,7 @@ def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
 def _check_nodes(tx: "Transaction", hold: LaunchHold) -> None:
     """Have the nodes checked now that were suspected for a fault which is gone, if a check may end their suspicion."""
     failures = tx.events.failures(launch_faults.events_of(hold.fault), hold.began - launch_faults.NODE_WINDOW)
-    nodes = {failure.node for failure in failures} & tx.state_reasons.checks().keys()
+    nodes = {failure.node for failure in failures} & tx.nodes.due_checks().keys()
     if nodes:
         tx.outbox.append(Ask(JobAction.CHECK, 0, tuple(sorted(nodes))))
 

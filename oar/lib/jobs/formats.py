@@ -17,7 +17,7 @@ from oar.lib.history.views_events import event_record
 from oar.lib.jobs import output_names
 from oar.lib.jobs.fields import FIELDS, ZERO_COUNTS, JobField, Kind
 from oar.lib.jobs.records import Job, Moldable, date_of_start
-from oar.lib.jobs.sql_pages import FoldedJobs, ListedJob
+from oar.lib.jobs.sql_listings import FoldedJobs, ListedJob
 from oar.lib.jobs.states import FINAL, JobType, Reservation
 from oar.lib.jobs.views import INTERACTIVE_OUTPUT, JobColumns, JobView, walltime_of
 from oar.lib.submission.resource_request import format_wanted_resources

@@ -99,9 +99,9 @@ def _used(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
 def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[int, Cause]) -> dict[int, Cause]:
     """Store the causes of the ends of jobs, before the rows that tell them are removed; return the causes."""
     causes = {job_id: given_causes[job_id] for job_id in ids if job_id in given_causes}
-    for facts in tx.job_ends.facts([job_id for job_id in ids if job_id not in causes]):
+    for facts in tx.job_runs.end_facts([job_id for job_id in ids if job_id not in causes]):
         causes[facts.job_id] = end_causes.decide(facts)
-    tx.job_ends.store(causes)
+    tx.job_runs.store_ends(causes)
     return causes
 
 

@@ -24,7 +24,7 @@ from oar.lib.submission.resource_request import JobTypes
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job
-    from oar.lib.jobs.sql_details import JobDetail
+    from oar.lib.jobs.sql_jobs import JobDetail
 
 #: States in which a restored database has jobs that were started since.
 _BEFORE_START = (JobState.WAITING, JobState.HOLD)
@@ -47,7 +47,7 @@ def recognise(tx: "Transaction", host: str, found: Iterable[FoundJob]) -> list[i
     """Let those of the jobs run that wait here and run on a host, which is their head; return them."""
     by_id = {job.job_id: job for job in found}
     waiting = [job for job in tx.jobs.select(by_id) if job.state in _BEFORE_START]
-    details = tx.job_details.read([job.id for job in waiting])
+    details = tx.jobs.read_details([job.id for job in waiting])
     rows = [row for job in waiting if (row := _start(tx, host, job, details[job.id], by_id[job.id]))]
     lifecycle.move_all(tx, [row.job_id for row in rows], JobState.WAITING, (JobState.HOLD,))
     free = set(tx.rounds.lock_waiting([row.job_id for row in rows]))
@@ -72,7 +72,7 @@ def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found:
     is_same = bool(detail.keys.challenge) and hmac.compare_digest(digest, found.digest) and job.user == found.user
     if not is_same or not _may_go_on(job, detail):
         return None
-    walltimes = {one.id: one.walltime for one in tx.moldables.of_jobs([job.id])[job.id]}
+    walltimes = {one.id: one.walltime for one in tx.new_jobs.moldables_of_jobs([job.id])[job.id]}
     if found.alternative not in walltimes or not _are_kept(tx, host, found.resources):
         return None
     start = max(job.submission_time, tx.now - found.ago)

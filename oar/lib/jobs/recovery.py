@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def repair(tx: "Transaction") -> None:
     """Make the rows of the database agree with one another."""
-    repairs = tx.repairs
+    repairs = tx.invariants
     repairs.make_consistent()
     tx.resources.recount_suspended()
     tx.job_runs.forget_silences()  # how long a node was silent is measured while somebody asks it

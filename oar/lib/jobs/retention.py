@@ -83,7 +83,7 @@ def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pac
     """Do a piece of work in a transaction of its own, rest as long as it took, and return its result."""
     begin = time.monotonic()
     with database.begin() as tx:
-        tx.advisory_locks.take(PURGE_LOCK)
+        tx.system.take_lock(PURGE_LOCK)
         result = work(tx)
     seconds = time.monotonic() - begin
     if pace:
@@ -165,7 +165,7 @@ def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) 
             ids = [job.id for job in jobs]
             if archive:
                 archive.keep(tx, ids)
-            tx.purge.remove_ended(ids)
+            tx.retention.remove_ended_jobs(ids)
         return len(jobs)
 
     while not is_end:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def stored_texts(tx: "Transaction") -> dict[str, str]:
     """Return what oar.conf of the server says of the keys that it stores, by option; {} before its first round."""
-    stored = {item.name: text for item, text in tx.policy_log.last([PolicyKind.KEY]).items()}
+    stored = {item.name: text for item, text in tx.history.last_policies([PolicyKind.KEY]).items()}
     options = (option for option in Config.options() if option.name in OF_SERVER and option.key in stored)
     return {option.name: stored[option.key] for option in options}
 

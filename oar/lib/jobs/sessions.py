@@ -21,7 +21,7 @@ _LEFT = frozenset({ExecCode.SESSION, ExecCode.SESSION_EPILOGUE, None})
 def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool:
     """Whether a job was killed or failed; ``is_main``: its end by the end of the shell of oarsub -I does not count."""
     job, run = tx.jobs.find(job_id), tx.job_runs.find(job_id)
-    if job is None or job.state is JobState.ERROR or tx.kill_requests.find(job_id) is not None:
+    if job is None or job.state is JobState.ERROR or tx.job_requests.find_kill(job_id) is not None:
         return True
     is_over = job.is_final or job.state is JobState.FINISHING
     return is_over and not (is_main and run is not None and run.oarexec_code in _LEFT)
@@ -29,10 +29,10 @@ def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool
 
 def end_reason(tx: "Transaction", job_id: int) -> str | None:
     """Return in one sentence why a job ends or has ended, None as long as no cause is stored."""
-    cause = tx.job_ends.causes([job_id]).get(job_id)
+    cause = tx.job_runs.end_causes([job_id]).get(job_id)
     if cause is None:
         job = tx.jobs.find(job_id)
-        facts = next(iter(tx.job_ends.facts([job_id])), None)
+        facts = next(iter(tx.job_runs.end_facts([job_id])), None)
         if job is None or facts is None or facts.kill is None:
             return None
         ran = facts.ran or tx.now - job.start_time
@@ -44,7 +44,7 @@ def end_reason(tx: "Transaction", job_id: int) -> str | None:
 def lose(tx: "Transaction", user: User, job_id: int, reason: str) -> None:
     """End an interactive job whose shell was lost: nobody comes back to it; the node may have seen it first."""
     job = tx.jobs.find(job_id)
-    if job is None or tx.kill_requests.find(job_id) is not None:
+    if job is None or tx.job_requests.find_kill(job_id) is not None:
         return
     tx.events.add(EventType.LOST_SESSION, job_id, f"[oarsub] the session of job {job_id} was lost: {reason}")
     if not job.is_final and job.state is not JobState.FINISHING:

@@ -1,5 +1,6 @@
-"""Jobs (``tx.jobs``): their rows, types, dependencies, state log and resources."""
+"""Jobs (``tx.jobs``): rows, types, state log, resources, arrays, and details for their launch and end."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -7,42 +8,54 @@ from typing import Any, NamedTuple
 
 from oar.lib.base.errors import NoSuchJob
 from oar.lib.bus.topics import Topic
-from oar.lib.db.predicates import LIVE
+from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.jobs.fields import COLUMNS
-from oar.lib.jobs.records import Dependency, Job, StateChange
+from oar.lib.jobs.records import Dependency, Job, JobKeys, StateChange, date_of_start
 from oar.lib.jobs.states import FINAL, Accounted, Index, JobState, JobType, Reservation
+from oar.lib.nodes.records import Resource
 
 _COLUMNS = ", ".join(f"j.{COLUMNS[name]}" for name in Job._fields)
 
 #: One job.
 _GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")
+
 #: One job, locked until the end of the transaction.
 _LOCK = Prepared(f"{_GET} FOR NO KEY UPDATE")
+
 #: Locks several jobs in a fixed order.
 _HOLD = Prepared("SELECT job_id FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
+
 #: Several jobs, locked in a fixed order.
 _LOCK_ALL = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE")
+
 #: Several jobs.
 _SELECT = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id")
+
 #: All live jobs, or those of one user.
 _LIVE = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} ORDER BY j.job_id"
+
 _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY j.job_id"
+
 #: Live jobs in some states.
 _IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
+
 #: Jobs of arrays.
 _ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
+
 #: How the jobs of an array have ended.
 _ARRAY_SUMMARY = f"""
     SELECT COALESCE(max(array_index), 0), max(job_id) FILTER (WHERE {LIVE}),
         count(*) FILTER (WHERE state = 'Terminated' AND COALESCE(exit_code, 0) = 0),
         count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
     FROM jobs j WHERE array_id = %s"""
+
 #: States of jobs.
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
 
 #: What is returned of a job that has moved.
 _MOVED = "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended"
+
 #: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
 _MOVE = Prepared(f"""
     UPDATE jobs j SET state = %(to)s,
@@ -50,12 +63,14 @@ _MOVE = Prepared(f"""
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
     {_MOVED}""")
+
 #: The same of jobs that are started, with the dates and the alternatives that they get.
 _MOVE_STARTED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, start_time = n.start, assigned_moldable_job = n.moldable
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
+
 #: The resources of a job that was not launched, and its alternative, are its own no more.
 _TAKE_BACK = Prepared("""
     WITH given AS (
@@ -64,6 +79,7 @@ _TAKE_BACK = Prepared("""
         WHERE j.job_id = former.job_id RETURNING former.moldable)
     DELETE FROM assigned_resources a USING given
     WHERE a.moldable_job_id = given.moldable AND a.assigned_resource_index = 'CURRENT'""")
+
 #: The same of jobs whose ends are told: perhaps of ends long ago, but of none before the start.
 _MOVE_ENDED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, exit_code = n.status,
@@ -71,6 +87,7 @@ _MOVE_ENDED = Prepared(f"""
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(statuses)s::integer[]) AS n (id, date, status)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
+
 #: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
 _LOG_MOVE = Prepared("""
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
@@ -81,10 +98,12 @@ _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
       AND a.assigned_resource_index = 'CURRENT'"""
+
 _TAKE = """
     INSERT INTO assigned_resources (moldable_job_id, resource_id)
     SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s
     ON CONFLICT (moldable_job_id, resource_id) DO UPDATE SET assigned_resource_index = 'CURRENT'"""
+
 #: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
 #: left in hand (docs/design/locks.rst, "State changes").
 _CLOSE = Prepared("""
@@ -119,14 +138,18 @@ _CLOSE = Prepared("""
 _SET_ENDS = """
     UPDATE jobs j SET stop_time = n.date, exit_code = 0
     FROM unnest(%s::bigint[], %s::bigint[]) AS n (id, date) WHERE j.job_id = n.id"""
+
 #: Types of jobs, in order of insertion.
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
+
 _CURRENT_TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
+
 #: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required"""
+
 #: Resources of jobs; those of a live job are CURRENT, those of an ended one LOG.
 _ASSIGNED = Prepared("""
     SELECT m.moldable_job_id, a.resource_id, r.network_address, r.type
@@ -136,20 +159,24 @@ _ASSIGNED = Prepared("""
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE m.moldable_job_id = ANY(%s) AND (NOT %s OR a.assigned_resource_index = 'CURRENT')
     ORDER BY m.moldable_job_id, a.resource_id""")
+
 #: How long jobs have been in which state.
 _STATE_CHANGES = """
     SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
     ORDER BY job_id, job_state_log_id"""
+
 #: Seconds spent in Suspended and Resuming; an open stretch counts to now.
 _SUSPENDED_TIMES = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
     FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
+
 #: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
 _ON_NODES = f"""
     SELECT DISTINCT j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE r.network_address = ANY(%s) AND {LIVE} ORDER BY j.job_id"""
+
 _ON_RESOURCES = f"""
     SELECT DISTINCT j.job_id, a.resource_id FROM assigned_resources a
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
@@ -217,8 +244,11 @@ class ArraySummary(NamedTuple):
 
 #: The members of enumerations by the words of rows: a call of the class takes eight times as long.
 _STATE_OF = {str(state): state for state in JobState}
+
 _TYPE_OF = {str(kind): kind for kind in JobType}
+
 _RESERVATION_OF = {str(reservation): reservation for reservation in Reservation}
+
 _ACCOUNTED_OF = {str(accounted): accounted for accounted in Accounted}
 
 
@@ -249,6 +279,101 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
     for row in rows:
         dependencies[row[0]].append(Dependency(*row))
     return dependencies
+
+
+def _moved(row: Row) -> MovedJob:
+    job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
+    return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
+
+
+def _texts(states: Iterable[JobState]) -> list[str]:
+    return [str(state) for state in states]
+
+
+_MEMBERS = Prepared("""
+    SELECT job_id, state, COALESCE(exit_code, 0), start_time, stop_time, COALESCE(assigned_moldable_job, 0)
+    FROM jobs WHERE array_id = %s ORDER BY job_id""")
+
+
+class ArrayMember(NamedTuple):
+    """How a job of an array is."""
+
+    id: int
+    state: JobState
+    exit_code: int  #: as the system gives it: 256 for ``exit 1``
+    start: int  #: epoch seconds, 0: never
+    stop: int  #: epoch seconds, 0: not yet
+
+
+_CHOSEN = f"""
+    FROM jobs j
+    WHERE j.job_id > %(after)s AND j.job_id <= %(last)s AND {ENDED} AND {NO_FRAME}
+      AND j.submission_time >= %(start)s AND j.submission_time <= %(stop)s"""
+
+_NEXT = f"SELECT j.job_id {_CHOSEN} ORDER BY j.job_id LIMIT %(limit)s"
+
+_SUMMARY = f"""
+    SELECT count(*), min(j.submission_time), array_agg(DISTINCT j.job_user::text), array_agg(DISTINCT j.project::text),
+        array_agg(DISTINCT j.queue_name::text) {_CHOSEN}"""
+
+_FRAMES = "SELECT frame_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
+
+
+class EndedSummary(NamedTuple):
+    """What is known of many ended jobs."""
+
+    number: int
+    first_submission: int
+    users: tuple[str, ...]
+    projects: tuple[str, ...]
+    queues: tuple[str, ...]
+
+
+#: The rows of so many resources come with their job.  As JSON: it has another column when the table has, which what is
+#: prepared cannot have; and it takes thrice as long, which many would feel.
+FEW_RESOURCES = 8
+
+_READ = Prepared(f"""
+    SELECT j.job_id, COALESCE(m.moldable_walltime, 0), i.reservation_id,
+        ARRAY(SELECT t.type FROM job_types t WHERE t.job_id = j.job_id AND t.types_index = 'CURRENT'
+              ORDER BY t.job_type_id),
+        ARRAY(SELECT a.resource_id FROM assigned_resources a
+              WHERE a.moldable_job_id = m.moldable_id AND a.assigned_resource_index = 'CURRENT'),
+        (SELECT json_agg(r)::text FROM (
+            SELECT r.* FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
+            WHERE a.moldable_job_id = m.moldable_id AND a.assigned_resource_index = 'CURRENT'
+            LIMIT {FEW_RESOURCES + 1}) r),
+        c.challenge, c.ssh_private_key, c.ssh_public_key
+    FROM jobs j
+    LEFT JOIN moldable_job_descriptions m
+        ON m.moldable_id = j.assigned_moldable_job AND m.moldable_job_id = j.job_id
+    LEFT JOIN challenges c ON c.job_id = j.job_id
+    LEFT JOIN reservation_jobs i ON i.job_id = j.job_id
+    WHERE j.job_id = ANY(%s)""")
+
+
+class JobDetail(NamedTuple):
+    """What is beside one job."""
+
+    walltime: int  #: of the alternative that has its resources, 0 if there is none
+    reservation_id: int | None  #: of the advance reservation that it is in
+    types: tuple[str, ...]  #: those that are valid
+    resources: frozenset[int]  #: that it has now
+    rows: tuple[Resource, ...] | None  #: of these, by id; None of more than a few
+    keys: JobKeys
+
+
+def _detail(row: Row) -> JobDetail:
+    _, walltime, reservation_id, types, resources, rows, challenge, private_key, public_key = row
+    keys = JobKeys(challenge or "", private_key, public_key)
+    return JobDetail(walltime, reservation_id, tuple(types), frozenset(resources), _rows(rows), keys)
+
+
+def _rows(text: str | None) -> tuple[Resource, ...] | None:
+    found = json.loads(text) if text else []
+    if len(found) > FEW_RESOURCES:
+        return None
+    return tuple(sorted(map(Resource.of_columns, found), key=lambda resource: resource.id))
 
 
 class Jobs(Table):
@@ -473,11 +598,32 @@ class Jobs(Table):
             (job_id, list(nodes)),
         )
 
+    def array_members(self, array_id: int) -> list[ArrayMember]:
+        """Return the jobs of an array by id, copies of resubmitted ones too; a single job is an array of one."""
+        return [
+            ArrayMember(job_id, JobState(state), exit_code, date_of_start(state, start, stop, moldable), stop)
+            for job_id, state, exit_code, start, stop, moldable in self._tx.rows(_MEMBERS, (array_id,))
+        ]
 
-def _moved(row: Row) -> MovedJob:
-    job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
-    return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
+    def next_ended(self, after: int, last: int, *, start: int, stop: int, limit: int) -> list[int]:
+        """Return the next jobs behind an id, up to and including another one.
 
+        ``start``, ``stop``: they were submitted between these dates.
+        """
+        values = {"after": after, "last": last, "start": start, "stop": stop, "limit": limit}
+        return self._tx.column(_NEXT, values)
 
-def _texts(states: Iterable[JobState]) -> list[str]:
-    return [str(state) for state in states]
+    def frames_of_ended(self, ids: Collection[int]) -> set[int]:
+        """Return those of some jobs that are frames of advance reservations."""
+        return set(self._tx.column(_FRAMES, (list(ids),)))
+
+    def ended_summary(self, first: int, last: int, *, start: int, stop: int) -> EndedSummary:
+        """Return what is known of all of them from one id to another."""
+        row = self._tx.row(_SUMMARY, {"after": first - 1, "last": last, "start": start, "stop": stop})
+        assert row is not None
+        count, begin, *names = row
+        return EndedSummary(count, begin or 0, *(tuple(each or ()) for each in names))
+
+    def read_details(self, ids: Collection[int]) -> dict[int, JobDetail]:
+        """Return what is beside those of some jobs that exist."""
+        return {row[0]: _detail(row) for row in self._tx.rows(_READ, (list(ids),))}

@@ -1,13 +1,16 @@
-"""What users are shown of many jobs or resources at once (``tx.listings``)."""
+"""Lists of jobs and resources for users (``tx.listings``), and the pages of jobs of the REST API."""
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.fields import COLUMNS
+from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.jobs.records import Job, date_of_start
+from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
 from oar.lib.reservations.states import STARTED
 
@@ -20,6 +23,7 @@ _ASSIGNED = """
     LEFT JOIN resources r ON r.resource_id = a.resource_id
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0
     GROUP BY j.job_id"""
+
 #: When the scheduler plans to start jobs, which alternative of them, and the date of the oldest prediction (row -1)
 #: where that is before the last round (row 0).
 _PREDICTIONS = """
@@ -28,11 +32,13 @@ _PREDICTIONS = """
     LEFT JOIN gantt_jobs_predictions_visu a ON a.moldable_job_id = -1
         AND a.start_time < (SELECT start_time FROM gantt_jobs_predictions_visu WHERE moldable_job_id = 0)
     WHERE m.moldable_job_id = ANY(%s) ORDER BY m.moldable_job_id, p.start_time DESC"""
+
 #: Resources that the scheduler plans to give to alternatives of jobs.
 _PLANNED = """
     SELECT g.moldable_job_id, r.resource_id, r.network_address, r.state
     FROM gantt_jobs_resources_visu g JOIN resources r USING (resource_id)
     WHERE g.moldable_job_id = ANY(%s) ORDER BY g.moldable_job_id, r.resource_id"""
+
 #: Jobs that are, were or will be on resources between two dates.
 _BETWEEN = f"""
     SELECT j.job_id FROM jobs j
@@ -46,12 +52,14 @@ _BETWEEN = f"""
     FROM gantt_jobs_predictions_visu p JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     WHERE p.start_time <= %(stop)s AND p.start_time + m.moldable_walltime >= %(start)s
     ORDER BY 1"""
+
 #: When resources could not be used between two dates.
 _UNAVAILABLE = """
     SELECT resource_id, date_start, date_stop, value FROM resource_logs
     WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
       AND (date_stop = 0 OR date_stop >= %(start)s) AND date_start <= %(stop)s
     ORDER BY resource_id, date_start"""
+
 #: What was set of resources of a node between two dates, and for how long.
 _NODE_HISTORY = """
     SELECT l.attribute, l.value, l.date_start, l.date_stop, array_agg(l.resource_id ORDER BY l.resource_id)
@@ -60,22 +68,27 @@ _NODE_HISTORY = """
       AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start <= %(stop)s
     GROUP BY l.attribute, l.value, l.date_start, l.date_stop
     ORDER BY l.date_start, l.attribute, l.value, l.date_stop"""
+
 #: What was set of a resource, the newest first.
 _RESOURCE_LOG = """
     SELECT resource_log_id, attribute, value, date_start, date_stop FROM resource_logs
     WHERE resource_id = %(resource)s AND resource_log_id < %(before)s ORDER BY resource_log_id DESC LIMIT %(limit)s"""
+
 #: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
 _HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     WHERE {LIVE} AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY a.resource_id, j.job_id"""
+
 #: The same as two lists: ten thousand rows take PostgreSQL and psycopg2 five times as long.
 _ON_RESOURCES = f"SELECT json_agg(resource_id)::text, json_agg(job_id)::text FROM ({_HELD}) held"
+
 #: The advance reservations that have begun, by the resources that are granted to them.
 _RESERVED = """
     SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
     WHERE v.ended = 0 AND v.state = ANY(%s) ORDER BY resource_id, v.ar_id"""
+
 #: How many resources of nodes are alike: their state, whether they are drained, can be woken, are held, are reserved.
 _ALIKE = f"""
     SELECT r.state, r.drain = 'YES', r.available_upto > %s AND r.available_upto <> %s,
@@ -84,25 +97,33 @@ _ALIKE = f"""
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
     WHERE r.network_address <> '' GROUP BY 1, 2, 3, 4, 5"""
+
 #: The same by the values of a column, of resources of nodes or of the others.
 _ALIKE_BY = _ALIKE.replace("SELECT r.state", "SELECT COALESCE(r.{column}::text, ''), r.state")
+
 _ALIKE_BY = _ALIKE_BY.replace("r.network_address <>", "r.network_address {kind}").replace("GROUP BY 1", "GROUP BY 6, 1")
+
 #: The resources that jobs could have, by the values of a column.
 _USABLE_BY = """
     SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
     WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
     GROUP BY 1"""
+
 #: Jobs that ended since a date.
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
     WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
+
 _FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
+
 #: States of jobs, and how they ended.
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
+
 #: The last copies of jobs that were submitted again, by the system or by somebody.
 _COPIES = """
     SELECT resubmit_job_id, max(job_id) FROM jobs
     WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
+
 #: The walltime of the alternative that was chosen, else of the one that is foreseen, else of the first.
 _WALLTIMES = """
     SELECT DISTINCT ON (j.job_id) j.job_id, m.moldable_walltime
@@ -110,8 +131,10 @@ _WALLTIMES = """
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s)
     ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
+
 #: Heads of jobs that did not answer the last probe.
 _SILENT = "SELECT job_id, head_host FROM job_runs WHERE job_id = ANY(%s) AND failures > 0 AND head_host <> ''"
+
 #: Nodes of jobs that are not Alive, and since when.
 _NOT_ALIVE = """
     SELECT j.job_id, r.network_address::text, r.state, max(COALESCE(l.date_start, 0))
@@ -208,6 +231,224 @@ def _assigned(rows: Iterable[Row]) -> dict[int, Assigned]:
 
 def _predictions(rows: Iterable[Row]) -> dict[int, Prediction]:
     return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
+
+
+#: Number of times that a folded page goes on inside an array that was shown before.
+_MORE_LOOKS = 4
+
+#: More jobs than this are not counted.
+MOST_COUNTED = 100_000
+
+#: Jobs that a folded page of ended jobs reads at most to find the arrays that it shows.
+MOST_READ = 20_000
+
+#: The same for each row of the page if no index finds the jobs of the query.
+_READ_FOR_A_ROW = 10
+
+_NO_FRAME = "NOT EXISTS (SELECT FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0)"
+
+_TYPES = "EXISTS (SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type = ANY(%s))"
+
+_INSIDE = "j.job_id IN (SELECT job_id FROM reservation_jobs WHERE reservation_id = ANY(%s))"
+
+_NODES = """EXISTS (
+    SELECT FROM assigned_resources a JOIN resources r USING (resource_id)
+    WHERE a.moldable_job_id = j.assigned_moldable_job AND j.assigned_moldable_job <> 0
+      AND r.network_address = ANY(%s))"""
+
+_TEXT = "(strpos(lower(coalesce(j.job_name, '')), lower(%s)) > 0 OR strpos(j.job_user, %s) > 0 OR j.job_id::text = %s)"
+
+_BETWEEN_OF_JOB_PAGES = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
+
+_BY_QUEUE = (
+    f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
+)
+
+#: The number of a job's array.  A job without one is an array of its own; its number is negative, so that it is unique.
+_ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
+
+_EXIT_CODE = "coalesce(j.exit_code, 0)"
+
+_STARTED = "j.start_time > 0 AND j.assigned_moldable_job <> 0 AND (j.stop_time = 0 OR j.start_time <= j.stop_time)"
+
+#: The rows of arrays; the position of an array is the id of that of its jobs which the list reaches first.
+_FOLDED = f"""
+    SELECT position, array_id, state, exit_code, lowest, highest, number, started FROM (
+        SELECT alike.*, {{first}}({{end}}) OVER (PARTITION BY array_id) AS position FROM (
+            SELECT {_ARRAY} AS array_id, j.state, {_EXIT_CODE} AS exit_code, min(j.job_id) AS lowest,
+                max(j.job_id) AS highest, count(*) AS number, min(j.start_time) FILTER (WHERE {_STARTED}) AS started
+            FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3) alike) placed
+    WHERE %s::bigint IS NULL OR position {{behind}} %s
+    ORDER BY position {{order}} FETCH FIRST %s ROWS WITH TIES"""
+
+#: The arrays that a list reaches first, how many jobs were read for them, and the last of these jobs.
+_ARRAYS = f"""
+    WITH reached AS (
+        SELECT j.job_id, {_ARRAY} AS array_id FROM jobs j WHERE {{where}} ORDER BY j.job_id {{order}} LIMIT %s)
+    SELECT array_id, {{first}}(job_id) AS position,
+        (SELECT count(*) FROM reached), (SELECT {{last}}(job_id) FROM reached)
+    FROM reached GROUP BY array_id ORDER BY position {{order}} LIMIT %s"""
+
+_OF_ARRAYS = "(j.array_id = ANY(%s) OR j.array_id = 0 AND j.job_id = ANY(%s))"
+
+_MEMBERS = f"""
+    SELECT j.array_id, j.state, {_EXIT_CODE}, array_agg(j.job_id ORDER BY j.job_id)
+    FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3"""
+
+_Condition = tuple[str, tuple[Any, ...]]
+
+
+class ListedJob(NamedTuple):
+    """What a list shows of a job; the names are those of ``Job``, what is not shown as it is comes last."""
+
+    id: int
+    array_id: int
+    array_index: int
+    name: str | None
+    project: str
+    user: str
+    state: str
+    queue: str
+    exit_code: int | None
+    job_type: str
+    reservation: str
+    submission_time: int
+    message: str
+    start_time: int
+    stop_time: int
+    assigned_moldable: int | None
+
+    @classmethod
+    def of(cls, job: Job) -> "ListedJob":
+        """Return what a list shows of a whole job."""
+        return cls(*[getattr(job, name) for name in cls._fields])
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in FINAL
+
+    @property
+    def ended(self) -> int:
+        """Date of the end, 0 before the job is in a final state."""
+        return self.stop_time if self.is_final else 0
+
+    @property
+    def started(self) -> int:
+        """Date of its start, 0 if it never started."""
+        return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
+
+
+_LISTED = ", ".join(f"j.{COLUMNS[name]}" for name in ListedJob._fields)
+
+
+class FoldedJobs(NamedTuple):
+    """Jobs of an array in the same state and with the same exit code, which are one row of a list."""
+
+    ids: Sequence[int]  #: ascending; the list shows the first of these jobs
+    started: int  #: date of the first start, 0 if none of them has started
+
+
+class FoldedPage(NamedTuple):
+    """A page whose rows are groups of jobs."""
+
+    rows: list[FoldedJobs]
+    next: int | None  #: where the next page begins, None if there is none
+
+
+class _Group(NamedTuple):
+    """A row of ``_FOLDED``."""
+
+    position: int
+    array_id: int
+    state: str
+    exit_code: int
+    lowest: int
+    highest: int
+    number: int
+    started: int | None
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        return self.array_id, self.state, self.exit_code
+
+    @property
+    def has_gaps(self) -> bool:
+        return self.highest - self.lowest >= self.number
+
+
+def _page(columns: str, query: JobQuery, place: JobPlace) -> _Condition:
+    """Return the statement of a page, and its parameters."""
+    where, parameters = _joined([*_conditions(query), *_behind(place)])
+    sql = f"SELECT {columns} FROM jobs j WHERE {where} ORDER BY j.job_id {_direction(place)['order']} LIMIT %s"
+    return sql, (*parameters, place.limit + 1)
+
+
+def _folded(conditions: Sequence[_Condition], place: JobPlace) -> _Condition:
+    """Return the statement of the rows of a folded page, and its parameters: whole arrays, one row more if there is."""
+    where, parameters = _joined(conditions)
+    sql = _FOLDED.format(where=where, end="highest" if place.newest_first else "lowest", **_direction(place))
+    return sql, (*parameters, place.after, place.after, place.limit + 1)
+
+
+def _reached(query: JobQuery, place: JobPlace, length: int) -> _Condition:
+    """Return the statement of the arrays of the next ``length`` jobs, and its parameters."""
+    where, parameters = _joined([*_conditions(query), *_behind(place)])
+    return _ARRAYS.format(where=where, **_direction(place)), (*parameters, length, place.limit + 1)
+
+
+def _direction(place: JobPlace) -> dict[str, str]:
+    """Return the words of statements that depend on the order of the list."""
+    if place.newest_first:
+        return {"order": "DESC", "behind": "<", "first": "max", "last": "min"}
+    return {"order": "ASC", "behind": ">", "first": "min", "last": "max"}
+
+
+def _behind(place: JobPlace) -> Iterator[_Condition]:
+    if place.after is not None:
+        yield f"j.job_id {_direction(place)['behind']} %s", (place.after,)
+
+
+def _joined(conditions: Sequence[_Condition]) -> _Condition:
+    texts = " AND ".join(text for text, _ in conditions) or "true"
+    return texts, tuple(value for _, values in conditions for value in values)
+
+
+def _alternatives(query: JobQuery) -> Iterator[_Condition]:
+    """Give the conditions of which each names the values that a column may have."""
+    for column, values in (
+        ("j.job_id", query.ids),
+        ("j.array_id", query.arrays or None),
+        ("j.job_user", query.users or None),
+        ("j.queue_name", query.queues or None),
+        ("j.project", query.projects or None),
+        ("j.job_name", query.names or None),
+    ):
+        if values is not None:
+            yield f"{column} = ANY(%s)", (list(values),)
+
+
+def _conditions(query: JobQuery) -> Iterator[_Condition]:
+    if query.states is not None:
+        if query.states <= LIVE_STATES:
+            yield LIVE, ()  # the words of the partial indexes
+        if query.states != LIVE_STATES:
+            yield "j.state = ANY(%s)", ([str(state) for state in sorted(query.states)],)
+    yield from _alternatives(query)
+    if query.types:
+        yield _TYPES, (list(query.types),)
+    if query.nodes:
+        yield _NODES, (list(query.nodes),)
+    if query.reservations is not None:
+        yield _INSIDE, (sorted(query.reservations),)
+    if query.text is not None:
+        yield _TEXT, (query.text, query.text, query.text)
+    if query.between is not None:
+        yield _BETWEEN_OF_JOB_PAGES, (query.between[1], query.between[0])
+    if query.ended_since is not None:
+        yield f"({LIVE} OR j.stop_time >= %s)", (query.ended_since,)
+    if not query.with_frames:
+        yield _NO_FRAME, ()
 
 
 class Listings(Table):
@@ -347,3 +588,90 @@ class Listings(Table):
             for resource, job_id in zip(json.loads(resources), json.loads(ids), strict=True):
                 jobs[resource].append(job_id)
         return jobs
+
+    def listed(self, query: JobQuery, place: JobPlace) -> list[ListedJob]:
+        """Return the jobs of a page; one more than ``place.limit`` if there is one behind it."""
+        return [ListedJob(*row) for row in self._tx.rows(*_page(_LISTED, query, place))]
+
+    def page(self, query: JobQuery, place: JobPlace) -> list[int]:
+        """Return the ids of the jobs of a page; one more than ``place.limit`` if there is one behind it."""
+        return self._tx.column(*_page("j.job_id", query, place))
+
+    def folded(self, query: JobQuery, place: JobPlace) -> FoldedPage:
+        """Return a page on which similar jobs of an array are one row.
+
+        All rows of an array are on the page that reaches the first of its jobs.  A page has more than ``place.limit``
+        rows only if one array has more, and fewer, even none, where it lies inside an array that was shown before.
+        """
+        page = self._folded_page(query, place)
+        for _ in range(_MORE_LOOKS):
+            if page.rows or page.next is None:
+                break
+            page = self._folded_page(query, place._replace(after=page.next))
+        return page
+
+    def _folded_page(self, query: JobQuery, place: JobPlace) -> FoldedPage:
+        conditions, following = list(_conditions(query)), None
+        if query.states is None or not query.states <= LIVE_STATES:
+            arrays, following = self._arrays(query, place)
+            numbers = [number for number in arrays if number > 0]
+            conditions.append((_OF_ARRAYS, (numbers, [-number for number in arrays if number < 0])))
+        groups = [_Group(*row) for row in self._tx.rows(*_folded(conditions, place))]
+        if len(groups) > place.limit:
+            cut = groups[place.limit].position  # of the array whose rows do not all fit
+            groups = [group for group in groups if group.position != cut] or groups
+            following = groups[-1].position
+        if place.newest_first:
+            groups.sort(key=lambda group: (group.position, group.highest), reverse=True)
+        else:
+            groups.sort(key=lambda group: (group.position, group.lowest))
+        return FoldedPage(self._rows(groups, conditions), following)
+
+    def _arrays(self, query: JobQuery, place: JobPlace) -> tuple[list[int], int | None]:
+        """Return the arrays that a page can show, and the last job that was read for them, None for the end."""
+        is_indexed = not (query.nodes or query.types or query.text)
+        most = MOST_READ if is_indexed else min(MOST_READ, _READ_FOR_A_ROW * place.limit)
+        for length in (place.limit + 1, most):
+            rows = self._tx.rows(*_reached(query, place, length))
+            arrays = [row[0] for row in rows]
+            if len(rows) > place.limit:
+                return arrays, rows[-1][1]
+            if not rows or rows[0][2] < length:
+                return arrays, None
+        return arrays, rows[0][3]
+
+    def _rows(self, groups: Sequence[_Group], conditions: Sequence[_Condition]) -> list[FoldedJobs]:
+        """Return the rows of groups.  The ids of jobs are read only for arrays whose ids have gaps."""
+        members: dict[tuple[int, str, int], list[int]] = {}
+        arrays = {group.array_id for group in groups if group.has_gaps}
+        if arrays:
+            where, parameters = _joined([*conditions, ("j.array_id = ANY(%s)", (list(arrays),))])
+            rows = self._tx.rows(_MEMBERS.format(where=where), parameters)
+            members = {(array_id, state, exit_code): ids for array_id, state, exit_code, ids in rows}
+        return [
+            FoldedJobs(
+                members.get(group.key) or range(group.lowest, group.highest + 1),
+                0 if group.state in NOT_STARTED else group.started or 0,
+            )
+            for group in groups
+        ]
+
+    def count(self, query: JobQuery) -> int:
+        """Return the number of jobs, ``MOST_COUNTED + 1`` if there are more than ``MOST_COUNTED``."""
+        where, parameters = _joined(list(_conditions(query)))
+        limited = f"SELECT count(*) FROM (SELECT FROM jobs j WHERE {where} LIMIT %s) counted"
+        number: int = self._tx.value(limited, (*parameters, MOST_COUNTED + 1))
+        return number
+
+    def total(self, query: JobQuery) -> int:
+        """Return the number of jobs; above ``MOST_COUNTED`` what the database estimates, which costs nothing."""
+        number = self.count(query)
+        if number <= MOST_COUNTED:
+            return number
+        where, parameters = _joined(list(_conditions(query)))
+        (plan,) = self._tx.value(f"EXPLAIN (FORMAT JSON) SELECT FROM jobs j WHERE {where}", parameters)
+        return max(number, int(plan["Plan"]["Plan Rows"]))
+
+    def live_by_queue(self) -> dict[tuple[str, JobState], int]:
+        """Return the numbers of live jobs by queue and state."""
+        return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}

@@ -1,37 +1,51 @@
-"""What the Runner has to do about jobs, and how far it has come (``tx.job_runs``)."""
+"""Launches and ends (``tx.job_runs``): the work of the Runner, rows of ``job_ends`` and ``job_usage``."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oar.lib.bus.topics import Topic
 from oar.lib.db.predicates import LIVE, NO_FRAME
-from oar.lib.db.statements import Prepared, Row, Table
-from oar.lib.jobs.records import JobRun
+from oar.lib.db.statements import About, Prepared, Row, Table
+from oar.lib.history.event_types import signal_event
+from oar.lib.jobs import ends
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import LAST_SIGNAL, EndEvent, EndFacts
+from oar.lib.jobs.records import Cause, JobRun, NodeUsage
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault
 
 _COLUMNS = """
     r.job_id, r.attempt, r.phase, r.head_host, r.bad_hosts, r.oarexec_code, r.script_status, r.report_date, r.boot_id,
     r.failures, r.silent_since, r.updated, r.detail"""
+
 _ALL = f"SELECT {_COLUMNS} FROM job_runs r"
+
 _FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
+
 _SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
+
 _CLAIM = Prepared("""
     INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
     SELECT id, 1, phase, head, %(now)s
     FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
     ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
         head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
+
 #: The phase of some jobs.
 _SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
+
 #: The phase of some jobs that are told to start, with the lives of their heads.
 _NOTE_GO = Prepared("""
     UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
+
 _NOTE_STARTED = Prepared("""
     UPDATE job_runs r SET phase = 'STARTED', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
     WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
+
 #: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
 _REPORT = Prepared(f"""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
@@ -59,11 +73,14 @@ _IN_HAND = f"""
           AND ({{}})))
       AND {NO_FRAME} AND {{}}
     ORDER BY j.job_id"""
+
 _ALL_IN_HAND = Prepared(
     _IN_HAND.format("r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %s", "true")
 )
+
 #: A statement of its own: it must find some jobs by their ids, however many others wait.
 _THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
+
 #: Requests of signals that are young enough and have no result yet.
 _SIGNALS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
@@ -74,11 +91,13 @@ _SIGNALS = Prepared("""
                            THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
                            ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
     ORDER BY e.event_id""")
+
 #: What an end report is compared with; the jobs stay as they are until the end of the transaction.
 _REPORTED = Prepared("""
     SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
     FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
     WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
+
 #: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
@@ -146,6 +165,106 @@ class AwaitedReport(NamedTuple):
     state: JobState
     challenge: str
     report_date: int
+
+
+def _run(row: Row) -> JobRun:
+    return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])
+
+
+#: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
+_FACTS = Prepared("""
+    SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0),
+        COALESCE(m.default_walltime > m.moldable_walltime, false)
+            AND EXISTS (SELECT FROM reservation_jobs i WHERE i.job_id = j.job_id),
+        j.start_time, j.stop_time, j.checkpoint_signal,
+        f.frag_id_job, f.frag_cause, f.frag_data, r.oarexec_code, r.phase, r.head_host, r.detail, r.reason
+    FROM jobs j
+    LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id
+    LEFT JOIN job_runs r ON r.job_id = j.job_id
+    WHERE j.job_id = ANY(%s)""")
+
+#: The events that tell of it.
+_EVENTS = Prepared("""
+    SELECT e.job_id, e.type, e.description, ARRAY(
+        SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
+    FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id""")
+
+_STORE = Prepared("""
+    INSERT INTO job_ends (job_id, date, code, data)
+    SELECT id, %s, code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS n (id, code, data)
+    ON CONFLICT DO NOTHING""")
+
+_CAUSES = Prepared("SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)")
+
+_USAGE = Prepared("""
+    SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
+    FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address""")
+
+#: What was found last holds, if anything was: a second clean-up finds nothing any more.
+_ADD_USAGE = Prepared("""
+    INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
+        forks_denied)
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::double precision[], %s::bigint[], %s::bigint[],
+        %s::bigint[], %s::bigint[])
+    ON CONFLICT (job_id, network_address) DO UPDATE SET cores = EXCLUDED.cores,
+        cpu_seconds = COALESCE(EXCLUDED.cpu_seconds, job_usage.cpu_seconds),
+        memory_peak = COALESCE(EXCLUDED.memory_peak, job_usage.memory_peak),
+        memory_limit = COALESCE(EXCLUDED.memory_limit, job_usage.memory_limit),
+        oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
+        forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)""")
+
+#: The signals that users can have sent, by the type of the event that asks for them.
+_SIGNALS_OF_JOB_ENDS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
+
+_EVENT_TYPES = [*(str(type_) for type_ in ends.EVENTS), *_SIGNALS_OF_JOB_ENDS]
+
+
+def read_cause(code: str, data: str) -> Cause:
+    """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
+    try:
+        details = json.loads(data)
+        return Cause(EndCode(code), details if isinstance(details, dict) else {})
+    except ValueError:
+        return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
+
+
+def _causes(rows: Iterable[Row]) -> dict[int, Cause]:
+    return {row[0]: read_cause(row[1], row[2]) for row in rows}
+
+
+def _usage(rows: Iterable[Row]) -> dict[int, list[NodeUsage]]:
+    usages: dict[int, list[NodeUsage]] = defaultdict(list)
+    for job_id, *figures in rows:
+        usages[job_id].append(NodeUsage(*figures))
+    return usages
+
+
+def _facts(row: Row) -> EndFacts:
+    job_id, exit_code, message, walltime, is_rest, start, stop, checkpoint_signal, *others = row
+    *request, oarexec, phase, head, detail, fault = others
+    return EndFacts(
+        job_id=job_id,
+        exit_code=exit_code,
+        message=message,
+        walltime=walltime,
+        is_rest=is_rest,
+        ran=max(0, stop - start) if start else 0,
+        kill=_requested_cause(*request),
+        oarexec_code=oarexec,
+        phase=Phase(phase) if phase else None,
+        head=head or "",
+        detail=detail or "",
+        fault=ends.read_fault(json.loads(fault)) if fault else None,
+        checkpoint_signal=checkpoint_signal,
+    )
+
+
+def _requested_cause(killed_job: int | None, code: str, data: str) -> Cause | None:
+    """Return the cause of a kill request, None if the end of the job was not requested."""
+    if killed_job is None:
+        return None
+    return read_cause(code, data) if code else Cause(EndCode.STOPPED)
 
 
 class JobRuns(Table):
@@ -279,6 +398,50 @@ class JobRuns(Table):
         """Note that Leon gives jobs up: the Runner cleans what it can and ends them."""
         self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
 
+    #: Questions that views ask together.
+    CAUSES = About(_CAUSES, _causes)
+    USAGE = About(_USAGE, _usage)
 
-def _run(row: Row) -> JobRun:
-    return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])
+    def end_facts(self, ids: Collection[int]) -> list[EndFacts]:
+        """Return the facts that the causes of ends are found from, for jobs that are about to get their final state."""
+        jobs = list(ids)
+        events: dict[int, list[EndEvent]] = defaultdict(list)
+        signals: dict[int, dict[int, str]] = defaultdict(dict)
+        for job_id, type_, description, hosts in self._tx.rows(_EVENTS, (jobs, _EVENT_TYPES)):
+            if type_ in _SIGNALS_OF_JOB_ENDS:
+                signals[job_id][_SIGNALS_OF_JOB_ENDS[type_]] = description
+            else:
+                events[job_id].append(EndEvent(type_, description, tuple(hosts)))
+        usage = self.usage(jobs)
+        facts = [_facts(row) for row in self._tx.rows(_FACTS, (jobs,))]
+        return [
+            each._replace(
+                events=events.get(each.job_id, ()),
+                usage=usage.get(each.job_id, ()),
+                signals=signals.get(each.job_id, {}),
+            )
+            for each in facts
+        ]
+
+    def store_ends(self, causes: Mapping[int, Cause]) -> None:
+        """Store the causes of the ends of jobs; a cause that is stored already stays."""
+        if causes:
+            codes = [str(cause.code) for cause in causes.values()]
+            data = [json.dumps(cause.data) for cause in causes.values()]
+            self._tx.execute(_STORE, (self._tx.now, list(causes), codes, data))
+            self._changed(Topic.JOBS)
+
+    def end_causes(self, ids: Collection[int]) -> dict[int, Cause]:
+        """Return the stored causes of the ends of jobs."""
+        return _causes(self._tx.rows(_CAUSES, (list(ids),)))
+
+    def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
+        """Store what jobs used on nodes: ``(job id, usage)`` each."""
+        if usages:
+            rows = [(job_id, *usage) for job_id, usage in usages]
+            self._tx.execute(_ADD_USAGE, [list(column) for column in zip(*rows, strict=True)])
+            self._changed(Topic.JOBS)
+
+    def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:
+        """Return what jobs used, a list of nodes for each job, sorted by name."""
+        return _usage(self._tx.rows(_USAGE, (list(ids),)))

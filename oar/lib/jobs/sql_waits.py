@@ -1,11 +1,13 @@
-"""What jobs wait for and have waited for (``tx.job_waits``): rows of ``job_reasons`` and ``job_waits``."""
+"""Waits of jobs (``tx.job_waits``): reasons, predicted starts, and waiting times of the past."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oar.lib.bus.topics import Topic
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Prepared, Table
+from oar.lib.db.time_pieces import BUCKETS, CUT
 from oar.lib.jobs.reason_codes import ReasonCode, reason_code
 from oar.lib.jobs.records import StateChange, WaitReason
 from oar.lib.jobs.states import JobState
@@ -15,13 +17,17 @@ from oar.lib.jobs.wait_times import Waits, WaitSum, fold_changes
 MOST_CHANGES, CHANGES_LEFT = 100, 50
 
 _REASONS = Prepared("SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)")
+
 _ALL_REASONS = Prepared("SELECT job_id, code, reason, data FROM job_reasons")
+
 _HISTORY = "SELECT job_id, date, code, seconds FROM job_waits WHERE job_id = ANY(%s) ORDER BY job_id, date"
+
 _FOLD = Prepared("""
     DELETE FROM job_waits WHERE job_id = %(job)s AND (date < %(until)s OR seconds IS NOT NULL);
     INSERT INTO job_waits (job_id, date, code, seconds)
     SELECT %(job)s, * FROM unnest(%(dates)s::bigint[], %(codes)s::text[], %(seconds)s::bigint[]);
     UPDATE job_reasons SET changes = %(kept)s WHERE job_id = %(job)s""")
+
 #: Jobs with the date at which they end at the latest.
 _AWAITED = Prepared("""
     SELECT j.job_id, j.job_user, j.state, max(p.start_time + m.moldable_walltime)
@@ -29,6 +35,7 @@ _AWAITED = Prepared("""
     LEFT JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s) GROUP BY j.job_id, j.job_user, j.state ORDER BY j.job_id""")
+
 _FORESEEN_STARTS = """
     SELECT min(p.start_time) AS start
     FROM gantt_jobs_predictions_visu p
@@ -36,6 +43,7 @@ _FORESEEN_STARTS = """
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
     WHERE NOT EXISTS (SELECT 1 FROM reservations r WHERE r.frame_id = j.job_id AND r.frame_id <> 0)
     GROUP BY j.job_id ORDER BY start"""
+
 #: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
 #: returns are the jobs whose history has become long.
 _EXPLAIN = Prepared("""
@@ -77,6 +85,152 @@ class AwaitedJob(NamedTuple):
     user: str
     state: JobState
     end: int  #: at the latest; 0 = not known, or over already
+
+
+_PENDING = Prepared("SELECT job_id, near_date > 0 FROM job_predictions WHERE real_start = 0")
+
+_TELL_FIRST = Prepared("""
+    INSERT INTO job_predictions (job_id, queue_name, first_date, first_start)
+    SELECT n.id, n.queue, %(now)s, n.start
+    FROM unnest(%(ids)s::bigint[], %(queues)s::text[], %(starts)s::bigint[]) AS n (id, queue, start)
+    JOIN jobs j ON j.job_id = n.id AND j.state = 'Waiting'
+    ON CONFLICT DO NOTHING""")
+
+_TELL_NEAR = Prepared("""
+    UPDATE job_predictions p SET near_date = %(now)s, near_start = n.start
+    FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start)
+    WHERE p.job_id = n.id AND p.near_date = 0""")
+
+_NOTE_STARTS = Prepared("""
+    UPDATE job_predictions p SET real_start = n.start
+    FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id""")
+
+_TOLD = """
+    SELECT first_date, first_start, near_date, near_start, real_start FROM job_predictions WHERE job_id = %s"""
+
+_FIRST_STARTS = "SELECT job_id, first_start FROM job_predictions WHERE job_id = ANY(%s)"
+
+_FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
+
+#: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
+_ERRORS = """
+    SELECT queue_name, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY abs(error)),
+        percentile_disc(0.9) WITHIN GROUP (ORDER BY abs(error)), count(*) FILTER (WHERE error > %(tolerance)s),
+        percentile_disc(0.9) WITHIN GROUP (ORDER BY error)
+    FROM (
+        SELECT queue_name::text, real_start - CASE WHEN %(near)s THEN near_start ELSE first_start END AS error
+        FROM job_predictions WHERE real_start >= %(since)s AND (near_date > 0 OR NOT %(near)s)) e
+    GROUP BY GROUPING SETS ((queue_name), ()) ORDER BY queue_name"""
+
+#: A start that is later by no more than this is on time: dates are whole seconds, and a launch takes a moment.
+TOLERANCE = 1
+
+
+class ToldStart(NamedTuple):
+    """The start that a job is told."""
+
+    job_id: int
+    queue: str
+    start: int
+
+
+class ToldStarts(NamedTuple):
+    """What a job was told of its start: dates, 0 = not yet."""
+
+    first_date: int
+    first_start: int
+    near_date: int
+    near_start: int
+    real_start: int
+
+
+class Errors(NamedTuple):
+    """How far the starts of jobs were from those that they were told, in seconds."""
+
+    queue: str | None  #: None = all queues
+    jobs: int
+    half: int  #: half of the jobs were off by no more
+    most: int  #: nine of ten jobs were off by no more
+    late: int  #: number of jobs that started later than they were told
+    most_late: int  #: nine of ten jobs were later by no more; negative = they were earlier
+
+
+#: The fewest resources of each class of sizes.
+CLASSES = (1, 2, 5, 17, 65, 257)
+
+#: Hours that are looked at together.
+BLOCK_HOURS = 3
+
+#: The jobs that started last in a period: what was asked for without a date, and how long it waited.
+_STARTED = f"""started AS (
+        SELECT j.queue_name::text AS queue, j.submission_time AS submitted, j.start_time AS started,
+            GREATEST(0, j.start_time - j.submission_time) AS wait,
+            (SELECT count(*) FROM assigned_resources a WHERE a.moldable_job_id = j.assigned_moldable_job) AS size
+        FROM jobs j
+        WHERE j.start_time >= %(start)s AND j.start_time < %(stop)s AND j.assigned_moldable_job <> 0
+          AND j.reservation = 'None' AND {NO_FRAME}
+        ORDER BY j.start_time DESC LIMIT %(most)s),
+    classed AS (SELECT *, width_bucket(size, %(classes)s::bigint[]) AS class FROM started WHERE size > 0)"""
+
+_BY_SIZE = f"""
+    WITH {_STARTED}
+    SELECT class, queue, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait),
+        percentile_disc(0.9) WITHIN GROUP (ORDER BY wait)
+    FROM classed GROUP BY GROUPING SETS ((class, queue), (class)) ORDER BY class, queue NULLS FIRST"""
+
+_BY_HOUR = f"""
+    WITH {_STARTED},
+    dated AS (SELECT class, wait, to_timestamp(submitted) AT TIME ZONE %(zone)s AS date FROM classed)
+    SELECT class, (extract(isodow FROM date)::integer - 1) * 24 / {BLOCK_HOURS}
+        + extract(hour FROM date)::integer / {BLOCK_HOURS} AS block,
+        count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait)
+    FROM dated GROUP BY 1, 2 ORDER BY 1, 2"""
+
+_BY_PIECE = {
+    bucket: f"""
+    WITH {_STARTED}
+    SELECT class, {CUT.format(bucket=bucket, date="started")}, count(*),
+        percentile_disc(0.5) WITHIN GROUP (ORDER BY wait), percentile_disc(0.9) WITHIN GROUP (ORDER BY wait)
+    FROM classed GROUP BY 1, 2 ORDER BY 1, 2"""
+    for bucket in BUCKETS
+}
+
+
+class WaitBySize(NamedTuple):
+    """How long the jobs of a class of sizes waited, in seconds."""
+
+    size: int  #: the class, by its place in ``CLASSES``
+    queue: str | None  #: None = all queues
+    jobs: int
+    half: int  #: half of them waited no longer
+    most: int  #: nine of ten waited no longer
+
+
+class WaitByHour(NamedTuple):
+    """How long jobs of a class waited that were submitted in some hours of the week."""
+
+    size: int
+    block: int  #: hours from Monday 00:00 of the site on, so many at a time
+    jobs: int
+    half: int
+
+
+class WaitByPiece(NamedTuple):
+    """How long jobs of a class had waited that started in a piece of time."""
+
+    size: int
+    begin: int  #: date
+    jobs: int
+    half: int
+    most: int
+
+
+class LastStarted(NamedTuple):
+    """Jobs that started between two dates, the last of them if there are more."""
+
+    start: int
+    stop: int
+    most: int
 
 
 class JobWaits(Table):
@@ -153,3 +307,70 @@ class JobWaits(Table):
     def foreseen_starts(self) -> list[int]:
         """Return the dates at which waiting jobs, not frames of reservations, are foreseen to start, ascending."""
         return self._tx.column(_FORESEEN_STARTS)
+
+    def pending_predictions(self) -> dict[int, bool]:
+        """Return the jobs that were told a start and have not started; True: they were told again when it was near."""
+        return dict(self._tx.rows(_PENDING))
+
+    def first_predicted_starts(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the first start that each of some jobs was told, if it was told any."""
+        return dict(self._tx.rows(_FIRST_STARTS, (list(ids),)))
+
+    def store_first_predictions(self, starts: Sequence[ToldStart]) -> None:
+        """Store the first start that jobs are told."""
+        if starts:
+            queues = [start.queue for start in starts]
+            self._tx.execute(_TELL_FIRST, {**self._columns(starts), "queues": queues})
+            self._changed(Topic.GANTT)
+
+    def store_near_predictions(self, starts: Sequence[ToldStart]) -> None:
+        """Store the start that jobs are told when it has come near."""
+        if starts:
+            self._tx.execute(_TELL_NEAR, self._columns(starts))
+            self._changed(Topic.GANTT)
+
+    def store_starts(self, dates: Mapping[int, int]) -> None:
+        """Store when jobs really started."""
+        if dates:
+            self._tx.execute(_NOTE_STARTS, {"ids": list(dates), "starts": list(dates.values())})
+            self._changed(Topic.GANTT)
+
+    def forget_predictions_before(self, date: int) -> None:
+        """Remove the rows of jobs that started before a date, or at it."""
+        if self._tx.execute(_FORGET, (date,)):
+            self._changed(Topic.GANTT)
+
+    def predicted_starts(self, job_id: int) -> ToldStarts | None:
+        """Return what a job was told of its start; None if it was told nothing."""
+        row = self._tx.row(_TOLD, (job_id,))
+        return ToldStarts(*row) if row else None
+
+    def prediction_errors(self, since: int, *, is_near: bool = False) -> list[Errors]:
+        """Return how far the starts since a date were from what was told first, or when near.
+
+        A value for each queue, then one for all.
+        """
+        values = {"since": max(1, since), "near": is_near, "tolerance": TOLERANCE}
+        return [Errors(*row) for row in self._tx.rows(_ERRORS, values) if row[1]]
+
+    def _columns(self, starts: Sequence[ToldStart]) -> dict[str, Any]:
+        return {
+            "ids": [start.job_id for start in starts],
+            "starts": [start.start for start in starts],
+            "now": self._tx.now,
+        }
+
+    def waits_by_size(self, period: LastStarted) -> list[WaitBySize]:
+        """Return the waiting times of each class, and of its jobs in each queue."""
+        rows = self._tx.rows(_BY_SIZE, {**period._asdict(), "classes": list(CLASSES)})
+        return [WaitBySize(place - 1, *rest) for place, *rest in rows]
+
+    def waits_by_hour(self, period: LastStarted, zone: str) -> list[WaitByHour]:
+        """Return the waiting times of each class by when its jobs were submitted, as clocks of a zone tell it."""
+        rows = self._tx.rows(_BY_HOUR, {**period._asdict(), "classes": list(CLASSES), "zone": zone})
+        return [WaitByHour(place - 1, *rest) for place, *rest in rows]
+
+    def waits_by_piece(self, period: LastStarted, bucket: str) -> list[WaitByPiece]:
+        """Return the waiting times of each class by when its jobs started, in pieces of UTC (``BUCKETS``)."""
+        rows = self._tx.rows(_BY_PIECE[bucket], {**period._asdict(), "classes": list(CLASSES)})
+        return [WaitByPiece(place - 1, *rest) for place, *rest in rows]

@@ -118,7 +118,7 @@ def job_usages(tx: "Transaction", jobs: Sequence[Job], field: str | None) -> lis
     """
     if not jobs:
         return []
-    return usages_of(tx, jobs, tx.job_ends.usage([job.id for job in jobs]), field)
+    return usages_of(tx, jobs, tx.job_runs.usage([job.id for job in jobs]), field)
 
 
 def usages_of(

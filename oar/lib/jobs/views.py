@@ -194,8 +194,8 @@ def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
     """Return what is asked of all jobs, in the order of ``_Beside``."""
-    of_rows = (tx.jobs.TYPES, tx.moldables.OF_JOBS, tx.jobs.DEPENDENCIES)
-    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservation_jobs.NUMBERS)
+    of_rows = (tx.jobs.TYPES, tx.new_jobs.OF_JOBS, tx.jobs.DEPENDENCIES)
+    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservations.NUMBERS)
 
 
 def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> JobColumns:
@@ -239,7 +239,7 @@ def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
         return _Ends()
     from oar.lib.jobs.usage import usages_of
 
-    questions = (tx.job_ends.CAUSES, tx.resubmissions.COPIES, tx.listings.COPIES, tx.job_ends.USAGE)
+    questions = (tx.job_runs.CAUSES, tx.new_jobs.COPIES, tx.listings.COPIES, tx.job_runs.USAGE)
     causes, copies, copies_of_all, reported = tx.about([job.id for job in ended], *questions)
     usages = {usage.job.id: usage for usage in usages_of(tx, ended, reported, None)}
     return _Ends(causes, copies, copies_of_all, usages)

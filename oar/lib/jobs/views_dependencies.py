@@ -43,8 +43,8 @@ class JobsAround(NamedTuple):
 
 def jobs_around(tx: "Transaction", job_id: int) -> JobsAround:
     """Return what a job depends on, and what depends on it, so many ``STEPS`` far."""
-    before = _followed(job_id, lambda ids: tx.job_dependencies.of(ids, MOST + 1), lambda each: each.required)
-    behind = _followed(job_id, lambda ids: tx.job_dependencies.on(ids, MOST + 1), lambda each: each.job_id)
+    before = _followed(job_id, lambda ids: tx.new_jobs.dependencies_of(ids, MOST + 1), lambda each: each.required)
+    behind = _followed(job_id, lambda ids: tx.new_jobs.dependencies_on(ids, MOST + 1), lambda each: each.job_id)
     found = tuple(sorted({*before[:MOST], *behind[:MOST]}))
     ids = {job_id, *(each.job_id for each in found), *(each.required for each in found)}
     jobs = tuple(sorted(tx.jobs.select(sorted(ids)), key=lambda job: job.id))

@@ -35,8 +35,8 @@ class JobEnd(NamedTuple):
 def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
     """Return why jobs ended; a job whose cause is unknown is left out."""
     ended = {job.id: job for job in jobs if job.is_final}
-    causes = tx.job_ends.causes(ended) if ended else {}
-    hosts, copies = tx.listings.assigned(list(causes)), tx.resubmissions.copies(causes) if causes else {}
+    causes = tx.job_runs.end_causes(ended) if ended else {}
+    hosts, copies = tx.listings.assigned(list(causes)), tx.new_jobs.resubmitted_copies(causes) if causes else {}
     return {
         job_id: job_end(ended[job_id], cause, _first(hosts.get(job_id)), copies.get(job_id))
         for job_id, cause in causes.items()

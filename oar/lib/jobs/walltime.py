@@ -18,7 +18,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
 from oar.lib.jobs.records import Job
-from oar.lib.jobs.sql_walltime import WalltimeChange
+from oar.lib.jobs.sql_requests import WalltimeChange
 from oar.lib.jobs.states import JobState, JobTypeName
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> Walltim
     job = tx.jobs.find(job_id)
     if job is None:
         raise NoSuchJob(job_id)
-    walltime, change = _walltime(tx, job), tx.walltime_changes.find(job_id)
+    walltime, change = _walltime(tx, job), tx.job_requests.find_walltime_change(job_id)
     most = _most(limits_of(config, job.queue), walltime - change.granted)
     possible = [] if most == NO_LIMIT else [max(0, most - change.granted)]
     if job.state is JobState.RUNNING and (bound := _bound(tx, config, job, walltime)):
@@ -144,7 +144,7 @@ def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> Walltim
 
 def _walltime(tx: "Transaction", job: Job) -> int:
     """Return the walltime of the moldable description that was started, or of the first one."""
-    moldables = tx.moldables.of_jobs([job.id])[job.id]
+    moldables = tx.new_jobs.moldables_of_jobs([job.id])[job.id]
     return next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), moldables[0]).walltime
 
 
@@ -169,7 +169,7 @@ def growth(config: "Config", queue: str, walltime: int) -> int:
 def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tuple[int, JobBound] | None":
     """Return the seconds by which advance reservations let a running job grow, and the one that lets it grow least."""
     held = tx.jobs.assigned([job.id], current=True).get(job.id, [])
-    bounds = tx.reservation_jobs.bounds(job.id, [resource.id for resource in held])
+    bounds = tx.reservations.job_bounds(job.id, [resource.id for resource in held])
     end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
     found = []
     for bound in bounds:
@@ -191,7 +191,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
     if user is None:
         raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "anonymous request is not allowed")
     job = _locked_job(tx, user, job_id)
-    walltime, former = _walltime(tx, job), tx.walltime_changes.find(job_id)
+    walltime, former = _walltime(tx, job), tx.job_requests.find_walltime_change(job_id)
     limits = limits_of(config, job.queue)
     seconds = _seconds_asked(wish.change, walltime)
     if job.state is not JobState.RUNNING:
@@ -317,7 +317,7 @@ def _store(tx: "Transaction", user: User, job: Job, wish: WalltimeRequest, *, se
     if seconds:
         timeout = timeout if wish.timeout is None else wish.timeout
         change = WalltimeChange(seconds, wish.force, wish.delay_next_jobs, wish.whole, timeout)
-    tx.walltime_changes.ask(job.id, change)
+    tx.job_requests.request_walltime(job.id, change)
     event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.name} cancelled the walltime change"
     if seconds:
         event, text = EventType.WALLTIME_REQUEST, f"User {user.name} requested a walltime change"

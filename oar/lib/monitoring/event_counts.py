@@ -52,7 +52,7 @@ class Happenings:
         ended = {change.job_id for change in news.changes if change.state in FINAL}
         started = {change.job_id for change in news.changes if _is_start(change)}
         submitted = {change.job_id for change in news.changes if change.former is None}
-        causes = tx.job_ends.causes(ended) if ended else {}
+        causes = tx.job_runs.end_causes(ended) if ended else {}
         concerned = ended | started | submitted
         jobs = {job.id: job for job in tx.jobs.select(concerned)} if concerned else {}
         self._steps["submitted"] += len(submitted)
@@ -64,7 +64,7 @@ class Happenings:
         self._failed_launches.update(str(cause.code) for cause in causes.values() if cause.code in LAUNCH_FAILURES)
         self._count_launches(news.changes)
         self._count_times(jobs, started, ended)
-        for job_id, first in (tx.job_predictions.first_starts(started) if started else {}).items():
+        for job_id, first in (tx.job_waits.first_predicted_starts(started) if started else {}).items():
             self._errors.add(abs(jobs[job_id].start_time - first), jobs[job_id].queue)
 
     def families(self) -> Iterator[MetricFamily]:

@@ -40,7 +40,7 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
     """Give the numbers of the present."""
     for name in labels.names:
         yield from share_families(name, tx.usage.shares(name), labels.most)
-    by_state = tx.job_pages.live_by_queue()
+    by_state = tx.listings.live_by_queue()
     rows = [((str(state), queue), float(number)) for (queue, state), number in by_state.items()]
     yield MetricFamily("oar_jobs", "Live jobs.", ("state", "queue"), rows)
     waiting = [((queue, str(code)), float(number)) for (queue, code), number in tx.usage.reasons().items()]
@@ -62,7 +62,7 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
     yield MetricFamily("oar_actions_pending", "Jobs on their way to nodes or from them, by phase.", ("phase",), actions)
     unseen = [((), float(tx.usage.events_to_check()))]
     yield MetricFamily("oar_events_to_check", "Events that the server has not dealt with yet.", (), unseen)
-    reservations = tx.advance_reservations.counts()
+    reservations = tx.reservations.counts()
     by_letter = [((state,), float(number)) for state, number, _ in reservations]
     yield MetricFamily("oar_reservations", "Live advance reservations.", ("state",), by_letter)
     missing = float(sum(missing for _, _, missing in reservations))
@@ -77,7 +77,7 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
 
 def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     """Return the numbers that ``oar-server status --check`` judges."""
-    queues = tx.health_figures.queues()
+    queues = tx.figures.queues()
     active = [((queue.name,), float(queue.is_active)) for queue in queues]
     yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
     stopped = sum(not (queue.is_active or queue.author) for queue in queues)
@@ -88,9 +88,9 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     holds = [(("all",), float(of_all)), (("user",), float(of_users))]
     what = "Faults because of which all launches are held, and users whose launches are held."
     yield MetricFamily("oar_launch_holds", what, ("scope",), holds)
-    suspected = [((kind,), float(number)) for kind, (_, number) in tx.health_figures.suspected().items()]
+    suspected = [((kind,), float(number)) for kind, (_, number) in tx.figures.suspected().items()]
     yield MetricFamily("oar_resources_suspected", "Suspected resources by type.", ("type",), suspected)
-    ages = [((task,), float(tx.now - date)) for task, date in tx.task_runs.successes()]
+    ages = [((task,), float(tx.now - date)) for task, date in tx.figures.successes()]
     what = "Seconds since the last success of a task that a timer runs."
     yield MetricFamily("oar_task_success_age_seconds", what, ("task",), ages)
 

@@ -16,7 +16,7 @@ from oar.lib.nodes.records import OUR_PROPERTIES, SYSTEM_PROPERTIES, PropertyVal
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.nodes.sql_properties import PropertyColumns
+    from oar.lib.nodes.sql_nodes import Nodes
 
 #: Columns that a list of properties does not show.
 HIDDEN = OUR_PROPERTIES - {"cpuset"}
@@ -173,19 +173,19 @@ def shown(columns: Mapping[str, str]) -> list[str]:
 def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bool:
     """Add a property; False if it exists already.  Raises NotAllowed, BadName, ExistsWithOtherType, Busy."""
     user.check_administers()
-    columns, table = tx.property_columns, tx.resources.columns()
+    columns, table = tx.nodes, tx.resources.columns()
     name = name.lower()
     _check_name(columns, name)
-    columns.lock()
+    columns.lock_properties()
     if name in table:
         if (table[name] == "character varying") is not is_text:
             raise ExistsWithOtherType(f"Property '{name}' already exists with type {type_name(table[name])}.")
         return False
-    columns.add(name, is_text=is_text)
+    columns.add_property(name, is_text=is_text)
     return True
 
 
-def _check_name(columns: "PropertyColumns", name: str) -> None:
+def _check_name(columns: "Nodes", name: str) -> None:
     """Refuse a name that no property may have.  Raises BadName."""
     if name in OUR_PROPERTIES:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")
@@ -207,8 +207,8 @@ def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> Non
     if not force:
         reserved.check_column(tx, name)
         _check_unused(tx, name)
-    tx.property_columns.lock()
-    tx.property_columns.drop(name)
+    tx.nodes.lock_properties()
+    tx.nodes.drop_property(name)
 
 
 def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
@@ -218,15 +218,15 @@ def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: b
     """
     user.check_administers()
     old, new = _existing(tx, old), new.lower()
-    columns = tx.property_columns
+    columns = tx.nodes
     _check_name(columns, new)
     if new in tx.resources.columns():
         raise BadName(f"property '{new}' already exists")
     if not force:
         reserved.check_column(tx, old)
         _check_unused(tx, old)
-    columns.lock()
-    columns.rename(old, new)
+    columns.lock_properties()
+    columns.rename_property(old, new)
     return _jobs_with(tx, old)
 
 
@@ -241,7 +241,7 @@ def _check_unused(tx: "Transaction", name: str) -> None:
 def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:
     """Return the live jobs whose request contains a name as a word, sorted."""
     live = tx.jobs.live()
-    moldables = tx.moldables.of_jobs([job.id for job in live])
+    moldables = tx.new_jobs.moldables_of_jobs([job.id for job in live])
     pattern = _word(name)
     return tuple(job.id for job in live if pattern.search(_request(job, moldables.get(job.id, ()))))
 

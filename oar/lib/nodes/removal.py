@@ -48,12 +48,12 @@ def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool,
     users = _without_frames(tx, tx.jobs.on_resources([resource_id]))
     if users:
         return Removal(RemovalRefusal.USED, tuple(users))
-    purged = _without_frames(tx, tx.purge.jobs_of_resource(resource_id)) if purge_jobs else []
+    purged = _without_frames(tx, tx.retention.jobs_of_resource(resource_id)) if purge_jobs else []
     if purged:
-        unaccounted = tx.purge.not_accounted(purged)
+        unaccounted = tx.retention.not_accounted(purged)
         if unaccounted:
             return Removal(RemovalRefusal.NOT_ACCOUNTED, tuple(unaccounted))
-        tx.purge.remove(purged)
+        tx.retention.remove_jobs(purged)
     tx.resources.delete(resource_id)
     tx.outbox.append(Wake(Tag.TERM))
     return Removal(purged=tuple(purged))
@@ -62,5 +62,5 @@ def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool,
 def _without_frames(tx: "Transaction", jobs: Iterable[int]) -> list[int]:
     """Leave out frames of advance reservations: they go with these."""
     ids = list(jobs)
-    frames = tx.advance_reservations.of_frames(ids)
+    frames = tx.reservations.of_frames(ids)
     return [job_id for job_id in ids if job_id not in frames]

@@ -115,7 +115,7 @@ def check_identity(tx: "Transaction", resources: Collection[int], values: Mappin
 
 def check_column(tx: "Transaction", name: str) -> None:
     """Refuse that a property goes, or gets another name, that a granted request names.  Raises WouldBreak."""
-    granted = [each for each in tx.advance_reservations.live() if each.state in GRANTED]
+    granted = [each for each in tx.reservations.live() if each.state in GRANTED]
     if hit := [each for each in granted if _request_names(each, name)]:
         raise _breaks(name, hit)
 
@@ -133,8 +133,8 @@ def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
     """Iterate over the granted reservations that have any of some resources; those for nobody cannot be broken."""
     asked = set(resources)
-    live = tx.advance_reservations.live()
-    for_nobody = tx.advance_reservations.for_nobody([each.id for each in live])
+    live = tx.reservations.live()
+    for_nobody = tx.reservations.for_nobody([each.id for each in live])
     for reservation in live:
         is_granted = reservation.state in GRANTED and reservation.id not in for_nobody
         if is_granted and not asked.isdisjoint(reservation.resources):

@@ -10,7 +10,7 @@ See docs/design/launch.rst, "A restored database".
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.bus.messages import Mail, Tag, Wake
-from oar.lib.db.id_sequences import JOBS
+from oar.lib.db.system import JOBS
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.states import CURRENT, JobState
 from oar.lib.nodes import state_changes
@@ -61,10 +61,10 @@ def is_older(present: int, newest_job: int) -> bool:
 
 def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
     """Make a restored database fit for work.  ``newest_job``: the largest number that is known to have been given."""
-    present = tx.id_sequences.present()
-    former = tx.id_sequences.newest_job()
+    present = tx.system.id_sequences()
+    former = tx.system.newest_job()
     first = max(present[JOBS], newest_job) + MARGIN
-    tx.id_sequences.advance({name: (first if name == JOBS else last + MARGIN) for name, last in present.items()})
+    tx.system.advance_sequence({name: (first if name == JOBS else last + MARGIN) for name, last in present.items()})
     names = sorted(name for name, is_alive in tx.resources.checkable_nodes().items() if is_alive)
     away = tx.resources.away_nodes()
     state_changes.suspect(tx, names, finaud=True)

@@ -64,7 +64,7 @@ def suspect(
     """
     for host, reason in (reasons or {}).items() if finaud else ():
         if reason.check:
-            tx.state_reasons.require_check(host, reason.text, reason.check, reason.user)
+            tx.nodes.require_check(host, reason.text, reason.check, reason.user)
     nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
     if not nodes_by_resource:
         return []
@@ -74,7 +74,7 @@ def suspect(
         by_reason[(reasons or {}).get(host, Suspicion())].append(host)
     for reason, hosts in by_reason.items():
         ids = [resource for resource, host in nodes_by_resource.items() if host in hosts]
-        tx.state_reasons.set(ids, "", reason.text, reason.check if finaud else None, reason.user)
+        tx.nodes.set_reason(ids, "", reason.text, reason.check if finaud else None, reason.user)
         if not named:
             text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason.text and f': {reason.text}'}"
             tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
@@ -121,7 +121,7 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     moved = tuple(change for change in ready if change.changes)
     for (state, finaud), ids in _by_target(moved).items():
         tx.resources.move(ids, state, finaud=finaud)
-    tx.state_reasons.forget([change.id for change in moved if change.next_state is ResourceState.ALIVE])
+    tx.nodes.forget_reasons([change.id for change in moved if change.next_state is ResourceState.ALIVE])
     tx.resources.clear_asked_state([change.id for change in ready if not change.changes])
     if unclean:
         tx.outbox.append(Ask(JobAction.SWEEP, 0, tuple(sorted(unclean))))
@@ -165,7 +165,7 @@ def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> 
     busy = tx.resources.busy_nodes() if asked else set()
     tx.resources.clear_asked_state([resource for name in asked.keys() & busy for resource in asked[name]])
     if leaving := [name for name in asked if name not in busy]:
-        tx.state_reasons.set([resource for name in leaving for resource in asked[name]], "", f"halted: {why}")
+        tx.nodes.set_reason([resource for name in leaving for resource in asked[name]], "", f"halted: {why}")
         text = f"[{by}] {why}: {', '.join(leaving)}"
         tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
         tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
@@ -243,7 +243,7 @@ def ask_state(
     """Ask for a state of resources that stays until somebody asks for another one; ``by``: a user, '' = OAR."""
     tx.resources.ask_state(resources, to)
     if to is not ResourceState.ALIVE:
-        tx.state_reasons.set(resources, by, reason)
+        tx.nodes.set_reason(resources, by, reason)
     tx.outbox.append(Wake(Tag.CHSTATE))
 
 

@@ -50,7 +50,7 @@ def explain(tx: "Transaction", views: Sequence[ResourceView]) -> list[NodeReason
 
 def _of_states(tx: "Transaction", views: Sequence[ResourceView]) -> list[NodeReason]:
     ids = [view.id for view in views]
-    stored = {reason.resource: reason for reason in tx.state_reasons.of_resources(ids)} if ids else {}
+    stored = {reason.resource: reason for reason in tx.nodes.reasons_of_resources(ids)} if ids else {}
     dates = tx.resources.in_state_since(ids) if ids else {}
     found: dict[tuple[str, str], NodeReason] = {}
     for view in views:

@@ -1,4 +1,4 @@
-"""The plan of the last round (``tx.gantt``): starts and resources of jobs, written by difference.
+"""The stored plan (``tx.plan``): predicted starts and resources, and the plans of former rounds.
 
 ``gantt_jobs_*`` is what the scheduler works with, ``gantt_jobs_*_visu`` what everybody else reads: both change in the
 transaction of a round.  The row of moldable 0 is the date of the round.
@@ -8,15 +8,18 @@ See docs/design/planner.rst, "What is written".
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.bus.topics import Topic
+from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Prepared, Table
 
 _STARTS = Prepared("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions")
+
 _HAS_PLACE = """
     SELECT 1 FROM moldable_job_descriptions m JOIN gantt_jobs_predictions p ON p.moldable_job_id = m.moldable_id
     WHERE m.moldable_job_id = ANY(%s) LIMIT 1"""
+
 #: What is new or has changed.  ``sets`` are resources, each as the text of an array.
 _STORE = Prepared("""
     WITH new AS (
@@ -29,28 +32,36 @@ _STORE = Prepared("""
     INSERT INTO gantt_jobs_sets AS s SELECT id, members::integer[] FROM new WHERE id <> 0
     ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
     WHERE s.resources <> EXCLUDED.resources""")
+
 #: Alternatives that the plan has no more.
 _REMOVE = Prepared("""
     DELETE FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(gone)s);
     DELETE FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(gone)s);
     DELETE FROM gantt_jobs_predictions_visu WHERE moldable_job_id = ANY(%(gone)s);
     DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)""")
+
 #: All alternatives but those of the plan, whoever wrote them.
 _DELETE_OTHERS = """
     DELETE FROM {table} t WHERE t.moldable_job_id > 0 AND NOT EXISTS (
         SELECT 1 FROM unnest(%s::bigint[]) AS n (id) WHERE n.id = t.moldable_job_id)"""
+
 #: In the place of an alternative: the row whose start is the date of the oldest prediction.  It is there only while
 #: predictions may be older than the last round.
 AGE = -1
+
 _STORE_AGE = """
     INSERT INTO {table} AS p (moldable_job_id, start_time) VALUES (%(age)s, %(date)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time"""
+
 _TABLES = ("gantt_jobs_predictions", "gantt_jobs_sets")
+
 _ALL_TABLES = (*_TABLES, "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
+
 _AGE = Prepared("""
     SELECT a.start_time FROM gantt_jobs_predictions_visu a
     JOIN gantt_jobs_predictions_visu r ON r.moldable_job_id = 0 AND r.start_time > a.start_time
     WHERE a.moldable_job_id = %s""")
+
 #: Make the copies that everybody reads equal to what has been stored.
 _COPY = Prepared("""
     INSERT INTO gantt_jobs_predictions_visu AS p
@@ -61,6 +72,7 @@ _COPY = Prepared("""
     SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(moldables)s)
     ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
     WHERE s.resources <> EXCLUDED.resources""")
+
 #: The whole plan, stored for ever under the date of its round.
 _LOG = Prepared("""
     INSERT INTO gantt_jobs_predictions_log SELECT %(now)s, moldable_job_id, start_time FROM gantt_jobs_predictions
@@ -78,7 +90,53 @@ class PredictionRow:
     resources: tuple[int, ...]
 
 
-class Gantt(Table):
+def _values(predictions: Collection[PredictionRow], now: int) -> dict[str, list[Any]]:
+    """Return the parameters that store predictions, and the date of the round as that of alternative 0."""
+    sets = (",".join(map(str, prediction.resources)) for prediction in predictions)
+    return {
+        "moldables": [0, *(prediction.moldable for prediction in predictions)],
+        "starts": [now, *(prediction.start for prediction in predictions)],
+        "sets": ["{}", *(f"{{{resources}}}" for resources in sets)],
+    }
+
+
+#: The last plan of each of so many parts of a period: an index is asked once for each of them.
+_DATES = """
+    SELECT DISTINCT found.date FROM generate_series(0, %(parts)s::numeric - 1) AS part,
+        trunc((%(stop)s::numeric - %(start)s) / %(parts)s, 3) AS width,
+        LATERAL (SELECT max(sched_date) AS date FROM gantt_jobs_predictions_log
+            WHERE sched_date >= trunc(%(start)s + width * part)::bigint
+              AND sched_date < CASE WHEN part < %(parts)s - 1 THEN trunc(%(start)s + width * (part + 1))::bigint
+                  ELSE %(stop)s::bigint END) found
+    WHERE found.date IS NOT NULL ORDER BY 1"""
+
+_LAST = "SELECT COALESCE(max(sched_date), 0) FROM gantt_jobs_predictions_log WHERE sched_date <= %s"
+
+_JOBS = f"""
+    SELECT j.job_id, COALESCE(j.job_name, ''), j.job_user, l.start_time, m.moldable_walltime, j.start_time, j.stop_time,
+        ARRAY(SELECT r.resource_id FROM gantt_jobs_resources_log r
+            WHERE r.sched_date = l.sched_date AND r.moldable_job_id = l.moldable_job_id ORDER BY 1)
+    FROM gantt_jobs_predictions_log l
+    JOIN moldable_job_descriptions m ON m.moldable_id = l.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id
+    WHERE l.sched_date = %(date)s AND l.start_time >= %(date)s AND {NO_FRAME}
+    ORDER BY l.start_time, j.job_id LIMIT %(most)s"""
+
+
+class FormerlyPlanned(NamedTuple):
+    """A job as a former round planned it, and what came of it.  Dates are epoch seconds, 0 = not yet."""
+
+    id: int
+    name: str
+    user: str
+    start: int  #: as it was planned
+    walltime: int
+    real_start: int
+    real_stop: int
+    resources: list[int]
+
+
+class StoredPlan(Table):
     """The gantt tables."""
 
     def starts(self) -> dict[int, int]:
@@ -148,12 +206,15 @@ class Gantt(Table):
         self._tx.execute(_STORE, values)
         self._tx.execute(_COPY, values)
 
+    def former_dates(self, start: int, stop: int, parts: int) -> list[int]:
+        """Return dates of rounds of a period whose plans are kept: in each of so many parts the last."""
+        rows = self._tx.rows(_DATES, {"start": start, "stop": stop, "parts": parts})
+        return [row[0] for row in rows]
 
-def _values(predictions: Collection[PredictionRow], now: int) -> dict[str, list[Any]]:
-    """Return the parameters that store predictions, and the date of the round as that of alternative 0."""
-    sets = (",".join(map(str, prediction.resources)) for prediction in predictions)
-    return {
-        "moldables": [0, *(prediction.moldable for prediction in predictions)],
-        "starts": [now, *(prediction.start for prediction in predictions)],
-        "sets": ["{}", *(f"{{{resources}}}" for resources in sets)],
-    }
+    def last_former_plan(self, date: int) -> int:
+        """Return the date of the last plan up to a date, 0: none is kept."""
+        return int(self._tx.value(_LAST, (date,)))
+
+    def former_jobs(self, date: int, most: int) -> list[FormerlyPlanned]:
+        """Return the jobs that the round of a date planned to start then or later, those that start first."""
+        return [FormerlyPlanned(*row) for row in self._tx.rows(_JOBS, {"date": date, "most": most})]

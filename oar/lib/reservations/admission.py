@@ -19,7 +19,7 @@ from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.feasibility import Cluster, asker_of, open_cluster
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.resource_request import ResourceRequest
-from oar.lib.submission.sql_request_sizes import FINEST
+from oar.lib.submission.sql_checks import FINEST
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -123,7 +123,7 @@ def check(tx: "Transaction", user: User, reservation: AdvanceReservation | None,
 
 def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
     """Return a reservation that somebody may change, locked: rounds wait for the transaction.  Raises ChangeDenied."""
-    locked = tx.advance_reservations.lock([reservation.id]) if reservation else []
+    locked = tx.reservations.lock([reservation.id]) if reservation else []
     return check(tx, user, locked[0] if locked else None, number)
 
 
@@ -138,7 +138,7 @@ def ask_change(
     del values["attributes"]
     text = json.dumps({name: value for name, value in values.items() if value is not None})
     expires = tx.now + round(10 * patience)
-    change_id = tx.reservation_change_requests.ask(reservation.id, user.name, text, expires)
+    change_id = tx.reservations.request_change(reservation.id, user.name, text, expires)
     if change_id is None:
         raise ChangeDenied(f"denied: a change of advance_reservation {reservation.number} is pending")
     tx.outbox.append(Wake(Tag.TERM))
@@ -147,9 +147,9 @@ def ask_change(
 
 def give_up(tx: "Transaction", change_id: int) -> ReservationChange | None:
     """Drop a change that nobody waits for any more; return it if its answer was first, else None."""
-    if tx.reservation_change_requests.answer(change_id, ChangeAnswer.DROPPED, "withdrawn"):
+    if tx.reservations.answer_change(change_id, ChangeAnswer.DROPPED, "withdrawn"):
         return None
-    return tx.reservation_change_requests.find(change_id)
+    return tx.reservations.find_change(change_id)
 
 
 def change_attributes(
@@ -179,16 +179,16 @@ def set_attributes(tx: "Transaction", reservation: AdvanceReservation, change: A
         **{name: None if flag is None else "YES" if flag else "NO" for name, flag in flags.items()},
     }
     if columns := {name: value for name, value in columns.items() if value is not None}:
-        tx.advance_reservations.update(reservation.id, **columns)
+        tx.reservations.update(reservation.id, **columns)
     if change.access is not None:
-        tx.advance_reservations.set_access(reservation.id, change.access)
+        tx.reservations.set_access(reservation.id, change.access)
     given = {name: value for name, value in change._asdict().items() if name != "access" and value is not None}
     return reservation._replace(**given)
 
 
 def note_change(tx: "Transaction", changed: AdvanceReservation, author: str, message: str) -> None:
     """Store the revision of a reservation that was changed, and log it.  ``message``: what was changed."""
-    tx.advance_reservations.update(changed.id, revision=changed.revision)
+    tx.reservations.update(changed.id, revision=changed.revision)
     add_revision(tx, changed, author)
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, message=message, author=author)
 
@@ -197,7 +197,7 @@ def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, chan
     """Return the waiting jobs of a reservation whose owners lose their access by a change."""
     if change.access is None:
         return []
-    jobs = tx.jobs.select(tx.reservation_jobs.live_jobs([reservation.id])[reservation.id].waiting)
+    jobs = tx.jobs.select(tx.reservations.live_jobs([reservation.id])[reservation.id].waiting)
     owners = {each: visitors.visitor(*each) for each in {(job.user, job.project) for job in jobs}}
     allowed = visitors.allowed(tx, change.access, owners)
     return [job.id for job in jobs if (job.user, job.project) not in allowed]
@@ -219,7 +219,7 @@ def change_series(
 
     ``duration``: None = as it is.  ``asked``: other resources, by field of the template.  Raises ChangeDenied.
     """
-    series = tx.reservation_series.lock(reservation.series_id) if reservation.series_id else None
+    series = tx.reservations.lock_series(reservation.series_id) if reservation.series_id else None
     if series is None:
         raise ChangeDenied(f"denied: advance_reservation {reservation.number} is in no series that goes on")
     offset = reservation.time_offset

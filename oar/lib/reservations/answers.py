@@ -40,14 +40,14 @@ def wait(
 def find(database: "Database", reservation_id: int) -> AdvanceReservation | None:
     """Return a reservation with its answer; None if it has none yet."""
     with database.snapshot() as tx:
-        (reservation,) = tx.advance_reservations.select([reservation_id])
+        (reservation,) = tx.reservations.select([reservation_id])
     return None if reservation.state is ReservationState.ASKED else reservation
 
 
 def find_change(database: "Database", change_id: int) -> ReservationChange | None:
     """Return a change with its answer; None if it has none yet."""
     with database.snapshot() as tx:
-        change = tx.reservation_change_requests.find(change_id)
+        change = tx.reservations.find_change(change_id)
     return None if change is None or change.answer is ChangeAnswer.NONE else change
 
 

@@ -57,8 +57,8 @@ def ask_series(
 def check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
     """Refuse more reservations than the site allows at a time; 0 = all.  Raises TooManyReservations."""
     if limit:
-        tx.advisory_locks.take(RESERVATION_LIMIT_LOCK)
-        if tx.advance_reservations.count() + wanted > limit:
+        tx.system.take_lock(RESERVATION_LIMIT_LOCK)
+        if tx.reservations.count() + wanted > limit:
             raise TooManyReservations(f"rejected: only {limit} advance reservations are allowed per cluster")
 
 
@@ -69,13 +69,13 @@ def withdraw(tx: "Transaction", reservation_id: int, author: str, message: str =
     """
     from oar.lib.reservations import lifecycle
 
-    for reservation in tx.advance_reservations.lock([reservation_id]):
+    for reservation in tx.reservations.lock([reservation_id]):
         if reservation.state is not ReservationState.ASKED:
             return reservation
         withdrawn = [reservation]
         if reservation.series_id:
-            withdrawn = tx.advance_reservations.lock(tx.advance_reservations.live_of_series(reservation.series_id))
-            tx.reservation_series.end(reservation.series_id)
+            withdrawn = tx.reservations.lock(tx.reservations.live_of_series(reservation.series_id))
+            tx.reservations.end_series(reservation.series_id)
         for each in withdrawn:
             if each.state is ReservationState.ASKED:
                 lifecycle.refuse(tx, each, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def write_bills(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
     """Write the bills; what a reservation that never began had reserved is 0."""
     ids = [reservation.id for reservation in reservations]
-    intervals = tx.reservation_intervals.of_reservations(ids)
-    job_intervals = tx.reservation_intervals.of_their_jobs(ids)
+    intervals = tx.reservations.intervals_of(ids)
+    job_intervals = tx.reservations.intervals_of_jobs(ids)
     histories = {
         number: ReservationHistory(kinds[IntervalKind.GRANTED], kinds[IntervalKind.MISSING], job_intervals[number])
         for number, kinds in intervals.items()
     }
     granted = {interval.resource_id for history in histories.values() for interval in history.granted}
-    places = tx.reservation_intervals.places(granted)
-    tx.reservation_bills.add({each.id: _bill(each, histories[each.id], places, tx.now) for each in reservations})
+    places = tx.reservations.interval_places(granted)
+    tx.reservation_logs.add_bill({each.id: _bill(each, histories[each.id], places, tx.now) for each in reservations})
 
 
 def _bill(

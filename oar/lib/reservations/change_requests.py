@@ -191,9 +191,9 @@ class Changer(NamedTuple):
                 drafts.check_new_users(tx, self.database, self.config, reservation, access)
             return reservation, None
         if access is None:
-            access = tx.advance_reservations.access([reservation.id])[reservation.id]
+            access = tx.reservations.access([reservation.id])[reservation.id]
         if of_series and reservation.series_id:
-            series = tx.reservation_series.select([reservation.series_id])[reservation.series_id]
+            series = tx.reservations.select_series([reservation.series_id])[reservation.series_id]
             reservation = asked_before.as_template(reservation, series.read_template.new)
         other = drafts.other_resources(tx, self.database, self.config, wish.other, reservation, access=access)
         return reservation, other
@@ -211,8 +211,8 @@ def _number(found: AdvanceReservation | None, name: str) -> int:
 def _find(tx: "Transaction", user: User, name: str) -> AdvanceReservation | None:
     """Return the reservation that a word means; a name means one's own first.  Raises BadReservation."""
     if is_number(name):
-        return tx.advance_reservations.by_numbers([int(name)]).get(int(name))
-    named = [each for each in tx.advance_reservations.live_by_name(name) if each.state in GRANTED]
+        return tx.reservations.by_numbers([int(name)]).get(int(name))
+    named = [each for each in tx.reservations.live_by_name(name) if each.state in GRANTED]
     if not named:
         raise BadReservation(f'denied: advance_reservation "{name}" does not exist')
     return min(named, key=lambda each: (each.owner != user.name, each.number))

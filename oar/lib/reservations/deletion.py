@@ -46,7 +46,7 @@ def delete(
     """
     if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
         return DeletionAnswer(number, Deletion.UNKNOWN)
-    (locked,) = tx.advance_reservations.lock([reservation.id])
+    (locked,) = tx.reservations.lock([reservation.id])
     if not locked.is_live:
         return DeletionAnswer(number, Deletion.UNKNOWN)
     if not rights.may_change(tx, user, locked):
@@ -68,13 +68,13 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
     """Delete a series and its live reservations; one that is asked for just now is withdrawn."""
     from oar.lib.reservations import asking
 
-    series = tx.reservation_series.select([series_id]).get(series_id)
+    series = tx.reservations.select_series([series_id]).get(series_id)
     locked = _locked_series(tx, series_id) if series else []
     if series is None or (series.ended and not locked):
         return SeriesDeletion(Deletion.UNKNOWN)
     if not (user.name == series.owner or rights.is_operator(tx, user)):
         return SeriesDeletion(Deletion.DENIED)
-    tx.reservation_series.end(series_id)
+    tx.reservations.end_series(series_id)
     answers = []
     for reservation in locked:
         if reservation.state is ReservationState.ASKED:
@@ -86,21 +86,21 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
 
 def following(tx: "Transaction", asked: Sequence[AdvanceReservation]) -> set[int]:
     """Return the ids of those of some requests that follow others in a series: nobody waits for them."""
-    series = tx.reservation_series.select({each.series_id for each in asked if each.series_id})
+    series = tx.reservations.select_series({each.series_id for each in asked if each.series_id})
     return {each.id for each in asked if each.series_id in series and each.series_index > series[each.series_id].depth}
 
 
 def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:
     """Return the live reservations of a series, locked.  While they are, no other one can follow them."""
     locked: list[AdvanceReservation] = []
-    while ids := set(tx.advance_reservations.live_of_series(series_id)) - {each.id for each in locked}:
-        locked += tx.advance_reservations.lock(ids)
+    while ids := set(tx.reservations.live_of_series(series_id)) - {each.id for each in locked}:
+        locked += tx.reservations.lock(ids)
     return [each for each in locked if each.is_live]
 
 
 def _exterminate(tx: "Transaction", reservation_id: int) -> None:
     """Let the live jobs of a reservation, and the jobs inside these, not wait for their nodes."""
-    jobs = tx.reservation_jobs.live_jobs([reservation_id])[reservation_id]
+    jobs = tx.reservations.live_jobs([reservation_id])[reservation_id]
     ids = {*jobs.running, *jobs.waiting}
     outer = ids
     while outer := {job for _, job in tx.jobs.inner(sorted(outer))} - ids:
@@ -113,7 +113,7 @@ def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple
 
     ``frames``: by job, the id and the number of the reservation.
     """
-    reservations = {each.id: each for each in tx.advance_reservations.lock([each for each, _ in frames.values()])}
+    reservations = {each.id: each for each in tx.reservations.lock([each for each, _ in frames.values()])}
     in_order = sorted(frames, key=lambda job_id: _lock_order(reservations[frames[job_id][0]]))
     return [_delete_with_frame(tx, user, job_id, reservations[frames[job_id][0]]) for job_id in in_order]
 
@@ -137,7 +137,7 @@ def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: 
 
 def delete_all_with_frames(tx: "Transaction", reservation_ids: Collection[int]) -> None:
     """Delete reservations because somebody asked for the end of their frames."""
-    for reservation in sorted(tx.advance_reservations.lock(reservation_ids), key=_lock_order):
+    for reservation in sorted(tx.reservations.lock(reservation_ids), key=_lock_order):
         _give_up_with_frame(tx, reservation)
 
 
@@ -149,7 +149,7 @@ def _give_up_with_frame(tx: "Transaction", reservation: AdvanceReservation) -> N
 
 
 def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Deletion:
-    tx.advance_reservations.update(reservation.id, deleted_by=by)
+    tx.reservations.update(reservation.id, deleted_by=by)
     reservation = reservation._replace(deleted_by=by)
     deleted = lifecycle.move(tx, reservation, ReservationState.DELETED, ReservationEvent.DELETED, author=by)
     assert deleted is not None  # its row is locked
@@ -174,7 +174,7 @@ def end_jobs_of_all(
         if each.is_flexible:
             release(tx, each)
     ending = [each for each in reservations if not each.is_flexible]
-    live = tx.reservation_jobs.live_jobs([each.id for each in ending]) if ending else {}
+    live = tx.reservations.live_jobs([each.id for each in ending]) if ending else {}
     causes = {
         job_id: Cause(EndCode.RESERVATION, {"reservation": each.number, "fate": fate})
         for each in ending
@@ -185,7 +185,7 @@ def end_jobs_of_all(
 
 def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the waiting jobs of a flexible reservation wait for other resources."""
-    released = tx.reservation_jobs.release_waiting(reservation.id, reservation.entry_type)
+    released = tx.reservations.release_waiting(reservation.id, reservation.entry_type)
     text = f"the advance reservation {reservation.number} is over, the job waits on without it"
     tx.events.add_many([(EventType.ALTER, job_id, text) for job_id in released])
 

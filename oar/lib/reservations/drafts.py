@@ -292,7 +292,7 @@ def check_new_users(
     Raises BadReservation, RuleFailed.
     """
     limit, known = config.reservation_acl_checked_users, (reservation.owner,)
-    present = tx.advance_reservations.access([reservation.id])[reservation.id]
+    present = tx.reservations.access([reservation.id])[reservation.id]
     kept = [entry for entry in access if entry in present]
     former = {reservation.owner, *listed_users.expand(tx, kept, limit=limit, known=known)}
     users = [user for user in listed_users.expand(tx, access, limit=limit, known=known) if user not in former]

@@ -33,7 +33,7 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
     rows = [
         StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
-        for alternative in tx.moldables.of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
+        for alternative in tx.new_jobs.moldables_of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
     ]
     if not lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}):
         return
@@ -68,10 +68,10 @@ def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
 
 def _numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
     """Return the numbers of the reservations whose frames these are, else of those that they say to stand for."""
-    known = {frame_id: number for frame_id, (_, number) in tx.advance_reservations.of_frames(frame_ids).items()}
+    known = {frame_id: number for frame_id, (_, number) in tx.reservations.of_frames(frame_ids).items()}
     types = tx.jobs.types(set(frame_ids) - known.keys())
     said = {frame_id: _said(types.get(frame_id, ())) for frame_id in frame_ids if frame_id not in known}
-    numbers = {each.id: each.number for each in tx.advance_reservations.select(said.values())}
+    numbers = {each.id: each.number for each in tx.reservations.select(said.values())}
     return known | {frame_id: numbers.get(reservation_id, reservation_id) for frame_id, reservation_id in said.items()}
 
 

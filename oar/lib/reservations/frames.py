@@ -58,7 +58,7 @@ def make(
     asked = [each.groups if place == 0 else () for place, each in enumerate(alternatives)]
     batch = JobBatch(job, [NewAlternative(reservation.duration, groups) for groups in asked])
     (job_id,) = tx.new_jobs.insert(batch, [JobKeys(os.urandom(16).hex(), None, None)])
-    tx.advance_reservations.update(reservation.id, frame_id=job_id)
+    tx.reservations.update(reservation.id, frame_id=job_id)
     return job_id
 
 
@@ -67,7 +67,7 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
     ``groups``: what the alternative asks for.
     """
-    moldable = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id][reservation.alternative]
+    moldable = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id][reservation.alternative]
     tx.new_jobs.keep_alternative(reservation.frame_id, moldable.id, reservation.duration)
     if moldable.groups != tuple(groups):
         tx.new_jobs.replace_groups(moldable.id, groups)
@@ -76,7 +76,7 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
 def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     """Let the frame have the window of its reservation; False if it has not just one alternative."""
-    alternatives = tx.moldables.of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
+    alternatives = tx.new_jobs.moldables_of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
     if len(alternatives) != 1:
         return False
     tx.new_jobs.keep_alternative(reservation.frame_id, alternatives[0].id, reservation.duration)
@@ -86,7 +86,7 @@ def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 
 def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame have another window; its place in the plan follows with the plan of the same round."""
-    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     tx.events.add(EventType.ALTER, reservation.frame_id, f"advance reservation {reservation.number} was altered")
@@ -94,7 +94,7 @@ def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
     """Let the frame ask for other resources."""
-    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.replace_groups(alternative.id, groups)
 
 

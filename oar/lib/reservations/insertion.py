@@ -24,8 +24,8 @@ class AskedReservation(NamedTuple):
 
 def insert(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry]) -> AskedReservation:
     """Write a request; whoever calls this wakes the scheduler."""
-    reservation_id, number = tx.advance_reservations.insert(new)
-    tx.advance_reservations.set_access(reservation_id, access)
-    (reservation,) = tx.advance_reservations.select([reservation_id])
+    reservation_id, number = tx.reservations.insert(new)
+    tx.reservations.set_access(reservation_id, access)
+    (reservation,) = tx.reservations.select([reservation_id])
     frame_id = frames.make(tx, reservation, decode(new.request))
     return AskedReservation(reservation_id, number, frame_id, new.start, new.end, new.series_id)

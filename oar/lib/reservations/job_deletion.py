@@ -28,7 +28,7 @@ class JobDeletions(NamedTuple):
 
 def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> JobDeletions:
     """Ask for the end of jobs, as ``control.delete``; the reservations whose frames they are are deleted."""
-    frames = tx.advance_reservations.of_frames(ids)
+    frames = tx.reservations.of_frames(ids)
     others = [job_id for job_id in ids if job_id not in frames]
     answers: dict[int, ControlOutcome] = {}
     if frames:  # first: who locks reservations and jobs locks the reservations first

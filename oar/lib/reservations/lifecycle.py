@@ -34,7 +34,7 @@ def move(
     """Move a reservation from the state in ``reservation``; return it as it is then, None if it was moved meanwhile."""
     if reservation.state not in may_enter(to):
         return None
-    if not tx.advance_reservations.move(reservation.id, to, (reservation.state,)):
+    if not tx.reservations.move(reservation.id, to, (reservation.state,)):
         return None
     moved = reservation._replace(state=to, state_date=tx.now)
     note(tx, moved, event, message=message, hostname=hostname, author=author)
@@ -97,8 +97,8 @@ def _refuse(
     refused = move(tx, reservation, ReservationState.REFUSED, event, message=message, author=author)
     if refused is None:
         return False
-    tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
-    tx.advance_reservations.close([reservation.id], tx.now)
+    tx.reservations.update(reservation.id, message=message, proposal=proposal)
+    tx.reservations.close([reservation.id], tx.now)
     give_up = frame_life.withdraw if event is ReservationEvent.WITHDRAWN else frame_life.refuse
     give_up(tx, reservation, message)
     return True
@@ -115,7 +115,7 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
     """Let those of some reservations leave the system that may, as ``close`` does; return them."""
     leaving = [each for each in reservations if each.state in LEAVING and each.is_live]
-    jobs = tx.reservation_jobs.live_jobs([each.id for each in leaving])
+    jobs = tx.reservations.live_jobs([each.id for each in leaving])
     closed = [each for each in leaving if each.is_flexible or not any(jobs[each.id])]
     if not closed:
         return []
@@ -125,9 +125,9 @@ def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> 
         [ReservationLog(each.id, tx.now, ReservationEvent.TERMINATED, each.state) for each in closed]
     )
     tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
-    tx.reservation_change_requests.drop(ids, "the advance reservation has ended")
+    tx.reservations.drop_change(ids, "the advance reservation has ended")
     frame_life.end(tx, closed)
-    tx.advance_reservations.close(ids, tx.now)
+    tx.reservations.close(ids, tx.now)
     for queue in {each.queue for each in closed}:
         tx.queues.drop_orphan(queue)
     for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in their order
@@ -146,5 +146,5 @@ def _follow(
     from oar.lib.reservations import occurrences
 
     skipped = dict(occurrences.ask_next(tx, reservation, conflicts))
-    for each in tx.advance_reservations.select(skipped):
+    for each in tx.reservations.select(skipped):
         _refuse(tx, each, skipped[each.id], event=ReservationEvent.SKIPPED)

@@ -22,7 +22,7 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, kno
     Who is denied, by himself, with a group or by a pattern, is not among them.  Patterns and projects are not expanded.
     ``known``: users that exist, since they ask.  Raises BadReservation for names that do not exist.
     """
-    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
+    usersets = tx.access.userset_entries(access_lists.names_of(entries).groups)
     allowed = _users([entry for entry in entries if not entry.denied], usersets, known)
     denying = [entry for entry in entries if entry.denied]
     patterns = [entry.text for entry in denying if is_pattern(entry.text)]
@@ -33,7 +33,7 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, kno
 def keep_usersets(tx: "Transaction", entries: Sequence[AccessEntry]) -> None:
     """Let nobody change the usersets of a list before it is written.  Raises BadReservation for one that is gone."""
     groups = access_lists.names_of(entries).groups
-    for name in sorted(set(groups) - tx.usersets.keep(groups)):
+    for name in sorted(set(groups) - tx.access.keep_usersets(groups)):
         check_group(name)
 
 

@@ -25,7 +25,7 @@ def begin(
 ) -> AskedReservation:
     """Write a series and ask for its first occurrences, at ``starts``; return the first one."""
     template = SeriesTemplate(new, tuple(access)).encode()
-    series_id = tx.reservation_series.insert(series._replace(template=template))
+    series_id = tx.reservations.insert_series(series._replace(template=template))
     windows = [(start, start + series.duration) for start in starts]
     asked = [
         insertion.insert(tx, _occurrence(new, series_id, index, window), access)
@@ -43,17 +43,17 @@ def ask_next(
     number and start; return the ids of those among them that were asked for, with the messages.  A series whose row
     cannot be read ends, and the log of ``closed`` says why: whoever calls this has others to care for.
     """
-    series = tx.reservation_series.lock(closed.series_id)
+    series = tx.reservations.lock_series(closed.series_id)
     if series is None:
         return []
     if not tx.queues.exists(closed.queue) or tx.queues.is_orphaned(closed.queue):
-        tx.reservation_series.end(series.id)
+        tx.reservations.end_series(series.id)
         return []
     try:
         next(coming(series), None)
         return _ask_next(tx, series, series.read_template, closed, conflicts)
     except (BadRequest, BrokenRow) as error:  # before anything is written: all of them have one rule and one template
-        tx.reservation_series.end(series.id)
+        tx.reservations.end_series(series.id)
         _note(tx, closed, f"series {series.id} ends: {error}")
         return []
 
@@ -82,9 +82,9 @@ def _ask_next(
         break
     _note_passed(tx, closed, passed)
     next_index, next_start = next(dates, (series.occurrences + 1, 0))
-    tx.reservation_series.advance(series.id, next_index, next_start)
-    if not next_start and not set(tx.advance_reservations.live_of_series(series.id)) - {each for each, _ in refused}:
-        tx.reservation_series.end(series.id)
+    tx.reservations.advance_series(series.id, next_index, next_start)
+    if not next_start and not set(tx.reservations.live_of_series(series.id)) - {each for each, _ in refused}:
+        tx.reservations.end_series(series.id)
     return refused
 
 
@@ -167,5 +167,5 @@ def alter(
     changed_series = series._replace(
         template=changed.encode(), duration=series.duration if duration is None else duration
     )
-    tx.reservation_series.change(series.id, changed_series.template, changed_series.duration)
+    tx.reservations.change_series(series.id, changed_series.template, changed_series.duration)
     return changed_series

@@ -37,14 +37,14 @@ def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[Reserv
 
     ``patience``: RESERVATION_ANSWER_TIMEOUT.  ``ahead``: by so many seconds the date is ahead that is not believed yet.
     """
-    tx.advance_reservations.lock([each.id for each in tx.advance_reservations.live()])
+    tx.reservations.lock([each.id for each in tx.reservations.live()])
     oldest = oldest_request(tx.now - ahead, patience)
-    for reservation in tx.advance_reservations.select(tx.reservation_faults.too_old(oldest)):
+    for reservation in tx.reservations.select(tx.reservation_faults.too_old(oldest)):
         if reservation.series_id:
-            tx.reservation_series.end(reservation.series_id)
+            tx.reservations.end_series(reservation.series_id)
         lifecycle.refuse(tx, reservation, "too old")
     mended = {fault: _mend(tx, fault) for fault in (*_REPAIRS, *_REPAIRS_OF_JOBS)}
-    for reservation in tx.advance_reservations.select(tx.reservation_faults.leaving()):
+    for reservation in tx.reservations.select(tx.reservation_faults.leaving()):
         if not lifecycle.close(tx, reservation):
             deletion.end_jobs(tx, reservation, _fate(reservation))
     if any(mended.values()):
@@ -58,7 +58,7 @@ def _mend(tx: "Transaction", fault: ReservationFault) -> int:
     if ids and fault in _REPAIRS_OF_JOBS:
         _REPAIRS_OF_JOBS[fault](tx, ids)
     elif ids:
-        for reservation in tx.advance_reservations.select(ids):
+        for reservation in tx.reservations.select(ids):
             _REPAIRS[fault](tx, reservation)
     return len(ids)
 
@@ -112,10 +112,10 @@ def _hold_resources(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Give the frame its place in the plan; what a round knows of the plan is that of before."""
-    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     present = tuple(row.id for row in tx.resources.select(reservation.resources))
-    date_of_round = tx.gantt.starts().get(0, tx.now)
-    tx.gantt.change((), [PredictionRow(alternative.id, reservation.start, present)], date_of_round, log=False)
+    date_of_round = tx.plan.starts().get(0, tx.now)
+    tx.plan.change((), [PredictionRow(alternative.id, reservation.start, present)], date_of_round, log=False)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def _enter(tx: "Transaction", job_ids: list[int]) -> None:
     """Give jobs the types by which they are in the reservation that their rows name, and no other one."""
-    reservation_ids = tx.reservation_jobs.of_jobs(job_ids)
-    present = {each.id: each for each in tx.advance_reservations.select(set(reservation_ids.values()))}
+    reservation_ids = tx.reservations.of_jobs(job_ids)
+    present = {each.id: each for each in tx.reservations.select(set(reservation_ids.values()))}
     tx.reservation_faults.leave(job_ids)
     tx.jobs.insert_types({job_id: (present[each].entry_type,) for job_id, each in reservation_ids.items()})
 
@@ -138,8 +138,8 @@ def _leave(tx: "Transaction", job_ids: list[int]) -> None:
 
 def _forget_missing(tx: "Transaction", reservation: AdvanceReservation) -> None:
     alien = set(reservation.missing) - set(reservation.resources)
-    tx.reservation_intervals.end(reservation.id, IntervalKind.MISSING, alien, tx.now)
-    tx.advance_reservations.update(reservation.id, missing=sorted(set(reservation.missing) - alien))
+    tx.reservations.end_intervals(reservation.id, IntervalKind.MISSING, alien, tx.now)
+    tx.reservations.update(reservation.id, missing=sorted(set(reservation.missing) - alien))
 
 
 def _log_grant(tx: "Transaction", reservation: AdvanceReservation) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.reservations.sql_reports import EndedJob
+    from oar.lib.reservations.sql_logs import EndedJob
 
 GIB = 2**30
 #: Grid Engine's word for a text that is not there.
@@ -19,13 +19,13 @@ _UNKNOWN_USAGE = ("0",) * 17
 
 def reporting_lines(tx: "Transaction", since: int = 0) -> Iterator[str]:
     """Iterate over the records since a date, in order of time; of one second in the order of the kinds here."""
-    reports = tx.reservation_reports
+    reports = tx.reservation_logs
     sources = (
-        _lines(0, "new_ar", reports.new(since)),
-        _lines(1, "ar_attribute", reports.attributes(since)),
-        _lines(2, "ar_log", reports.logs(since)),
-        ((date, 3, _line(date, "acct", _job_fields(job))) for date, job in reports.jobs(since)),
-        _lines(4, "ar_acct", reports.bills(since)),
+        _lines(0, "new_ar", reports.new_for_report(since)),
+        _lines(1, "ar_attribute", reports.attributes_for_report(since)),
+        _lines(2, "ar_log", reports.logs_for_report(since)),
+        ((date, 3, _line(date, "acct", _job_fields(job))) for date, job in reports.ended_jobs(since)),
+        _lines(4, "ar_acct", reports.bills_for_report(since)),
     )
     return (line for _, _, line in merge(*sources, key=lambda each: each[:2]))
 

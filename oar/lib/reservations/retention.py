@@ -16,7 +16,7 @@ BATCH = 100
 def count_old(database: "Database", days: int) -> int:
     """Return how many ``purge`` would remove.  Raises DatabaseUnavailable."""
     with database.snapshot() as tx:
-        return len(tx.purge.old_reservations(tx.now - days * DAY, None))
+        return len(tx.retention.old_reservations(tx.now - days * DAY, None))
 
 
 def purge(database: "Database", days: int) -> Iterator[int]:
@@ -26,8 +26,8 @@ def purge(database: "Database", days: int) -> Iterator[int]:
     """
 
     def remove(tx: "Transaction") -> int:
-        ids = tx.purge.old_reservations(tx.now - days * DAY, BATCH)
-        tx.purge.remove_reservations(ids)
+        ids = tx.retention.old_reservations(tx.now - days * DAY, BATCH)
+        tx.retention.remove_reservations(ids)
         return len(ids)
 
     removed = BATCH

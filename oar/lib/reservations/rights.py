@@ -54,7 +54,7 @@ def reader(tx: "Transaction", user: User, *, is_private: bool) -> ReservationRea
 
 
 def _is_member(tx: "Transaction", user: User, userset: str) -> bool:
-    members = tx.usersets.entries([userset]).get(userset, ())
+    members = tx.access.userset_entries([userset]).get(userset, ())
     if user.name in members:
         return True
     from oar.lib.submission.visitors import visitor

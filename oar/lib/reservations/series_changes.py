@@ -72,6 +72,6 @@ def _change(changer: Changer, tx: "Transaction", wish: ChangeWish, name: str) ->
     preparation.check_horizon(tx.now + (duration or 0), tx.now)
     asked = {"request": other.request, **other.columns} if other else {}
     series = alteration.change_series(tx, first, attributes, duration, asked)
-    behind = tx.advance_reservations.of_series([first.series_id])
+    behind = tx.reservations.of_series([first.series_id])
     coming = [each for each in behind if each.is_live and each.series_index >= first.series_index]
     return ChangedSeries(series, coming)

@@ -1,4 +1,4 @@
-"""Advance reservations (``tx.advance_reservations``): their rows, and who may use them.
+"""Advance reservations (``tx.reservations``): rows, access lists, series, intervals, jobs, requested changes.
 
 Statements are about all reservations at once: never a query for each.  See docs/design/reservations.rst.
 """
@@ -8,9 +8,19 @@ from collections.abc import Collection, Sequence
 
 from oar.lib.base.errors import BrokenRow
 from oar.lib.bus.topics import Topic
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import About, Prepared, Row, Table, flag, psycopg2
-from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.reservations.states import COUNTED, ReservationState
+from oar.lib.reservations.records import (
+    AccessEntry,
+    AdvanceReservation,
+    JobBound,
+    LiveJobCounts,
+    NewReservation,
+    ReservationChange,
+    ResourceInterval,
+)
+from oar.lib.reservations.series_records import NewSeries, Series
+from oar.lib.reservations.states import COUNTED, GRANTED, ChangeAnswer, IntervalKind, ReservationState
 
 #: The columns of ``AdvanceReservation``, in its order.
 _COLUMNS = (
@@ -21,34 +31,51 @@ _COLUMNS = (
     " mail_options, mail_list, resources, missing, frame_id, series_id, series_index, revision, message, proposal,"
     " deleted_by"
 )
+
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
+
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
+
 _PLANNED = Prepared(_LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,"))
+
 #: Reservations whose access list is NONE alone.
 _FOR_NOBODY = """
     SELECT reservation_id FROM reservation_acl WHERE reservation_id = ANY(%s)
     GROUP BY reservation_id HAVING bool_and(entry = 'NONE' AND denied = 'NO')"""
+
 _REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_id = ANY(%s)"
+
 #: All that were ever granted, without their requests.
 _EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id".replace(" request,", " '[]',")
+
 _BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
+
 _OF_FRAMES = About(
     "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0",
     lambda rows: {frame: (reservation_id, number) for frame, reservation_id, number in rows},
 )
+
 #: For each number the live reservation that has it, else the newest one.
 _BY_NUMBERS = f"""
     SELECT DISTINCT ON (ar_id) {_COLUMNS} FROM reservations WHERE ar_id = ANY(%s)
     ORDER BY ar_id, (ended = 0) DESC, reservation_id DESC"""
+
 _LIVE_BY_NAME = f"{_SELECT} WHERE ended = 0 AND ar_name = %s ORDER BY ar_id"
+
 #: All that were granted with a number or a name, ended ones too: numbers come again after 9999999.
 _IDS_OF_NUMBER = "SELECT reservation_id FROM reservations WHERE ar_id = %s AND state <> '' AND state <> 'n'"
+
 _IDS_OF_NAME = """
     SELECT reservation_id FROM reservations WHERE ar_name = %s AND ar_name <> '' AND state <> '' AND state <> 'n'"""
+
 _LIVE_OF_SERIES = "SELECT reservation_id FROM reservations WHERE series_id = %s AND series_id <> 0 AND ended = 0"
+
 _OF_SERIES = f"{_SELECT} WHERE series_id = ANY(%s) AND series_id <> 0 ORDER BY series_id, series_index"
+
 _LOCK = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id FOR NO KEY UPDATE"
+
 _LOCK_FREE = f"{_LOCK} SKIP LOCKED"
+
 _SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
 
 _INSERT = """
@@ -62,18 +89,23 @@ _INSERT = """
         %(master_queue_list)s, %(host_list)s, %(properties)s, %(checkpoint_name)s, %(pe)s, %(pe_range)s,
         %(mail_options)s, %(mail_list)s, %(series_id)s, %(series_index)s)
     RETURNING reservation_id, ar_id"""
+
 _MOVE = """
     UPDATE reservations SET state = %s, state_date = %s WHERE reservation_id = %s AND ended = 0 AND state = ANY(%s)"""
+
 _CLOSE = "UPDATE reservations SET ended = %s WHERE reservation_id = ANY(%s) AND ended = 0 RETURNING reservation_id"
+
 _COUNTS = """
     SELECT state, count(*), sum(cardinality(missing)) FROM reservations
     WHERE ended = 0 AND state <> '' GROUP BY state ORDER BY state"""
+
 _COUNT = "SELECT count(*) FROM reservations WHERE ended = 0 AND state = ANY(%s)"
 
 _ADD_ACCESS = """
     INSERT INTO reservation_acl (reservation_id, entry_order, entry, denied)
     SELECT %s, place, entry, CASE WHEN denied THEN 'YES' ELSE 'NO' END
     FROM unnest(%s::text[], %s::boolean[]) WITH ORDINALITY AS list (entry, denied, place)"""
+
 _ACCESS = """
     SELECT reservation_id, entry, denied = 'YES' FROM reservation_acl
     WHERE reservation_id = ANY(%s) ORDER BY reservation_id, entry_order"""
@@ -82,12 +114,142 @@ _THAT_LIST = """
     SELECT DISTINCT r.ar_id FROM reservations r JOIN reservation_acl a ON a.reservation_id = r.reservation_id
     WHERE r.ended = 0 AND a.entry = %s AND a.denied = ANY(%s) ORDER BY r.ar_id"""
 
-
 #: How often an insertion is tried whose number belongs to a live reservation.
 MAX_NUMBERS_SKIPPED = 1000
 
 
-class AdvanceReservations(Table):
+def _reservation(row: Row) -> AdvanceReservation:
+    record = AdvanceReservation(*row)
+    return record._replace(
+        state=ReservationState(record.state), resources=tuple(record.resources), missing=tuple(record.missing)
+    )
+
+
+#: The columns of ``Series``, in its order.
+_COLUMNS_OF_RESERVATION_SERIES = (
+    "series_id, owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts = 'YES', occurrences,"
+    " next_index, next_start, ended"
+)
+
+_SELECT_OF_RESERVATION_SERIES = f"SELECT {_COLUMNS_OF_RESERVATION_SERIES} FROM reservation_series"
+
+_BY_IDS_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE series_id = ANY(%s) ORDER BY series_id"
+
+_LIVE_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE ended = 0 ORDER BY series_id"
+
+_ALL = f"{_SELECT_OF_RESERVATION_SERIES} ORDER BY series_id"
+
+_LOCK_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE series_id = %s AND ended = 0 FOR NO KEY UPDATE"
+
+_INSERT_OF_RESERVATION_SERIES = """
+    INSERT INTO reservation_series (owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts,
+        occurrences, next_index, next_start)
+    VALUES (%(owner)s, %(rule)s, %(time_zone)s, %(first_start)s, %(duration)s, %(template)s, %(depth)s,
+        %(skips_conflicts)s, %(occurrences)s, %(next_index)s, %(next_start)s)
+    RETURNING series_id"""
+
+_ADVANCE = "UPDATE reservation_series SET next_index = %s, next_start = %s WHERE series_id = %s"
+
+_CHANGE = "UPDATE reservation_series SET template = %s, duration = %s WHERE series_id = %s"
+
+_END = "UPDATE reservation_series SET ended = %s, next_start = 0 WHERE series_id = %s AND ended = 0"
+
+
+def _series(row: Row) -> Series:
+    return Series(*row)
+
+
+_BEGIN_INTERVALS = """
+    INSERT INTO reservation_intervals (reservation_id, resource_id, kind, date_start)
+    SELECT %s, unnest(%s::integer[]), %s, %s"""
+
+_END_INTERVALS = """
+    UPDATE reservation_intervals SET date_stop = %s
+    WHERE reservation_id = %s AND resource_id = ANY(%s) AND kind = %s AND date_stop = 0"""
+
+_INTERVALS = """
+    SELECT reservation_id, kind, resource_id, date_start, date_stop FROM reservation_intervals
+    WHERE reservation_id = ANY(%s) ORDER BY resource_id, date_start"""
+
+_MISSING_SINCE = """
+    SELECT reservation_id, resource_id, date_start FROM reservation_intervals
+    WHERE reservation_id = ANY(%s) AND kind = 'missing' AND date_stop = 0"""
+
+#: When the jobs of reservations had which resources.
+_JOB_INTERVALS = """
+    SELECT i.reservation_id, a.resource_id, j.start_time, j.stop_time
+    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    WHERE i.reservation_id = ANY(%s) AND j.start_time > 0 ORDER BY a.resource_id, j.start_time"""
+
+_PLACES = """
+    SELECT resource_id, COALESCE(NULLIF(network_address, ''), type) FROM resources WHERE resource_id = ANY(%s)"""
+
+_ADD_JOBS = """
+    INSERT INTO reservation_jobs (job_id, reservation_id) SELECT id, %s FROM unnest(%s::bigint[]) AS id
+    ON CONFLICT (job_id) DO UPDATE SET reservation_id = EXCLUDED.reservation_id"""
+
+_JOBS = Prepared("SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)")
+
+#: The numbers of the reservations that jobs are in, or are the frames of.
+_NUMBERS = """
+    WITH asked AS (SELECT unnest(%s::bigint[]) AS job_id)
+    SELECT job_id, ar_id FROM asked JOIN reservation_jobs USING (job_id) JOIN reservations USING (reservation_id)
+    UNION ALL SELECT job_id, ar_id FROM asked JOIN reservations ON frame_id = job_id AND frame_id <> 0"""
+
+_LIVE_JOBS = f"""
+    SELECT i.reservation_id, j.job_id, j.state IN ('Waiting', 'Hold', 'toAckReservation', 'toError')
+    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    WHERE i.reservation_id = ANY(%s) AND {LIVE}
+    ORDER BY i.reservation_id, j.job_id"""
+
+#: The jobs that wait belong to no reservation any more, and lose the type by which they did.
+_RELEASE_WAITING = """
+    WITH released AS (
+        DELETE FROM reservation_jobs i USING jobs j
+        WHERE i.reservation_id = %s AND j.job_id = i.job_id AND j.state IN ('Waiting', 'Hold', 'toAckReservation')
+        RETURNING i.job_id),
+    freed AS (DELETE FROM job_types t USING released r WHERE t.job_id = r.job_id AND t.type = %s)
+    SELECT job_id FROM released ORDER BY job_id"""
+
+#: What bounds the end of a job: the reservation that it is in, and those that are to begin on its resources.
+_BOUNDS = """
+    SELECT v.ar_id, i.job_id IS NOT NULL,
+        CASE WHEN i.job_id IS NULL THEN v.start_time ELSE v.end_time - v.time_offset END
+    FROM reservations v LEFT JOIN reservation_jobs i ON i.reservation_id = v.reservation_id AND i.job_id = %s
+    WHERE v.ended = 0 AND v.state = ANY(%s)
+      AND CASE WHEN i.job_id IS NULL THEN v.resources && %s::integer[] ELSE v.flex = 'NO' END
+    ORDER BY v.ar_id"""
+
+#: When the last job of a reservation ended.
+_LAST_JOBS = """
+    SELECT i.reservation_id, max(j.stop_time) FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
+    WHERE i.reservation_id = ANY(%s) GROUP BY i.reservation_id"""
+
+_CHANGE_COLUMNS = "change_id, reservation_id, date, author, change, answer, message, proposal, expires"
+
+_ASK_CHANGE = """
+    INSERT INTO reservation_changes (reservation_id, date, author, change, expires) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (reservation_id) WHERE answer = '' DO NOTHING RETURNING change_id"""
+
+_OPEN_CHANGES = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE answer = '' ORDER BY change_id"
+
+_CHANGE_OF_RESERVATION_CHANGE_REQUESTS = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = %s"
+
+_ANSWER_CHANGE = """
+    UPDATE reservation_changes SET answer = %s, message = %s, proposal = %s WHERE change_id = %s AND answer = ''"""
+
+_DROP_CHANGE = """
+    UPDATE reservation_changes SET answer = 'dropped', message = %s
+    WHERE reservation_id = ANY(%s) AND answer = ''"""
+
+
+def _change(row: Row) -> ReservationChange:
+    record = ReservationChange(*row)
+    return record._replace(answer=ChangeAnswer(record.answer))
+
+
+class Reservations(Table):
     """Reservations that are asked for, live or ended, and their access lists."""
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -240,9 +402,144 @@ class AdvanceReservations(Table):
         """Return the numbers of the live reservations whose access lists allow or deny an entry, as is asked."""
         return self._tx.column(_THAT_LIST, (entry, ["NO"] * allow + ["YES"] * deny))
 
+    def insert_series(self, new: NewSeries) -> int:
+        """Insert a series; return its id."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        values = {**new._asdict(), "skips_conflicts": "YES" if new.skips_conflicts else "NO"}
+        series_id: int = self._tx.value(_INSERT_OF_RESERVATION_SERIES, values)
+        return series_id
 
-def _reservation(row: Row) -> AdvanceReservation:
-    record = AdvanceReservation(*row)
-    return record._replace(
-        state=ReservationState(record.state), resources=tuple(record.resources), missing=tuple(record.missing)
-    )
+    def select_series(self, ids: Collection[int]) -> dict[int, Series]:
+        """Return some series, by id."""
+        return (
+            {row[0]: _series(row) for row in self._tx.rows(_BY_IDS_OF_RESERVATION_SERIES, (list(ids),))} if ids else {}
+        )
+
+    def all_series(self, *, ended: bool = False) -> list[Series]:
+        """Return all series that go on, by id.  ``ended``: those that ended, too."""
+        return [_series(row) for row in self._tx.rows(_ALL if ended else _LIVE_OF_RESERVATION_SERIES)]
+
+    def lock_series(self, series_id: int) -> Series | None:
+        """Return a series that goes on, which nobody else changes until the end of the transaction; None if it ended.
+
+        A transaction that locks reservations of it locks them before.
+        """
+        row = self._tx.row(_LOCK_OF_RESERVATION_SERIES, (series_id,))
+        return _series(row) if row else None
+
+    def advance_series(self, series_id: int, next_index: int, next_start: int) -> None:
+        """Note which occurrence is asked for next; 0 as its start = none."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_ADVANCE, (next_index, next_start, series_id))
+
+    def change_series(self, series_id: int, template: str, duration: int) -> None:
+        """Change what is asked for with the occurrences to come."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_CHANGE, (template, duration, series_id))
+
+    def end_series(self, series_id: int) -> None:
+        """Note that no occurrence is asked for any more."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_END, (self._tx.now, series_id))
+
+    def begin_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
+        """Note what resources are to a reservation from a date on."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        if resources:
+            self._tx.execute(_BEGIN_INTERVALS, (reservation_id, sorted(resources), str(kind), date))
+
+    def end_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
+        """Note that resources are no longer what they were to a reservation."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        if resources:
+            self._tx.execute(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
+
+    def intervals_of(self, ids: Collection[int]) -> dict[int, dict[IntervalKind, list[ResourceInterval]]]:
+        """Return what resources were to reservations, of each by resource and date."""
+        found: dict[int, dict[IntervalKind, list[ResourceInterval]]]
+        found = {number: {kind: [] for kind in IntervalKind} for number in ids}
+        for number, kind, *interval in self._tx.rows(_INTERVALS, (list(ids),)) if ids else ():
+            found[number][IntervalKind(kind)].append(ResourceInterval(*interval))
+        return found
+
+    def resources_missing_since(self, ids: Collection[int]) -> dict[int, dict[int, int]]:
+        """Return since when resources of reservations are missing: date by resource, by reservation."""
+        since: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for reservation_id, resource_id, date in self._tx.rows(_MISSING_SINCE, (list(ids),)) if ids else ():
+            since[reservation_id][resource_id] = date
+        return since
+
+    def intervals_of_jobs(self, ids: Collection[int]) -> dict[int, list[ResourceInterval]]:
+        """Return when the jobs of reservations had which resources."""
+        found: dict[int, list[ResourceInterval]] = {number: [] for number in ids}
+        for number, *interval in self._tx.rows(_JOB_INTERVALS, (list(ids),)) if ids else ():
+            found[number].append(ResourceInterval(*interval))
+        return found
+
+    def interval_places(self, resource_ids: Collection[int]) -> dict[int, str]:
+        """Return the node of each resource, its type if it is on no node; without resources that were removed."""
+        return dict(self._tx.rows(_PLACES, (list(resource_ids),)))
+
+    #: A question that views of jobs ask with others.
+    NUMBERS = About(_NUMBERS, dict)
+
+    def add_job(self, reservation_id: int, job_ids: Sequence[int]) -> None:
+        """Note that jobs belong to a reservation, and to no other."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_ADD_JOBS, (reservation_id, list(job_ids)))
+
+    def remove_job(self, job_id: int) -> None:
+        """Note that a job belongs to no reservation any more."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
+
+    def release_waiting(self, reservation_id: int, type_: str) -> list[int]:
+        """Take the waiting jobs out of a reservation, with the type by which they are in it; return them by id."""
+        self._tx.topics |= {Topic.RESERVATIONS, Topic.JOBS}
+        return self._tx.column(_RELEASE_WAITING, (reservation_id, type_))
+
+    def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
+        """Return the id of the reservation of each of some jobs that has one."""
+        return dict(self._tx.rows(_JOBS, (list(job_ids),))) if job_ids else {}
+
+    def job_bounds(self, job_id: int, resources: Collection[int]) -> list[JobBound]:
+        """Return the reservations before whose start or end a job on some resources has to be over."""
+        states = [str(state) for state in GRANTED]
+        return [JobBound(*row) for row in self._tx.rows(_BOUNDS, (job_id, states, list(resources)))]
+
+    def live_jobs(self, ids: Collection[int]) -> dict[int, LiveJobCounts]:
+        """Return the live jobs of reservations, by id of the reservation."""
+        running: defaultdict[int, list[int]] = defaultdict(list)
+        waiting: defaultdict[int, list[int]] = defaultdict(list)
+        for reservation_id, job_id, is_waiting in self._tx.rows(_LIVE_JOBS, (list(ids),)) if ids else ():
+            (waiting if is_waiting else running)[reservation_id].append(job_id)
+        return {number: LiveJobCounts(tuple(running[number]), tuple(waiting[number])) for number in ids}
+
+    def last_job_dates(self, ids: Collection[int]) -> dict[int, int]:
+        """Return when the last job of each reservation ended that had one."""
+        return dict(self._tx.rows(_LAST_JOBS, (list(ids),))) if ids else {}
+
+    def request_change(self, reservation_id: int, author: str, change: str, expires: int) -> int | None:
+        """Ask for a change; return its id, None if another one of the reservation is not answered yet."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        change_id: int | None = self._tx.value(_ASK_CHANGE, (reservation_id, self._tx.now, author, change, expires))
+        return change_id
+
+    def open_changes(self) -> list[ReservationChange]:
+        """Return the changes that wait for an answer, by id."""
+        return [_change(row) for row in self._tx.rows(_OPEN_CHANGES)]
+
+    def find_change(self, change_id: int) -> ReservationChange | None:
+        """Return a change; None if there is none of this id."""
+        row = self._tx.row(_CHANGE_OF_RESERVATION_CHANGE_REQUESTS, (change_id,))
+        return _change(row) if row else None
+
+    def answer_change(self, change_id: int, answer: ChangeAnswer, message: str = "", proposal: int = 0) -> bool:
+        """Answer a change; False if it has an answer already."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
+
+    def drop_change(self, ids: Collection[int], message: str) -> None:
+        """Answer the changes of reservations that wait for an answer: they come too late."""
+        self._tx.topics.add(Topic.RESERVATIONS)
+        self._tx.execute(_DROP_CHANGE, (message, list(ids)))

@@ -50,12 +50,12 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
     for entry in entries:
         if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
             raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
-    is_hiding = tx.usersets.create(name) and _is_group(name)
-    tx.usersets.lock(name)
-    added = tx.usersets.add(name, entries)
+    is_hiding = tx.access.create_userset(name) and _is_group(name)
+    tx.access.lock_usersets(name)
+    added = tx.access.add_to_userset(name, entries)
     if name != CREATORS and not force:
         _check_addition(tx, name, [entry for entry in entries if entry in added], is_hiding=is_hiding)
-    if len(tx.usersets.entries([name])[name]) > access_lists.MAX_ENTRIES:
+    if len(tx.access.userset_entries([name])[name]) > access_lists.MAX_ENTRIES:
         raise BadUserset(f'denied: access list "{name}" would have more than {access_lists.MAX_ENTRIES} entries')
     return [(entry, entry in added) for entry in entries]
 
@@ -87,27 +87,27 @@ def unknown_names(text: str) -> list[str]:
 def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Take a comma list of entries out of a userset; return each, and whether it was there."""
     user.check_administers()
-    tx.usersets.lock(name)
+    tx.access.lock_usersets(name)
     present, entries = entries_of(tx, name), _entries(text)
     for entry in entries if name != CREATORS and not force else ():
         if entry in present:
             numbers = _listing(tx, f"@{name}", allow=True)
             _check_use(f'removing "{entry}" from "{name}"', numbers)
-    removed = tx.usersets.remove(name, entries)
+    removed = tx.access.remove_from_userset(name, entries)
     return [(entry, entry in removed) for entry in entries]
 
 
 def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> None:
     """Delete a userset; those that give rights can only be emptied."""
     user.check_administers()
-    tx.usersets.lock(name)
+    tx.access.lock_usersets(name)
     entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
     if not force:
         numbers = _listing(tx, f"@{name}", allow=True, deny=True)
         _check_use(f'removing "{name}"', numbers)
-    tx.usersets.drop(name)
+    tx.access.drop_userset(name)
 
 
 def _is_group(name: str) -> bool:
@@ -121,9 +121,9 @@ def _is_group(name: str) -> bool:
 
 def entries_of(tx: "Transaction", name: str) -> tuple[str, ...]:
     """Return the entries of a userset, ascending."""
-    found = tx.usersets.entries([name])
+    found = tx.access.userset_entries([name])
     if name not in found:
-        raise NoUserset(f'Userset "{name}" does not exist', f"there are {', '.join(tx.usersets.names())}")
+        raise NoUserset(f'Userset "{name}" does not exist', f"there are {', '.join(tx.access.userset_names())}")
     return found[name]
 
 
@@ -136,13 +136,13 @@ def _entries(text: str) -> Sequence[str]:
 
 def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
     """Return the numbers of the live reservations whose access lists allow or deny an entry, or are asked to."""
-    present = tx.advance_reservations.numbers_that_list(entry, allow=allow, deny=deny)
+    present = tx.reservations.numbers_that_list(entry, allow=allow, deny=deny)
     asked = {
         change.reservation_id
-        for change in tx.reservation_change_requests.open()
+        for change in tx.reservations.open_changes()
         if any(text == entry and (deny if denied else allow) for text, denied in _wanted_access(change))
     }
-    return sorted({*present, *(each.number for each in tx.advance_reservations.select(asked) if each.is_live)})
+    return sorted({*present, *(each.number for each in tx.reservations.select(asked) if each.is_live)})
 
 
 def _wanted_access(change: ReservationChange) -> Iterator[AccessEntry]:

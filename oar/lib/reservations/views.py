@@ -155,7 +155,7 @@ def open_changes(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
 ) -> dict[int, ReservationChange]:
     """Return the changes that are not answered, by id of the reservation, which has one at most."""
-    found = {change.reservation_id: change for change in tx.reservation_change_requests.open()}
+    found = {change.reservation_id: change for change in tx.reservations.open_changes()}
     return {each.id: _seen(found[each.id], each, reader) for each in reservations if each.id in found}
 
 
@@ -173,10 +173,10 @@ def shown(
     ids = [reservation.id for reservation in reservations]
     numbers = {number for reservation in reservations for number in reservation.resources}
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
-    access, jobs = tx.advance_reservations.access(ids), tx.reservation_jobs.live_jobs(ids)
-    usage, changes = tx.reservation_bills.select(ids), open_changes(tx, reservations, reader)
+    access, jobs = tx.reservations.access(ids), tx.reservations.live_jobs(ids)
+    usage, changes = tx.reservation_logs.select_bills(ids), open_changes(tx, reservations, reader)
     in_series = {each.series_id for each in reservations if each.series_id}
-    series = tx.reservation_series.select(in_series) if in_series else {}
+    series = tx.reservations.select_series(in_series) if in_series else {}
     hidden = _hidden(tx, reservations, access, reader)
     items = []
     for each in reservations:
@@ -200,7 +200,7 @@ def _hidden(
     if not reader.is_private or reader.is_operator:
         return frozenset()
     names = {name for entries in access.values() for name in access_lists.names_of(entries).groups}
-    usersets = tx.usersets.entries(names)
+    usersets = tx.access.userset_entries(names)
     return frozenset(
         each.id
         for each in reservations

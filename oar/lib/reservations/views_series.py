@@ -27,7 +27,7 @@ class ShownSeries(NamedTuple):
 def shown_series(tx: "Transaction", series: Sequence[Series]) -> list[ShownSeries]:
     """Return series with what is shown with them, in a fixed number of queries."""
     live: dict[int, list[int]] = {}
-    for each in tx.advance_reservations.of_series([each.id for each in series]):
+    for each in tx.reservations.of_series([each.id for each in series]):
         if each.is_live and each.state is not ReservationState.ASKED:
             live.setdefault(each.series_id, []).append(each.number)
     return [ShownSeries(each, _name(each), tuple(live.get(each.id, ()))) for each in series]

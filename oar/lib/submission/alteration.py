@@ -122,7 +122,7 @@ def alter(
         job = _alterable(user, found, job_id, changes)
         types = tx.jobs.types([job_id], current=True).get(job_id, ())
         present_entry = _entry(tx, job_id)
-        moldables = tx.moldables.of_jobs([job_id])[job_id]
+        moldables = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
         now = tx.now
     inside = str(present_entry.number) if present_entry else ""
     outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)
@@ -148,8 +148,8 @@ def alter(
 
 def _entry(tx: "Transaction", job_id: int) -> AdvanceReservation | None:
     """Return the advance reservation that a job is in."""
-    inside = tx.reservation_jobs.of_jobs([job_id])
-    return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
+    inside = tx.reservations.of_jobs([job_id])
+    return next(iter(tx.reservations.select(list(inside.values()))), None)
 
 
 def _place(changed: str | None, present: str) -> str:
@@ -174,7 +174,7 @@ def _exchange(
     if present:
         reservation_entry.enter(tx, present, [job_id])
     else:
-        tx.reservation_jobs.remove(job_id)
+        tx.reservations.remove_job(job_id)
 
 
 def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) -> Job:
@@ -311,7 +311,7 @@ def _dependencies(tx: "Transaction", job: Job, spec: JobSpec) -> tuple[Dependenc
     required = dependencies.find(tx, spec)
     if any(dependency.required == job.id for dependency in required):
         raise BadRequest("a job cannot depend on itself.")
-    dependants = tx.job_dependencies.dependants(job.id) if required else ()
+    dependants = tx.new_jobs.dependants(job.id) if required else ()
     for dependency in required:
         if dependency.required in dependants:
             text = f"job {dependency.required} depends on job {job.id}: they would wait for each other."

@@ -16,7 +16,7 @@ from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.resource_request import ALL, NODE_ALIASES, format_quantity
-from oar.lib.submission.sql_request_sizes import FINEST
+from oar.lib.submission.sql_checks import FINEST
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
@@ -102,8 +102,8 @@ class Cluster:
         checked = [Group(self._check(group.filter).sql, group.levels) for group in groups]
         with self._conditions.guarded() as tx:
             if len(checked) == 1:
-                return tx.request_sizes.count([common, checked[0].filter], checked[0].levels, self._free)
-            rows, pools = tx.request_sizes.pools(checked, common)
+                return tx.submission_checks.count_resources([common, checked[0].filter], checked[0].levels, self._free)
+            rows, pools = tx.submission_checks.pools(checked, common)
         return _fit_all(checked, rows, pools, self._part)
 
     def lack(
@@ -121,11 +121,11 @@ class Cluster:
         for group, user_condition in zip(groups, conditions, strict=True):
             both, of_user = [common, self._check(group.filter).sql], [self._check(user_condition).sql]
             with self._conditions.guarded() as tx:
-                if tx.request_sizes.count(both, group.levels, self._free) is not None:
+                if tx.submission_checks.count_resources(both, group.levels, self._free) is not None:
                     continue
-                blocks = tx.request_sizes.blocks(both, group.levels, self._free)
+                blocks = tx.submission_checks.count_blocks(both, group.levels, self._free)
                 is_whole = self._part is not None and group.levels[0].property != FINEST
-                if properties and tx.request_sizes.count(of_user, group.levels, self._free) is not None:
+                if properties and tx.submission_checks.count_resources(of_user, group.levels, self._free) is not None:
                     lack = _lack(group, blocks, f'"{properties}"', is_whole=is_whole)
                     return f"{lack} (with the conditions of the admission rules)"
                 quoted = f'"{user_condition}"' if words is None and user_condition else words or ""
@@ -135,9 +135,9 @@ class Cluster:
     def _nothing_at_all(self) -> str:
         """Return the sentence for a site that has nothing to run jobs on; '' if it has."""
         with self._conditions.guarded() as tx:
-            if not tx.request_sizes.is_any_declared():
+            if not tx.submission_checks.is_any_declared():
                 return NONE_DECLARED
-            return "" if tx.request_sizes.blocks([], (Level(FINEST, 1),)) else ALL_DEAD
+            return "" if tx.submission_checks.count_blocks([], (Level(FINEST, 1),)) else ALL_DEAD
 
 
 #: How messages name a value of a property, if not by the name of the property.

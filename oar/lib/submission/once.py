@@ -50,8 +50,8 @@ class Once(NamedTuple):
 
         Raises AlreadyDone, KeyReused.
         """
-        tx.submission_keys.forget(tx.now - hours * _HOUR, _MOST_FORGOTTEN)
-        former = tx.submission_keys.claim(self.user, self.key, self.request)
+        tx.new_jobs.forget_keys(tx.now - hours * _HOUR, _MOST_FORGOTTEN)
+        former = tx.new_jobs.claim_key(self.user, self.key, self.request)
         if former is None:
             return
         if former.request != self.request:
@@ -60,7 +60,7 @@ class Once(NamedTuple):
 
     def end(self, tx: "Transaction", answer: Mapping[str, Any]) -> None:
         """Keep the answer with the key."""
-        tx.submission_keys.answer(self.user, self.key, json.dumps(answer))
+        tx.new_jobs.store_answer(self.user, self.key, json.dumps(answer))
 
 
 def _sum(text: str) -> str:

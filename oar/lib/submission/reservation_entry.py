@@ -36,12 +36,12 @@ def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
     """
     named = JobTypes(types)
     numbers = [int(text) for text in named.values(JobTypeName.INNER) if _is_number(text)]
-    for frame, (_, number) in tx.advance_reservations.of_frames(numbers).items():
+    for frame, (_, number) in tx.reservations.of_frames(numbers).items():
         raise NoEntry(f"job {frame} is the frame of the advance reservation {number}, use --ar {number}.")
     for text in filter(_is_number, named.values(JobTypeName.CONTAINER)):
         raise NoEntry(f"a container cannot be named {text}: a number is that of a job, or of an advance reservation.")
     ids = {int(text[2:]) for text in _spaces(named) if text.startswith("ar") and _is_number(text[2:])}
-    present = {each.id: each for each in tx.advance_reservations.select(ids)}
+    present = {each.id: each for each in tx.reservations.select(ids)}
     for each in sorted(ids):
         reservation = present.get(each)
         if reservation is None:
@@ -65,11 +65,11 @@ def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservat
     if JobTypeName.INNER in JobTypes(proposal.spec.types):
         raise NoEntry("a job cannot be in an advance reservation (--ar) and in a container (-t inner) of its own.")
     if _is_number(text):
-        found = tx.advance_reservations.by_numbers([int(text)]).get(int(text))
+        found = tx.reservations.by_numbers([int(text)]).get(int(text))
         chosen = [found] if found else []
     else:
         chosen = _by_name(tx, proposal, text, project)
-    if not chosen and tx.advance_reservations.ids_of(text):
+    if not chosen and tx.reservations.ids_of(text):
         raise NoEntry(f"the advance reservation {text} has ended.")
     if not chosen or chosen[0].state is ReservationState.REFUSED:
         raise NoEntry(f"the advance reservation {text} does not exist.")
@@ -80,8 +80,8 @@ def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservat
 
 def _by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> list[AdvanceReservation]:
     """Return the live reservations of a name, first those that the user may use: running ones, then by start."""
-    live = tx.advance_reservations.live_by_name(name)
-    access = tx.advance_reservations.access([each.id for each in live])
+    live = tx.reservations.live_by_name(name)
+    access = tx.reservations.access([each.id for each in live])
     usable = open_lists(tx, access, visitor(proposal.spec.user, project))
 
     def rank(each: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
@@ -99,7 +99,7 @@ def _check_live(reservation: AdvanceReservation) -> None:
 
 def check_access(tx: "Transaction", reservation: AdvanceReservation, user: str, project: str) -> None:
     """Refuse a user whom the access list does not allow.  Raises NoEntry."""
-    access = tx.advance_reservations.access([reservation.id])[reservation.id]
+    access = tx.reservations.access([reservation.id])[reservation.id]
     if not may_use(tx, access, visitor(user, project)):
         raise NoEntry(f"you are not allowed to use the advance reservation {reservation.number}.")
 
@@ -168,13 +168,13 @@ def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> No
 
     ``seen``: as it was when the jobs were checked.  Raises NoEntry.
     """
-    now = tx.advance_reservations.share(seen.id)
+    now = tx.reservations.share(seen.id)
     if now is None:
         raise NoEntry(f"the advance reservation {seen.number} does not exist.")
     _check_live(now)
     if (now.revision, now.frame_id) != (seen.revision, seen.frame_id):
         raise NoEntry(f"the advance reservation {seen.number} was changed meanwhile: submit the job again.")
-    tx.reservation_jobs.add(seen.id, ids)
+    tx.reservations.add_job(seen.id, ids)
 
 
 def again(
@@ -185,8 +185,8 @@ def again(
     ``walltime``: the longest that was asked for, at least a second.  Raises WrongState if the reservation has ended,
     is too short, or is not open for its user any more.
     """
-    reservation_id = tx.reservation_jobs.of_jobs([job.id]).get(job.id)
-    reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None
+    reservation_id = tx.reservations.of_jobs([job.id]).get(job.id)
+    reservation = tx.reservations.share(reservation_id) if reservation_id else None
     if reservation is None:
         return tuple(types), None
     others = tuple(text for text in types if text != reservation.entry_type)

@@ -23,7 +23,7 @@ from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.jobs.sql_walltime import WalltimeChange
+    from oar.lib.jobs.sql_requests import WalltimeChange
 
 _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 
@@ -45,7 +45,7 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
         raise WrongState(f"the job must be in Error or Terminated state. {way_out}")
     if not user.is_admin and user.name != job.user:
         raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
-    inside = tx.advance_reservations.select(list(tx.reservation_jobs.of_jobs([job_id]).values()))
+    inside = tx.reservations.select(list(tx.reservations.of_jobs([job_id]).values()))
     admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)
     copy_id = copy(tx, job_id)
@@ -60,15 +60,15 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     Raises NoSuchJob, WrongState.
     """
     job = tx.jobs.get(job_id)
-    change = tx.walltime_changes.find(job_id)
-    moldables = tx.moldables.of_jobs([job_id])[job_id]
+    change = tx.job_requests.find_walltime_change(job_id)
+    moldables = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
     asked = [_submitted_walltime(each, job, change) for each in moldables if not each.default_walltime]
     types, reservation = reservation_entry.again(
         tx, job, tx.jobs.types([job_id]).get(job_id, ()), max(asked, default=1)
     )
     alternatives = [_alternative(tx, moldable, job, change, reservation) for moldable in moldables]
     new_id = tx.new_jobs.new_id()
-    if automatically and not tx.resubmissions.note(job_id, new_id):
+    if automatically and not tx.new_jobs.store_resubmission(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")
     keys = _keys(tx, job)
     spec = _spec(job, types)
@@ -92,9 +92,9 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     )
     tx.new_jobs.insert(JobBatch(first, alternatives), keys)
     if reservation:
-        tx.reservation_jobs.add(reservation.id, [new_id])
+        tx.reservations.add_job(reservation.id, [new_id])
     if GROWING in spec.types:
-        tx.walltime_changes.ask_all([new_id], change.granted + change.pending)
+        tx.job_requests.request_walltimes([new_id], change.granted + change.pending)
     tx.jobs.follow_resubmission(job_id, new_id)
     return new_id
 
@@ -114,10 +114,10 @@ def _spec(job: Job, types: tuple[str, ...]) -> JobSpec:
 
 def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
     """Return a new challenge with the keys of a job.  Raises WrongState if another live job uses them."""
-    former = tx.challenges.find(job.id)
+    former = tx.access.find_challenge(job.id)
     if former is None or former.private_key is None or former.public_key is None:
         return job_keys.with_challenges([], 1)
-    if tx.challenges.is_key_in_use(former.public_key, job.user, but=job.id):
+    if tx.access.is_key_in_use(former.public_key, job.user, but=job.id):
         raise WrongState("another active job is using the same ssh keys.")
     return job_keys.with_challenges([KeyPair(former.private_key, former.public_key)], 1)
 

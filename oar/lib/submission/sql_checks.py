@@ -1,14 +1,18 @@
-"""What the checks of a submission ask about other jobs (``tx.submission_checks``)."""
+"""Checks of a submission (``tx.submission_checks``): other jobs, sizes of requests, stored conditions."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Table, quoted
+from oar.lib.jobs.records import Group, Level
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.submission.resource_request import ALL, BEST_HALF
 
 #: The job has not ended and is not about to.
 _RUNS_OR_WAITS = f"{LIVE} AND j.state <> 'Finishing'"
+
 #: A container by its number, or the newest one of a name; with the list of its users.
 _CONTAINER = f"""
     SELECT j.job_id, j.job_user, j.reservation <> 'None',
@@ -22,6 +26,7 @@ _CONTAINER = f"""
           AND (c.type = %(named)s
                OR (c.job_id = %(id)s AND (c.type = 'container' OR c.type LIKE 'container=%%'))))
     ORDER BY (j.job_id = %(id)s) DESC, j.job_id DESC LIMIT 1"""
+
 #: Values of a property among the resources of a container; the number in its first request while it has none.
 _VALUES_IN_CONTAINER = """
     SELECT COALESCE(
@@ -32,17 +37,22 @@ _VALUES_IN_CONTAINER = """
          JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
          JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
          WHERE m.moldable_job_id = %(id)s AND d.res_job_resource_type = %(name)s), 0)"""
+
 _ARRAY_SIZES = Prepared("""
     SELECT array_id, count(DISTINCT array_index) FROM jobs WHERE array_id = ANY(%s) GROUP BY array_id""")
+
 _MEMBERS_OF_ARRAY = "SELECT array_index, max(job_id) FROM jobs WHERE array_id = %s GROUP BY array_index"
+
 #: Reservations of a user that have not begun.
 _WAITING_RESERVATIONS = f"""
     SELECT count(*) FROM jobs j WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
         AND reservation IN ('toSchedule', 'Scheduled') AND {NO_FRAME}"""
+
 #: Bytes of scripts and variables of the live jobs of a user.
 _KEPT_BYTES = f"""
     SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs j
     WHERE job_user = %s AND job_env IS NOT NULL AND {LIVE}"""
+
 #: Live jobs with a name of cpuset.
 _JOBS_OF_CPUSET = f"""
     SELECT job_id FROM jobs j WHERE cpuset_name = %s AND {LIVE} ORDER BY job_id"""
@@ -55,6 +65,85 @@ class Container(NamedTuple):
     user: str
     is_reservation: bool
     users: tuple[str, ...]  #: other users whose jobs may run in it
+
+
+#: The property that each resource has a value of its own for.
+FINEST = "resource_id"
+
+
+def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> str:
+    """Return the blocks of the outermost level with their sizes, NULL for those that hold too little."""
+    pool = _pool(conditions, levels)
+    if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
+        size = f"CASE WHEN {free} THEN 1 END" if free else "1"
+        inner = f"SELECT {_columns(levels)}{size} AS size FROM resources WHERE {pool}"
+    else:
+        size = f"CASE WHEN bool_and({free}) THEN count(*) END" if free else "count(*)"
+        inner = (
+            f"SELECT {_columns(levels)}{size} AS size FROM resources WHERE {pool}"
+            f" GROUP BY {', '.join(str(number + 1) for number in range(len(levels)))}"
+        )
+    for depth in range(len(levels) - 1, 0, -1):
+        inner = _level(inner, depth, levels[depth].quantity)
+    return inner
+
+
+def _pool(conditions: Sequence[str], levels: Sequence[Level]) -> str:
+    """Return the condition of what may be taken at all: alive in the long run, and with a value for each level."""
+    names = {level.property: quoted(level.property) for level in levels if level.property != FINEST}
+    tests = [f"{name} IS NOT NULL AND {name}::text <> ''" for name in names.values()]
+    return " AND ".join(["state <> 'Dead'", *tests, *(f"({condition}\n)" for condition in conditions if condition)])
+
+
+def _columns(levels: Sequence[Level]) -> str:
+    return "".join(f"{quoted(level.property)} AS level{number}, " for number, level in enumerate(levels))
+
+
+def _level(inner: str, depth: int, quantity: int) -> str:
+    """Return the blocks of the levels above ``depth`` with their sizes, NULL for those that hold too little."""
+    outer = ", ".join(f"level{number}" for number in range(depth))
+    ranked = (
+        f"SELECT {outer}, size, row_number() OVER (PARTITION BY {outer} ORDER BY size DESC NULLS LAST) AS place,"
+        f" count(size) OVER (PARTITION BY {outer}) AS fitting, count(*) OVER (PARTITION BY {outer}) AS present"
+        f" FROM ({inner}) blocks{depth}"
+    )
+    return f"SELECT {outer}, {_taken(quantity)} AS size FROM ({ranked}) ranked{depth} GROUP BY {outer}"
+
+
+def _outermost(inner: str, levels: Sequence[Level]) -> str:
+    ranked = (
+        "SELECT size, row_number() OVER (ORDER BY size DESC NULLS LAST) AS place,"
+        f" count(size) OVER () AS fitting, count(*) OVER () AS present FROM ({inner}) blocks"
+    )
+    return f"SELECT {_taken(levels[0].quantity)} FROM ({ranked}) ranked"
+
+
+def _taken(quantity: int) -> str:
+    """Return the size of what is taken of ranked blocks: the largest ones first, NULL if they are too few."""
+    if quantity > 0:
+        return f"CASE WHEN min(fitting) >= {quantity} THEN sum(size) FILTER (WHERE place <= {quantity}) END::bigint"
+    if quantity == ALL:
+        return "CASE WHEN min(fitting) = min(present) THEN sum(size) END::bigint"
+    number = "(fitting + 1) / 2" if quantity == BEST_HALF else "fitting"
+    return f"CASE WHEN min(fitting) >= 1 THEN sum(size) FILTER (WHERE place <= {number}) END::bigint"
+
+
+_OF_LIVE_JOBS = f"""
+    SELECT j.job_id, j.job_user, j.properties FROM jobs j WHERE {LIVE} AND j.properties <> ''
+    UNION
+    SELECT j.job_id, j.job_user, g.res_group_property FROM jobs j
+    JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id AND m.moldable_index = 'CURRENT'
+    JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id AND g.res_group_index = 'CURRENT'
+    WHERE {LIVE} AND g.res_group_property <> ''
+    ORDER BY 1, 3"""
+
+
+class StoredCondition(NamedTuple):
+    """A condition of a job, on resources."""
+
+    job_id: int
+    user: str
+    text: str
 
 
 class SubmissionChecks(Table):
@@ -97,3 +186,39 @@ class SubmissionChecks(Table):
     def jobs_of_cpuset(self, name: str) -> list[int]:
         """Return the ids of the live jobs with this name of cpuset."""
         return self._tx.column(_JOBS_OF_CPUSET, (name,))
+
+    def count_resources(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int | None:
+        """Return the number of resources that the levels take of those that satisfy conditions; None if too few do.
+
+        The properties are names of columns; a condition may be empty.  ``free``: the condition of what may be taken.
+        """
+        number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free), levels))
+        return number
+
+    def count_blocks(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int:
+        """Return the number of values of the outermost level that hold what the levels within it ask for."""
+        number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels, free)}) blocks")
+        return number
+
+    def is_any_declared(self) -> bool:
+        """Whether the site has any resource, be it Dead."""
+        is_any: bool = self._tx.value("SELECT EXISTS (SELECT FROM resources)")
+        return is_any
+
+    def pools(self, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
+        """Return the resources that any group could take, with the properties that the groups name, and their pools.
+
+        The pool of a resource is a number whose bit *n* is set if it satisfies group *n*.  ``condition`` is that of
+        all groups.
+        """
+        names = sorted({level.property for group in groups for level in group.levels} | {FINEST})
+        tests = [f"({_pool([condition, group.filter], group.levels)}) IS TRUE" for group in groups]
+        bits = " + ".join(f"CASE WHEN {test} THEN {1 << number} ELSE 0 END" for number, test in enumerate(tests))
+        rows = self._tx.rows(f"SELECT {', '.join(map(quoted, names))}, {bits} FROM resources ORDER BY {FINEST}")
+        rows = [row for row in rows if row[-1]]
+        pools = [int(row[-1]) for row in rows]  # PostgreSQL's numbers of more than 63 bits are decimal ones
+        return [dict(zip(names, row, strict=False)) for row in rows], pools
+
+    def conditions_of_live_jobs(self) -> list[StoredCondition]:
+        """Return those of the jobs that have not ended, by job."""
+        return [StoredCondition(*row) for row in self._tx.rows(_OF_LIVE_JOBS)]

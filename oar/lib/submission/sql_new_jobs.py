@@ -1,4 +1,4 @@
-"""The rows of new jobs (``tx.new_jobs``): one job, or an array of ten thousand, in as many statements.
+"""New jobs (``tx.new_jobs``): rows, alternatives, dependencies, staged files, submission keys, resubmissions.
 
 The jobs of an array differ in number, command and secrets only; everything else is sent once and multiplied by the
 database.
@@ -6,12 +6,15 @@ database.
 See docs/design/schema.rst, "Bulk statements".
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby, repeat, starmap
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from oar.lib.bus.topics import Topic
-from oar.lib.db.statements import Prepared, Table
-from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec
+from oar.lib.db.statements import About, Prepared, Row, Statements, Table
+from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Moldable
 from oar.lib.jobs.states import JobState, JobType, Reservation
 
 _NEW_IDS = Prepared("""
@@ -30,27 +33,37 @@ _JOBS = """
         %(now)s, %(start_time)s, %(file_id)s, %(notify)s, %(checkpoint)s, %(checkpoint_signal)s, %(stdout_file)s,
         %(stderr_file)s, %(resubmit_job_id)s, %(env)s
     FROM {jobs}"""
+
 #: Where their numbers, indexes and commands come from.
 _JOBS_OF_ONE_COMMAND = """
     (SELECT id, n + %(array_index)s - 1 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY i(id, n)) job(id, index)"""
+
 _JOBS_OF_COMMANDS = "unnest(%(ids)s::bigint[], %(commands)s::text[]) WITH ORDINALITY job(id, command, index)"
+
 _INSERT_OF_ONE_COMMAND = Prepared(_JOBS.format(command="%(command)s", jobs=_JOBS_OF_ONE_COMMAND))
+
 _INSERT_OF_COMMANDS = _JOBS.format(command="job.command", jobs=_JOBS_OF_COMMANDS)
+
 _STATE_LOGS = Prepared("""
     INSERT INTO job_state_logs (job_id, job_state, date_start) SELECT id, %s, %s FROM unnest(%s::bigint[]) id""")
+
 _MOLDABLES = Prepared("""
     INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime, default_walltime)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])""")
+
 _GROUPS = Prepared("""
     INSERT INTO job_resource_groups (res_group_id, res_group_moldable_id, res_group_property)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[])""")
+
 _LEVELS = Prepared("""
     INSERT INTO job_resource_descriptions (res_job_group_id, res_job_resource_type, res_job_value, res_job_order)
     SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::integer[])""")
+
 _TYPES = Prepared("""
     INSERT INTO job_types (job_id, type)
     SELECT id, type FROM unnest(%s::bigint[]) WITH ORDINALITY job(id, place),
         unnest(%s::text[]) WITH ORDINALITY kind(type, number) ORDER BY place, number""")
+
 _DEPENDENCIES = """
     INSERT INTO job_dependencies (job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift)
     SELECT id, required, condition, least, most FROM unnest(%s::bigint[]) id,
@@ -125,6 +138,198 @@ class JobBatch(NamedTuple):
     alternatives: Sequence[NewAlternative]
     dependencies: Sequence[Dependency] = ()
     indexed: Sequence[IndexedDependency] = ()
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
+    """Return the columns of rows, of which there is one at least, as arrays for unnest."""
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+#: Alternatives with their groups and levels, in any order.
+_JOINED = Prepared("""
+    SELECT m.moldable_id, g.res_group_id, d.res_job_order, m.moldable_job_id, m.moldable_walltime, m.default_walltime,
+           g.res_group_property, d.res_job_resource_type, d.res_job_value
+    FROM moldable_job_descriptions m
+    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
+    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
+    WHERE m.moldable_job_id = ANY(%s)""")
+
+_ALTERNATIVES_OF_MANY = """
+    SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime
+    FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%s)"""
+
+_GROUPS_OF_MANY = """
+    SELECT res_group_moldable_id, res_group_id, res_group_property
+    FROM job_resource_groups WHERE res_group_moldable_id = ANY(%s)"""
+
+_LEVELS_OF_MANY = """
+    SELECT res_job_group_id, res_job_order, res_job_resource_type, res_job_value
+    FROM job_resource_descriptions WHERE res_job_group_id = ANY(%s)"""
+
+_NOTHING = repeat(())
+
+T = TypeVar("T")
+
+#: Groups as they are stored: the filter of each, and its levels.
+_Stored = tuple[tuple[str | None, tuple[tuple[str, int], ...]], ...]
+
+_ByJob = dict[int, list[Moldable]]
+
+
+def _of_rows(rows: Sequence[Row]) -> _ByJob:
+    """Return the alternatives that joined rows are of."""
+    alternatives = dict.fromkeys([(row[0], *row[3:6]) for row in rows])
+    groups = dict.fromkeys([(row[0], row[1], row[6]) for row in rows if row[1] is not None])
+    levels = [(row[1], row[2], *row[7:]) for row in rows if row[7] is not None]
+    return _gathered(list(alternatives), list(groups), levels)
+
+
+def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
+    """Return the alternatives of many jobs, and perhaps of others between them, table by table: of one snapshot."""
+    alternatives = tx.rows_about(_ALTERNATIVES_OF_MANY, job_ids)
+    groups = tx.rows_about(_GROUPS_OF_MANY, [row[0] for row in alternatives])
+    levels = tx.rows_about(_LEVELS_OF_MANY, [row[1] for row in groups])
+    return _gathered(alternatives, groups, levels)
+
+
+def _gathered(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequence[Row]) -> _ByJob:
+    """Return alternatives with their groups and levels; the rows are those of the statements of many."""
+    ids, jobs, walltimes, defaults = _columns_of_moldables(alternatives, 4)
+    owners, group_ids, filters = _columns_of_moldables(groups, 3)
+    in_groups, orders, names, values = _columns_of_moldables(levels, 4)
+    pairs = list(zip(names, values, strict=True))
+    asked: Iterable[_Stored]
+    if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, and they lie side by side
+        asked = zip(zip(filters, zip(pairs, strict=True), strict=True), strict=True)
+    else:
+        levels_of = _by_owner(in_groups, orders, pairs)
+        stored = zip(filters, map(levels_of.get, group_ids, _NOTHING), strict=False)
+        asked = map(_by_owner(owners, group_ids, list(stored)).get, ids, _NOTHING)
+    return _by_job(ids, jobs, walltimes, map(_Requests().__getitem__, asked), defaults)
+
+
+def _columns_of_moldables(rows: Sequence[Row], number: int) -> Sequence[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * number
+
+
+def _by_owner(owners: Sequence[int], places: Sequence[int], things: Sequence[T]) -> dict[int, tuple[T, ...]]:
+    """Return the things of each owner, most of whom have one; several are in the order of their places."""
+    found: dict[int, tuple[T, ...]] = dict(zip(owners, zip(things, strict=True), strict=True))
+    if len(found) < len(owners):
+        several = {owner for owner, count in Counter(owners).items() if count > 1}
+        rows = [row for row in zip(owners, places, things, strict=True) if row[0] in several]
+        for owner, some in groupby(sorted(rows, key=itemgetter(0, 1)), itemgetter(0)):
+            found[owner] = tuple([thing for _, _, thing in some])
+    return found
+
+
+def _by_job(
+    ids: Sequence[int],
+    jobs: Sequence[int],
+    walltimes: Sequence[int],
+    requests: Iterable[tuple[Group, ...]],
+    defaults: Sequence[int],
+) -> _ByJob:
+    fields = zip(ids, jobs, walltimes, requests, defaults, strict=True)
+    found = map(tuple.__new__, repeat(Moldable), fields)  # as Moldable._make, in half of the time
+    if len(set(jobs)) == len(jobs):
+        return {job_id: [alternative] for job_id, alternative in zip(jobs, found, strict=True)}
+    alternatives: _ByJob = defaultdict(list)
+    for alternative in sorted(found):
+        alternatives[alternative.job_id].append(alternative)
+    return alternatives
+
+
+class _Requests(dict[_Stored, tuple[Group, ...]]):
+    """The groups of requests, each made once: most of ten thousand jobs ask for the same."""
+
+    def __missing__(self, request: _Stored) -> tuple[Group, ...]:
+        groups = self[request] = tuple([Group(text or "", tuple(starmap(Level, levels))) for text, levels in request])
+        return groups
+
+
+_COLUMNS = "job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift"
+
+_OF = f"""
+    SELECT {_COLUMNS} FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required LIMIT %s"""
+
+_ON = f"""
+    SELECT {_COLUMNS} FROM job_dependencies WHERE job_id_required = ANY(%s)
+    ORDER BY job_id_required, job_id LIMIT %s"""
+
+_DEPENDANTS = """
+    WITH RECURSIVE dependants (id) AS (
+        SELECT %s::bigint
+        UNION SELECT d.job_id FROM dependants, job_dependencies d
+            WHERE d.job_id_required = id AND d.job_dependency_index = 'CURRENT')
+    SELECT id FROM dependants"""
+
+_FIND = "SELECT file_id, location FROM files WHERE md5sum = %s AND location = %s ORDER BY file_id LIMIT 1"
+
+_INSERT = """
+    INSERT INTO files (md5sum, location, method, compression, size) VALUES (%s, %s, 'FILE', %s, %s) RETURNING file_id"""
+
+_REMOVE = """
+    DELETE FROM files f WHERE f.file_id = %s AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.file_id = f.file_id)"""
+
+#: Files that no live job names, nor one that was started or submitted after a date.
+_UNUSED = """
+    SELECT f.file_id, f.location FROM files f WHERE NOT EXISTS (
+        SELECT 1 FROM jobs j WHERE j.file_id = f.file_id
+          AND (j.state NOT IN ('Terminated', 'Error') OR GREATEST(j.start_time, j.submission_time) > %s))
+    ORDER BY f.file_id"""
+
+
+class StagedFile(NamedTuple):
+    """A file that the server keeps for jobs."""
+
+    id: int
+    location: str  #: its path on the server
+
+
+class KeyedRequest(NamedTuple):
+    """A request with a key that was carried out, a row of ``submission_keys``."""
+
+    request: str  #: sum of what was asked
+    answer: str  #: what was answered, JSON
+
+
+#: Waits for the end of a transaction that has the same key.
+_CLAIM = """
+    INSERT INTO submission_keys (key_user, key_hash, request_hash, created) VALUES (%s, %s, %s, %s)
+    ON CONFLICT DO NOTHING RETURNING created"""
+
+_FIND_OF_SUBMISSION_KEYS = "SELECT request_hash, answer FROM submission_keys WHERE key_user = %s AND key_hash = %s"
+
+_ANSWER = "UPDATE submission_keys SET answer = %s WHERE key_user = %s AND key_hash = %s"
+
+_FORGET = """
+    DELETE FROM submission_keys WHERE (key_user, key_hash) IN (
+        SELECT key_user, key_hash FROM submission_keys WHERE created < %s
+        ORDER BY created LIMIT %s FOR UPDATE SKIP LOCKED)"""
+
+_NOTE = "INSERT INTO auto_resubmissions (job_id, new_job_id) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+
+_COPIES = "SELECT job_id, new_job_id FROM auto_resubmissions WHERE job_id = ANY(%s)"
+
+_FACTS = Prepared("""
+    SELECT id, EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = id),
+        EXISTS (SELECT 1 FROM auto_resubmissions a WHERE a.job_id = id), r.oarexec_code
+    FROM unnest(%s::bigint[]) id LEFT JOIN job_runs r ON r.job_id = id""")
+
+_CHAIN = """
+    WITH RECURSIVE chain(id) AS (
+        SELECT job_id FROM auto_resubmissions WHERE new_job_id = %s
+        UNION SELECT a.job_id FROM auto_resubmissions a JOIN chain c ON a.new_job_id = c.id)
+    SELECT count(*) FROM chain"""
+
+
+class ResubmissionFacts(NamedTuple):
+    """What decides whether a job may be submitted again."""
+
+    kill_asked: bool = False
+    was_resubmitted: bool = False
+    oarexec_code: int | None = None  #: that of its end, None if oarexec has not reported
 
 
 class NewJobs(Table):
@@ -239,7 +444,87 @@ class NewJobs(Table):
         columns = _columns([(job_id, key.challenge, key.private_key, key.public_key) for job_id, key in rows])
         self._tx.execute(_SECRETS, columns)
 
+    #: A question that views of jobs ask with others.
+    OF_JOBS = About(_JOINED, _of_rows, _of_many)
 
-def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
-    """Return the columns of rows, of which there is one at least, as arrays for unnest."""
-    return tuple(list(column) for column in zip(*rows, strict=True))
+    def moldables_of_jobs(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
+        """Return the alternatives of jobs with their requests, in the order of the submission."""
+        return _of_rows(self._tx.rows(_JOINED, (list(ids),)))
+
+    def dependencies_of(self, ids: Collection[int], most: int) -> list[Dependency]:
+        """Return what some jobs depend on, so many dependencies at most."""
+        return [Dependency(*row) for row in self._tx.rows(_OF, (list(ids), most))]
+
+    def dependencies_on(self, ids: Collection[int], most: int) -> list[Dependency]:
+        """Return what depends on some jobs, so many dependencies at most."""
+        return [Dependency(*row) for row in self._tx.rows(_ON, (list(ids), most))]
+
+    def dependants(self, job_id: int) -> frozenset[int]:
+        """Return a job with all live jobs that depend on it, directly or through others."""
+        return frozenset(self._tx.column(_DEPENDANTS, (job_id,)))
+
+    def find_file(self, md5sum: str, location: str) -> StagedFile | None:
+        """Return the file with this checksum at this path, None if there is none."""
+        row = self._tx.row(_FIND, (md5sum, location))
+        return StagedFile(*row) if row else None
+
+    def file_locations(self, locations: Collection[str]) -> frozenset[str]:
+        """Return those of some paths that are paths of files."""
+        return frozenset(self._tx.column("SELECT location FROM files WHERE location = ANY(%s)", (list(locations),)))
+
+    def add_file(self, md5sum: str, location: str, compression: str, size: int) -> StagedFile:
+        """Add a file; ``compression`` is the kind of archive, '' if it is none; ``size`` is in bytes."""
+        return StagedFile(self._tx.value(_INSERT, (md5sum, location, compression, size)), location)
+
+    def remove_file_unless_named(self, file_id: int) -> bool:
+        """Remove a file unless a job names it; return whether it was removed."""
+        return self._tx.execute(_REMOVE, (file_id,)) > 0
+
+    def remove_file(self, file_id: int) -> None:
+        """Remove a file, also from the jobs that name it; they have ended."""
+        self._tx.execute("UPDATE jobs SET file_id = NULL WHERE file_id = %s", (file_id,))
+        self._changed(Topic.JOBS)
+        self._tx.execute("DELETE FROM files WHERE file_id = %s", (file_id,))
+
+    def unused_files(self, since: int) -> list[StagedFile]:
+        """Return the files that no live job names, nor one that was started or submitted after a date."""
+        return [StagedFile(*row) for row in self._tx.rows(_UNUSED, (since,))]
+
+    def claim_key(self, user: str, key: str, request: str) -> KeyedRequest | None:
+        """Take a key for a request; return the request that had it before, if there is one.
+
+        ``key``, ``request``: their sums.
+        """
+        if self._tx.value(_CLAIM, (user, key, request, self._tx.now)) is not None:
+            return None
+        row = self._tx.row(_FIND_OF_SUBMISSION_KEYS, (user, key))
+        return KeyedRequest(*row) if row else None
+
+    def store_answer(self, user: str, key: str, text: str) -> None:
+        """Keep what is answered to the request that has a key."""
+        self._tx.execute(_ANSWER, (text, user, key))
+
+    def forget_keys(self, before: int, limit: int) -> None:
+        """Forget so many of the keys that are older than a date."""
+        self._tx.execute(_FORGET, (before, limit))
+
+    #: A question that views ask with others.
+    COPIES = About(_COPIES, dict)
+
+    def store_resubmission(self, job_id: int, copy: int) -> bool:
+        """Note that a job was submitted again as ``copy``; False if it has a copy already."""
+        self._changed(Topic.JOBS)
+        return self._tx.execute(_NOTE, (job_id, copy)) == 1
+
+    def resubmitted_copies(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the copy of each of some jobs that has one."""
+        return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
+
+    def resubmission_facts(self, ids: Collection[int]) -> dict[int, ResubmissionFacts]:
+        """Return for each of some jobs what decides whether it may be submitted again."""
+        return {row[0]: ResubmissionFacts(*row[1:]) for row in self._tx.rows(_FACTS, (sorted(ids),))} if ids else {}
+
+    def chain_length(self, job_id: int) -> int:
+        """Return the number of automatic resubmissions that led to a job: 0 if a user submitted it."""
+        length: int = self._tx.value(_CHAIN, (job_id,))
+        return length

@@ -17,7 +17,7 @@ from oar.lib.config.files import Config
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.resource_request import JobTypes
-from oar.lib.submission.sql_staged_files import StagedFile
+from oar.lib.submission.sql_new_jobs import StagedFile
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -113,7 +113,7 @@ class Staging:
     def _find(self, md5sum: str) -> StagedFile | None:
         """Return the copy with this sum if it exists; it is not removed for a while."""
         with self._database.snapshot() as tx:
-            copy = tx.staged_files.find(md5sum, self._location(md5sum))
+            copy = tx.new_jobs.find_file(md5sum, self._location(md5sum))
         try:
             if copy is not None:
                 os.utime(copy.location)
@@ -140,7 +140,7 @@ class Staging:
                 os.unlink(unfinished)
             raise
         with self._database.begin() as tx:
-            return tx.staged_files.find(md5sum, location) or tx.staged_files.add(md5sum, location, _kind(path), size)
+            return tx.new_jobs.find_file(md5sum, location) or tx.new_jobs.add_file(md5sum, location, _kind(path), size)
 
     def _create(self) -> tuple[str, int]:
         """Return path and descriptor of a new file, locked for as long as it is written.  Raises BadSubmission."""
@@ -160,7 +160,7 @@ class Staging:
         paths = {name: os.path.join(directory, name) for name in os.listdir(directory)}
         copies = {path for name, path in paths.items() if _COPY.match(name) and not _is_fresh(path)}
         with self._database.snapshot() as tx:
-            without_row = copies - tx.staged_files.locations(copies)
+            without_row = copies - tx.new_jobs.file_locations(copies)
         for name, path in paths.items():
             is_unfinished = name.startswith(".") and not _is_fresh(path, _MOMENT)
             if path in without_row or (is_unfinished and _is_unlocked(path)):
@@ -170,7 +170,7 @@ class Staging:
     def _remove(self, copy: StagedFile) -> None:
         """Remove a copy for which no job was submitted, unless another job uses it."""
         with self._database.begin() as tx:
-            is_removed = tx.staged_files.remove_unless_named(copy.id)
+            is_removed = tx.new_jobs.remove_file_unless_named(copy.id)
         if is_removed:
             with suppress(OSError):
                 os.unlink(copy.location)
@@ -179,9 +179,9 @@ class Staging:
 def remove_unused(database: "Database", config: Config) -> None:
     """Remove the copies that no job has used for as long as the site keeps them."""
     with database.begin() as tx:
-        for copy in tx.staged_files.unused(tx.now - config.stagein_cache_expiry * _HOUR):
+        for copy in tx.new_jobs.unused_files(tx.now - config.stagein_cache_expiry * _HOUR):
             if not _is_fresh(copy.location):
-                tx.staged_files.remove(copy.id)
+                tx.new_jobs.remove_file(copy.id)
                 with suppress(OSError):
                     os.unlink(copy.location)
 

@@ -141,7 +141,7 @@ def _keys(tx: "Transaction", proposal: Proposal) -> list[KeyPair]:
     if array_size > 1:
         raise BadSubmission(Code.REQUEST, "a job key cannot be imported for an array job.")
     pair = job_keys.read(imported.private, imported.public)
-    if tx.challenges.is_key_in_use(pair.public, proposal.spec.user):
+    if tx.access.is_key_in_use(pair.public, proposal.spec.user):
         raise BadSubmission(Code.REQUEST, "Another job is using the same ssh keys", prefix="/!\\ ")
     return [pair]
 
@@ -239,7 +239,7 @@ def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: i
 def _ask_growth(tx: "Transaction", config: Config, proposal: Proposal, ids: Sequence[int]) -> None:
     from oar.lib.submission import type_checks
 
-    tx.walltime_changes.ask_all(ids, type_checks.growth(proposal, config))
+    tx.job_requests.request_walltimes(ids, type_checks.growth(proposal, config))
 
 
 def _store_output(tx: "Transaction", job_id: int, output: RuleOutput) -> None:

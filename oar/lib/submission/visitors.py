@@ -31,14 +31,14 @@ def visitor(user: str, project: str = "") -> Visitor:
 
 def allowed(tx: "Transaction", entries: Sequence[AccessEntry], visitors: Mapping[Key, Visitor]) -> set[Key]:
     """Return the keys of those whom an access list lets use its reservation."""
-    usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
+    usersets = tx.access.userset_entries(access_lists.names_of(entries).groups)
     return {key for key, who in visitors.items() if access_lists.allows(entries, who, usersets)}
 
 
 def open_lists(tx: "Transaction", lists: Mapping[Key, Sequence[AccessEntry]], who: Visitor) -> set[Key]:
     """Return the keys of the access lists that let somebody use their reservations."""
     groups = {name for entries in lists.values() for name in access_lists.names_of(entries).groups}
-    usersets = tx.usersets.entries(groups)
+    usersets = tx.access.userset_entries(groups)
     return {key for key, entries in lists.items() if access_lists.allows(entries, who, usersets)}
 
 

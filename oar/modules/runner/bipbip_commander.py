@@ -282,7 +282,7 @@ class Runner:
             launch_needs.follow(tx, fault)
             checks = tx.launch_holds.due_nodes(launch_faults.CHECKS)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
-            if tx.kill_requests.is_leon_late(stale):
+            if tx.job_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
         self._dispatch.forget_jobs(live)
         self._add(action for job in jobs if (action := next_action(job, probe_before, started_before)))
@@ -387,7 +387,7 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 def serve(opened: Runtime, endpoint: str) -> int:
     """Run the Runner; return exit code 4 if another server is running, 1 if the schema has another version."""
     with opened.database.snapshot() as tx:
-        mismatch = explain_schema_mismatch(tx.schema_version.find())
+        mismatch = explain_schema_mismatch(tx.system.schema_version())
     if mismatch:
         log.error("%s", mismatch)
         return BAD_SCHEMA

@@ -7,7 +7,7 @@ drawn yet is another one, or one of an earlier day.
 import logging
 from typing import TYPE_CHECKING
 
-from oar.lib.db.id_sequences import JOBS
+from oar.lib.db.system import JOBS
 from oar.lib.jobs import newest_job
 from oar.lib.nodes import restoration
 
@@ -30,8 +30,8 @@ class IdWatch:
         """
         seen = newest_job.read(self._directory)
         with database.begin() as tx:
-            newest = tx.id_sequences.newest_job()
-            is_older = restoration.is_older(tx.id_sequences.present()[JOBS], seen)
+            newest = tx.system.newest_job()
+            is_older = restoration.is_older(tx.system.id_sequences()[JOBS], seen)
             report = restoration.after_restore(tx, seen).report if is_older else ""
         for line in report.splitlines():
             log.warning("%s", line)

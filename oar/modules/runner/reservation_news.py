@@ -34,8 +34,8 @@ class ReservationNewsfeed:
 
 
 def _mail_ends(tx: Transaction, ids: Collection[int]) -> None:
-    usages = tx.reservation_bills.select(ids) if ids else {}
-    for reservation in tx.advance_reservations.select(ids):
+    usages = tx.reservation_logs.select_bills(ids) if ids else {}
+    for reservation in tx.reservations.select(ids):
         mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usages[reservation.id])
 
 

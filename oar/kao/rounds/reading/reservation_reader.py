@@ -159,7 +159,7 @@ class ReservationRowReader:
 
     def read(self, tx: Transaction, oldest: int) -> ReservationRows:
         """Read all live reservations; nobody waits any more for those that were asked for before ``oldest``."""
-        live = tx.advance_reservations.planned()
+        live = tx.reservations.planned()
         if not live:
             self.forget()
             return ReservationRows()
@@ -170,7 +170,7 @@ class ReservationRowReader:
         """Return what is asked for with granted reservations; another revision may ask for something else."""
         keys = {each.id: (each.id, each.revision, each.alternative) for each in live if not _is_asked(each)}
         unknown = [number for number, key in keys.items() if key not in self._groups]
-        requests = tx.advance_reservations.requests(unknown)
+        requests = tx.reservations.requests(unknown)
         self._groups = {
             key: self._groups[key] if key in self._groups else _chosen(requests[number], key[-1])
             for number, key in keys.items()
@@ -193,17 +193,17 @@ def _rows(
 ) -> ReservationRows:
     ids = [reservation.id for reservation in live]
     granted = {number for reservation in live for number in reservation.resources}
-    changes = tx.reservation_change_requests.open()
+    changes = tx.reservations.open_changes()
     of_missing = [each.id for each in live if each.missing]
     return ReservationRows(
         live=live,
-        jobs=tx.reservation_jobs.live_jobs(ids),
-        last_job_dates=tx.reservation_jobs.last_job_dates([each.id for each in live if each.idle_limit]),
-        missing_since=tx.reservation_intervals.missing_since(of_missing),
+        jobs=tx.reservations.live_jobs(ids),
+        last_job_dates=tx.reservations.last_job_dates([each.id for each in live if each.idle_limit]),
+        missing_since=tx.reservations.resources_missing_since(of_missing),
         changes=changes,
-        for_nobody=tx.advance_reservations.for_nobody(ids),
+        for_nobody=tx.reservations.for_nobody(ids),
         maintenance=tx.resources.in_maintenance(granted),
-        series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
+        series=tx.reservations.select_series({each.series_id for each in live if each.series_id and _is_asked(each)}),
         need_repair=tx.reservation_faults.mislead(oldest),
         groups=groups,
         asked=asked,

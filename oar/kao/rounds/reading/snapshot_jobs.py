@@ -45,7 +45,7 @@ def read_job_rows(
     ``hypothetical``: dependencies of jobs that are not submitted.  ``with_promised``: also the stored placements of the
     jobs that may wait there for nodes to wake.
     """
-    rounds, starts = tx.rounds, tx.gantt.starts()
+    rounds, starts = tx.rounds, tx.plan.starts()
     running = [job.row for job in jobs.values() if job.row.state in CURRENT]
     running_ids = [row.id for row in running]
     return JobRows(
@@ -56,7 +56,7 @@ def read_job_rows(
         assigned=rounds.assigned(),
         dependencies=[row for row in rounds.dependencies(hypothetical) if row.dependency.job_id in jobs],
         starts=starts,
-        placed=tx.gantt.resources(_placed_alternatives(jobs, starts, with_promised=with_promised)),
+        placed=tx.plan.resources(_placed_alternatives(jobs, starts, with_promised=with_promised)),
         suspended=tx.jobs.suspended_times([job.row.id for job in jobs.values() if job.row.was_suspended]),
         turns=rounds.turns([row.id for row in running if row.state is JobState.RESUMING]),
         checkpoints=rounds.checkpoints([row.id for row in running if row.checkpoint]),

@@ -45,7 +45,7 @@ class ExternalSchedulers:
         self.was_used = True
         snapshot = self._situation.snapshot
         before = occupied(snapshot, placed)
-        self._database.run(lambda tx: tx.gantt.propose(before, snapshot.now))
+        self._database.run(lambda tx: tx.plan.propose(before, snapshot.now))
         output = self._run(queue)
         if output is None:
             return SchedulerProposal(queue.policy, is_failed=True)
@@ -67,9 +67,9 @@ class ExternalSchedulers:
     def _read_tables(self, jobs: Sequence[WaitingJob]) -> WrittenTables:
         alternatives = {alternative.id for job in jobs for alternative in job.alternatives}
         with self._database.snapshot() as tx:
-            starts = tx.gantt.starts()
+            starts = tx.plan.starts()
             return WrittenTables(
                 starts,
-                tx.gantt.resources([number for number in starts if number in alternatives]),
+                tx.plan.resources([number for number in starts if number in alternatives]),
                 {row.id: row for row in tx.rounds.jobs([job.id for job in jobs])},
             )

@@ -103,7 +103,7 @@ class PlanWriter:
             for place in plan.placements
             if place.job_id in placed
         ]
-        tx.gantt.change((), rows, plan.now, log=self._keeps_all_plans)
+        tx.plan.change((), rows, plan.now, log=self._keeps_all_plans)
 
     def remember(self, situation: Situation, plan: Plan) -> None:
         """Note the content of the tables; to be called after the commit."""
@@ -116,8 +116,8 @@ class PlanWriter:
         """Write what a plan says of some jobs; what it does not mention stays."""
         ids = situation.snapshot.resources.ids_of
         rows = [PredictionRow(each.alternative, each.start, tuple(ids(each.resources))) for each in plan.placements]
-        tx.gantt.change(self._outdated(situation, plan), rows, plan.now, log=False)
-        tx.gantt.mark_age(plan.foreseen_at)
+        tx.plan.change(self._outdated(situation, plan), rows, plan.now, log=False)
+        tx.plan.mark_age(plan.foreseen_at)
         _write_messages(tx, situation, plan)
         stored = {job_id: _stored(reason) for job_id, reason in plan.reasons.items()}
         self._explain(tx, {job_id: each for job_id, each in stored.items() if situation.reasons.get(job_id) != each})
@@ -159,16 +159,16 @@ class PlanWriter:
         self.changes = len(changed)
         obsolete = (situation.starts.keys() | old.keys()) - new.keys() - kept - {0, AGE}
         if not (changed or obsolete or not old or self._keeps_all_plans):
-            tx.gantt.store_date(plan.now)
+            tx.plan.store_date(plan.now)
             return
         rows = (
             PredictionRow(alternative, start, tuple(resources.ids_of(members)))
             for alternative, (start, members) in changed.items()
         )
         if old:
-            tx.gantt.change(obsolete, rows, plan.now, log=self._keeps_all_plans)
+            tx.plan.change(obsolete, rows, plan.now, log=self._keeps_all_plans)
         else:
-            tx.gantt.write(new.keys() | kept, rows, plan.now, log=self._keeps_all_plans)
+            tx.plan.write(new.keys() | kept, rows, plan.now, log=self._keeps_all_plans)
 
     def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
         """Write the reasons that differ from those in the tables."""
@@ -214,7 +214,7 @@ def _mark_age(tx: Transaction, situation: Situation, plan: Plan) -> None:
     last = situation.starts.get(AGE, 0)
     age = (plan.foreseen_at or last or situation.starts.get(0, 0)) if plan.undecided else 0
     if age != last:
-        tx.gantt.mark_age(age)
+        tx.plan.mark_age(age)
 
 
 def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs.sql_predictions import ToldStart
+from oar.lib.jobs.sql_waits import ToldStart
 from oar.lib.jobs.states import Reservation
 
 #: A start is near when it is no more seconds away than this.
@@ -59,13 +59,13 @@ class PredictionHistory:
 
     def write(self, tx: Transaction, snapshot: Snapshot, plan: Plan, started: Mapping[int, int]) -> None:
         """Write the new predictions of a plan, and the starts of jobs by their ids."""
-        pending = tx.job_predictions.pending() if self._pending is None else self._pending
+        pending = tx.job_waits.pending_predictions() if self._pending is None else self._pending
         new = new_predictions(snapshot, plan, started, pending)
-        tx.job_predictions.tell_first(new.first)
-        tx.job_predictions.tell_near(new.near)
-        tx.job_predictions.note_starts(started)
+        tx.job_waits.store_first_predictions(new.first)
+        tx.job_waits.store_near_predictions(new.near)
+        tx.job_waits.store_starts(started)
         if self._is_sweep_due(plan.now):
-            tx.job_predictions.forget_before(plan.now - RETENTION)
+            tx.job_waits.forget_predictions_before(plan.now - RETENTION)
         waiting = {job.id for job in snapshot.waiting} - started.keys()
         self._next_pending = {job_id: is_near for job_id, is_near in pending.items() if job_id in waiting}
         self._next_pending |= {prediction.job_id: False for prediction in new.first}

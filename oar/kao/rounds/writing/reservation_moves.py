@@ -42,7 +42,7 @@ def write_reservations(tx: Transaction, steps: Sequence[ReservationStep], change
     present = _locked(tx, concerned)
     _write_steps(tx, steps, present)
     if changes:
-        now = tx.advance_reservations.select([each.reservation_id for each in changes])
+        now = tx.reservations.select([each.reservation_id for each in changes])
         _write_changes(tx, changes, {each.id: each for each in now if each.id in present})
 
 
@@ -65,8 +65,8 @@ def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
 
 def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservation]:
     """Return reservations by id, locked; those that a program holds which is stopped are left to the next round."""
-    locked = {each.id: each for each in tx.advance_reservations.lock_free(ids, LOCK_PATIENCE)}
-    held = [each.number for each in tx.advance_reservations.select(set(ids) - locked.keys())]
+    locked = {each.id: each for each in tx.reservations.lock_free(ids, LOCK_PATIENCE)}
+    held = [each.number for each in tx.reservations.select(set(ids) - locked.keys())]
     if held:
         log.warning("advance reservations %s are held by another program: the next round decides on them", held)
         tx.outbox.append(Wake(Tag.SCHEDULING))
@@ -80,7 +80,7 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     if step.state is ReservationState.REFUSED:
         event = step.notes[-1].event
         if event is ReservationEvent.REFUSED and reservation.series_id:
-            tx.reservation_series.end(reservation.series_id)
+            tx.reservations.end_series(reservation.series_id)
         conflicts = {(each.number, each.start): text for each, text in step.conflicts}
         lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal, event=event, conflicts=conflicts)
     else:
@@ -96,7 +96,7 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
 def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:
     """Whether a job has come into a reservation that was to end because there was none."""
     is_idle = any(note.event is ReservationEvent.IDLE for note in step.notes)
-    return is_idle and any(tx.reservation_jobs.live_jobs([step.reservation_id])[step.reservation_id])
+    return is_idle and any(tx.reservations.live_jobs([step.reservation_id])[step.reservation_id])
 
 
 def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
@@ -105,7 +105,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     granted = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, alternative=step.alternative
     )
-    tx.advance_reservations.update(
+    tx.reservations.update(
         granted.id,
         start_time=granted.start,
         end_time=granted.end,
@@ -114,7 +114,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         granted_pe=chosen.pe,
         granted_slots=chosen.slots or len(granted.resources),
     )
-    tx.reservation_intervals.begin(granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start))
+    tx.reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start))
     frames.grant(tx, granted, chosen.groups)
     granted = granted._replace(granted_pe=chosen.pe)
     add_revision(tx, granted, granted.owner)
@@ -125,10 +125,10 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
     """Store other resources in the place of lost ones."""
     before, after = set(reservation.resources), set(step.resources)
     replaced = reservation._replace(resources=step.resources, revision=reservation.revision + 1)
-    tx.reservation_intervals.end(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
-    tx.reservation_intervals.end(replaced.id, IntervalKind.MISSING, before - after, tx.now)
-    tx.reservation_intervals.begin(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
-    tx.advance_reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
+    tx.reservations.end_intervals(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
+    tx.reservations.end_intervals(replaced.id, IntervalKind.MISSING, before - after, tx.now)
+    tx.reservations.begin_intervals(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
+    tx.reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
     frames.exchange(tx, replaced, before - after, after - before)
     add_revision(tx, replaced, SYSTEM)
     return replaced
@@ -139,9 +139,9 @@ def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: Rese
     if (step.missing, step.message) == (reservation.missing, reservation.message):
         return
     before, now = set(reservation.missing), set(step.missing)
-    tx.reservation_intervals.begin(reservation.id, IntervalKind.MISSING, now - before, tx.now)
-    tx.reservation_intervals.end(reservation.id, IntervalKind.MISSING, before - now, tx.now)
-    tx.advance_reservations.update(reservation.id, missing=list(step.missing), message=step.message)
+    tx.reservations.begin_intervals(reservation.id, IntervalKind.MISSING, now - before, tx.now)
+    tx.reservations.end_intervals(reservation.id, IntervalKind.MISSING, before - now, tx.now)
+    tx.reservations.update(reservation.id, missing=list(step.missing), message=step.message)
 
 
 def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
@@ -172,23 +172,23 @@ def _write_changes(tx: Transaction, steps: Sequence[ChangeStep], present: Mappin
     for step in steps:
         reservation = present.get(step.reservation_id)
         if not step.is_granted:
-            tx.reservation_change_requests.answer(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
+            tx.reservations.answer_change(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
         elif reservation and reservation.revision == step.revision and reservation.state in GRANTED:
             _change(tx, reservation, step)
 
 
 def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) -> None:
-    change = tx.reservation_change_requests.find(step.change_id)
+    change = tx.reservations.find_change(step.change_id)
     if change is None:
         return
     wanted = json.loads(change.change)
     attributes = AttributeChange.of(wanted)
     lost = alteration.jobs_without_access(tx, reservation, attributes)
-    waiting = tx.reservation_jobs.live_jobs([reservation.id])[reservation.id].waiting
+    waiting = tx.reservations.live_jobs([reservation.id])[reservation.id].waiting
     misfits = [job_id for job_id in step.ended_jobs if job_id in waiting and job_id not in lost]
     lines = [f"job {job_id} was deleted: it no longer fits" for job_id in misfits]
     message = "\n".join(lines + [NO_ACCESS.format(job_id) for job_id in lost])
-    if not tx.reservation_change_requests.answer(change.id, ChangeAnswer.GRANTED, message):
+    if not tx.reservations.answer_change(change.id, ChangeAnswer.GRANTED, message):
         return
     changed = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
@@ -204,7 +204,7 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
 def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: AdvanceReservation) -> None:
     """Store another window and other resources; the frame follows."""
     before, after = set(reservation.resources), set(changed.resources)
-    tx.advance_reservations.update(
+    tx.reservations.update(
         changed.id,
         start_time=changed.start,
         end_time=changed.end,
@@ -212,9 +212,9 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
         missing=sorted(after & set(reservation.missing)),
     )
     for kind in IntervalKind:
-        tx.reservation_intervals.end(changed.id, kind, before - after, tx.now)
+        tx.reservations.end_intervals(changed.id, kind, before - after, tx.now)
     begin = tx.now if reservation.state in STARTED else min(tx.now, changed.start)
-    tx.reservation_intervals.begin(changed.id, IntervalKind.GRANTED, after - before, begin)
+    tx.reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, begin)
     frames.move_window(tx, changed)
     frames.exchange(tx, changed, before - after, after - before)
 
@@ -228,6 +228,6 @@ def _change_request(
     chosen = decode(change["request"])[alternative]
     slots = chosen.slots or len(reservation.resources)
     columns = {"request": change["request"], "alternative": alternative, "granted_pe": chosen.pe, **change["asked"]}
-    tx.advance_reservations.update(reservation.id, **columns, granted_slots=slots)
+    tx.reservations.update(reservation.id, **columns, granted_slots=slots)
     frames.ask_for(tx, reservation, chosen.groups)
     return reservation._replace(request=change["request"], alternative=alternative, granted_pe=chosen.pe)

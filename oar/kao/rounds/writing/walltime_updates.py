@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.sql_walltime import PendingWalltime
+from oar.lib.jobs.sql_requests import PendingWalltime
 
 
 class WalltimeUpdates:
@@ -37,7 +37,7 @@ class WalltimeUpdates:
         return self._database.run(lambda tx: self._grant(tx, situation))
 
     def _grant(self, tx: Transaction, situation: Situation) -> bool:
-        rows = tx.walltime_changes.pending()
+        rows = tx.job_requests.pending_walltimes()
         if not rows:
             return False
         grants = WalltimeGrants(situation.snapshot, _planned_starts(tx, situation), self._steps)
@@ -48,11 +48,11 @@ class WalltimeUpdates:
             )
             decision = grants.decide(request)
             if decision.is_dropped:
-                tx.walltime_changes.drop(row.job_id)
+                tx.job_requests.drop_walltime_change(row.job_id)
                 text = f"Walltime change dropped: not granted in {format_duration(row.timeout)}"
                 tx.events.add(EventType.WALLTIME_REQUEST_CANCELLATION, row.job_id, text)
             elif decision.seconds:
-                walltime = tx.walltime_changes.grant(row, decision.seconds)
+                walltime = tx.job_requests.grant_walltime(row, decision.seconds)
                 tx.events.add(EventType.WALLTIME_CHANGED, row.job_id, _description(row, decision, walltime))
                 is_changed = True
                 if decision.seconds < 0:  # the end is sooner than Sarko knows
@@ -87,5 +87,5 @@ def _planned_starts(tx: Transaction, situation: Situation) -> list[PlannedStart]
         PlannedStart(
             jobs[alternative], situation.starts[alternative], from_positions(bits[each] for each in ids if each in bits)
         )
-        for alternative, ids in tx.gantt.resources(list(jobs)).items()
+        for alternative, ids in tx.plan.resources(list(jobs)).items()
     ]

@@ -38,7 +38,7 @@ def check(context: ActionContext, host: str) -> None:
     """Carry out the checks of a node: those that end its suspicion, and those of held launches."""
     with context.database.begin() as tx:
         heals = not context.config.disable_suspected_nodes_repair
-        suspicions = tx.state_reasons.checks().get(host, []) if heals else []
+        suspicions = tx.nodes.due_checks().get(host, []) if heals else []
         holds = [hold for hold in tx.launch_holds.all() if _is_due(hold, host, tx.now)]
         witnesses = tx.resources.alive_nodes(host, WITNESSES) if holds else []
     held = [(launch_faults.CHECKS[hold.fault], hold.user) for hold in holds]

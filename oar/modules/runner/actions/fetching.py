@@ -32,7 +32,7 @@ def await_agent(context: ActionContext, job_id: int) -> RetryAfter | None:
             return RetryAfter(LOOK_SECONDS)  # the answer to the agent may be lost: its next question tells
         if run.phase is not Phase.EXEC_SENT:
             return None
-        if tx.kill_requests.find(job_id):
+        if tx.job_requests.find_kill(job_id):
             _note_kill(tx, job_id)
             return None
         remaining = run.updated + EXPIRIES * context.config.desktop_computing_expiry - tx.now

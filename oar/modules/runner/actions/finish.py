@@ -258,7 +258,7 @@ def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
     if all(end.is_ordinary for end in ends):
         tx.commit_asynchronously()
     _close([end for end in ends if _is_open(jobs.get(end.id), runs.get(end.id))], tx, runs)
-    tx.job_ends.add_usage([usage for end in ends for usage in end.usages])
+    tx.job_runs.add_usage([usage for end in ends for usage in end.usages])
     for end in ends:
         if end.fault:
             tx.job_runs.note_fault(end.id, end.fault)

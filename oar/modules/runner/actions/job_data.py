@@ -116,11 +116,11 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
 
 def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
     """Return those of some jobs that exist, with their data."""
-    jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.job_details.read(ids)
+    jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.jobs.read_details(ids)
     many = {resource_id for detail in details.values() if detail.rows is None for resource_id in detail.resources}
     rows = tx.resources.select(sorted(many)) if many else []
     inside = {detail.reservation_id for detail in details.values() if detail.reservation_id is not None}
-    reservations = {reservation.id: reservation for reservation in tx.advance_reservations.select(inside)}
+    reservations = {reservation.id: reservation for reservation in tx.reservations.select(inside)}
     found = {}
     for job in jobs:
         detail, run = details[job.id], runs.get(job.id)

@@ -173,7 +173,7 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
         for job_id, data in found.items()
         if data.job.state is JobState.LAUNCHING and data.run is None  # a database of another version
     }
-    killed = tx.kill_requests.jobs(found) if found else frozenset()
+    killed = tx.job_requests.jobs_to_kill(found) if found else frozenset()
     sent = _begin_launches(tx, contexts, new, killed) if new else ()
     tx.job_runs.claim_all(
         {job_id: (data.exec_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
@@ -238,7 +238,7 @@ def _end_without_resources(tx: Transaction, ids: Collection[int]) -> None:
 def _launch_noop(launch: Launch) -> None:
     run_prologue(launch)
     with launch.context.database.begin() as tx:
-        if tx.kill_requests.find(launch.id):
+        if tx.job_requests.find_kill(launch.id):
             raise KillRequested
         lifecycle.move(tx, launch.id, JobState.RUNNING)
         tx.job_runs.update(launch.id, phase=Phase.STARTED)
@@ -302,7 +302,7 @@ def _send_oarexec(launch: Launch) -> RetryAfter | None:
 def _note_exec_sent(launch: Launch) -> None:
     """Store the phase EXEC_SENT before oarexec is sent.  Raises KillRequested."""
     with launch.context.database.begin() as tx:
-        if tx.kill_requests.find(launch.id):
+        if tx.job_requests.find_kill(launch.id):
             raise KillRequested
         tx.job_runs.update(launch.id, phase=launch.run.phase if launch.run.phase is Phase.GO else Phase.EXEC_SENT)
 
@@ -357,7 +357,7 @@ def _must_end(launch: Launch) -> bool:
     """Whether the job must end: an interruption may also mean a signal for it, or come too late."""
     with launch.context.database.begin() as tx:
         job, run = tx.jobs.get(launch.id), tx.job_runs.find(launch.id)
-        has_kill_request = tx.kill_requests.find(launch.id) is not None
+        has_kill_request = tx.job_requests.find_kill(launch.id) is not None
     return has_kill_request or job.state not in _STATES_OF_LAUNCH or bool(run and run.report_date)
 
 
@@ -402,7 +402,7 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | La
     jobs = tx.jobs.lock_all(launches)
     runs = tx.job_runs.select(launches)
     undone = {job_id for job_id, launch in launches.items() if not _is_claimed(launch, runs.get(job_id))}
-    killed = tx.kill_requests.jobs(launches)
+    killed = tx.job_requests.jobs_to_kill(launches)
     wanted = [job_id for job_id in jobs if job_id not in killed and job_id not in undone]
     moved = lifecycle.move_all(tx, wanted, JobState.RUNNING)
     started = {*moved, *(job_id for job_id in wanted if jobs[job_id].state is JobState.RUNNING)}
@@ -558,7 +558,7 @@ def _try_again(launch: Launch, now: int) -> RetryAfter | None:
         )
     remaining = launch.run.updated + RETRY_PAUSE - now
     with launch.context.database.begin() as tx:
-        if tx.kill_requests.find(launch.id):
+        if tx.job_requests.find_kill(launch.id):
             raise KillRequested
         if launch.run.attempt > 1 and remaining > 0:
             return RetryAfter(remaining)

@@ -188,7 +188,7 @@ def note_usage(tx: Transaction, context: ActionContext, data: JobData, host: str
     """Store what a job has used so far on the node that was asked."""
     values = data.processors(context.config).get(host)
     if values is not None and finding.usage:
-        tx.job_ends.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
+        tx.job_runs.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
 
 
 def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:

@@ -41,5 +41,5 @@ def tell_site(context: ActionContext, line: Sequence[str]) -> None:
 
 def _record(tx: Transaction, reservation_id: int) -> dict[str, object]:
     """Return the record of a reservation; empty if it is gone."""
-    items = shown(tx, tx.advance_reservations.select([reservation_id]), _SITE)
+    items = shown(tx, tx.reservations.select([reservation_id]), _SITE)
     return reservation_record(items[0]) if items else {}

@@ -30,7 +30,7 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Ask oarexec to end the job."""
     with context.database.begin() as tx:
         data = job_data.read(tx, job_id)
-        request = tx.kill_requests.find(job_id)
+        request = tx.job_requests.find_kill(job_id)
     if data is None or data.job.state not in _KILLABLE or request is None:
         return None
     if request.state is not KillState.TIMER_ARMED or data.run is None or data.run.phase not in _PHASES_WITH_OAREXEC:

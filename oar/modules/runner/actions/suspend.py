@@ -125,7 +125,7 @@ def _read(context: ActionContext, job_id: int, *states: JobState) -> JobData | N
     """
     with context.database.begin() as tx:
         data = job_data.read(tx, job_id)
-        is_ready = data is not None and data.job.state in states and tx.kill_requests.find(job_id) is None
+        is_ready = data is not None and data.job.state in states and tx.job_requests.find_kill(job_id) is None
     return data if is_ready else None
 
 

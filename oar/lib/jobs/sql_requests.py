@@ -1,20 +1,25 @@
-"""Changes of walltime that users ask for and rounds grant (``tx.walltime_changes``): table ``walltime_change``."""
+"""Requests about jobs (``tx.job_requests``): kills (``frag_jobs``) and changes of walltime (``walltime_change``)."""
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from oar.lib.bus.topics import Topic
-from oar.lib.db.statements import Table, flag
+from oar.lib.db.statements import Prepared, Row, Table, flag
+from oar.lib.jobs.records import Cause, KillRequest
+from oar.lib.jobs.states import KillState
 
 _FIND = """
     SELECT pending, force = 'YES', delay_next_jobs = 'YES', whole = 'YES', timeout,
         granted, granted_with_force, granted_with_delay_next_jobs, granted_with_whole
     FROM walltime_change WHERE job_id = %s"""
+
 _ASK = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     VALUES (%(job)s, %(pending)s, %(force)s, %(delay)s, %(whole)s, %(timeout)s)
     ON CONFLICT (job_id) DO UPDATE SET pending = %(pending)s, force = %(force)s, delay_next_jobs = %(delay)s,
         whole = %(whole)s, timeout = %(timeout)s"""
+
 _ASK_ALL = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     SELECT id, %s, 'NO', 'NO', 'NO', 0 FROM unnest(%s::bigint[]) AS id"""
@@ -26,9 +31,11 @@ _PENDING = """
         j.assigned_moldable_job
     FROM walltime_change w JOIN jobs j ON j.job_id = w.job_id
     WHERE w.pending <> 0 AND j.state = 'Running' ORDER BY w.job_id FOR NO KEY UPDATE OF j, w"""
+
 _CHANGE_WALLTIME = """
     UPDATE moldable_job_descriptions SET moldable_walltime = moldable_walltime + %s WHERE moldable_id = %s
     RETURNING moldable_walltime"""
+
 #: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
 _GRANT = """
     UPDATE walltime_change SET pending = %(left)s::bigint, granted = granted + %(seconds)s::bigint,
@@ -41,6 +48,7 @@ _GRANT = """
         whole = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE whole END,
         timeout = CASE WHEN %(left)s::bigint = 0 THEN 0 ELSE timeout END
     WHERE job_id = %(job)s"""
+
 _DROP = """
     UPDATE walltime_change SET pending = 0, force = 'NO', delay_next_jobs = 'NO', whole = 'NO', timeout = 0
     WHERE job_id = %s"""
@@ -74,15 +82,42 @@ class PendingWalltime(NamedTuple):
     moldable: int  #: the alternative that runs
 
 
-class WalltimeChanges(Table):
+#: The first request of a job is the cause of its end.
+_ASK_OF_KILL_REQUESTS = """
+    INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state, frag_cause, frag_data)
+    SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
+    ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
+
+_FIND_OF_KILL_REQUESTS = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
+
+_ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)")
+
+_IN_STATES = Prepared("""
+    SELECT frag_id_job, frag_date, frag_state FROM frag_jobs
+    WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job""")
+
+#: Requests that wait for Leon.
+_IS_LEON_LATE = Prepared("""
+    SELECT 1 FROM frag_jobs
+    WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE') AND frag_date < %s LIMIT 1""")
+
+_MOVE = """
+    UPDATE frag_jobs SET frag_state = %s WHERE frag_id_job = ANY(%s) AND frag_state = ANY(%s) RETURNING frag_id_job"""
+
+
+def _request(row: Row) -> KillRequest:
+    return KillRequest(row[0], row[1], KillState(row[2]))
+
+
+class JobRequests(Table):
     """Rows of ``walltime_change``: one for each job whose walltime was ever to be changed."""
 
-    def find(self, job_id: int) -> WalltimeChange:
+    def find_walltime_change(self, job_id: int) -> WalltimeChange:
         """Return what was asked for a job and granted; zeros if nothing ever was."""
         row = self._tx.row(_FIND, (job_id,))
         return WalltimeChange(*row) if row else WalltimeChange()
 
-    def ask(self, job_id: int, change: WalltimeChange) -> None:
+    def request_walltime(self, job_id: int, change: WalltimeChange) -> None:
         """Store a request in place of the pending one; what was granted stays."""
         values = {
             "job": job_id,
@@ -95,16 +130,16 @@ class WalltimeChanges(Table):
         self._tx.execute(_ASK, values)
         self._changed(Topic.JOBS)
 
-    def ask_all(self, ids: Collection[int], pending: int) -> None:
+    def request_walltimes(self, ids: Collection[int], pending: int) -> None:
         """Store for new jobs the request of ``pending`` more seconds, which are granted once they run."""
         self._tx.execute(_ASK_ALL, (pending, list(ids)))
         self._changed(Topic.JOBS)
 
-    def pending(self) -> list[PendingWalltime]:
+    def pending_walltimes(self) -> list[PendingWalltime]:
         """Return the pending changes of running jobs, by job id; jobs and changes are locked."""
         return [PendingWalltime(*row) for row in self._tx.rows(_PENDING)]
 
-    def grant(self, change: PendingWalltime, seconds: int) -> int:
+    def grant_walltime(self, change: PendingWalltime, seconds: int) -> int:
         """Grant a part of a change; return the new walltime.  What is left of a reduction is dropped."""
         left = change.pending - seconds if change.pending > 0 else 0
         walltime: int = self._tx.value(_CHANGE_WALLTIME, (seconds, change.moldable))
@@ -113,7 +148,37 @@ class WalltimeChanges(Table):
         self._changed(Topic.JOBS)
         return walltime
 
-    def drop(self, job_id: int) -> None:
+    def drop_walltime_change(self, job_id: int) -> None:
         """Drop a pending change."""
         self._tx.execute(_DROP, (job_id,))
         self._changed(Topic.JOBS)
+
+    def request_kill(self, causes: Mapping[int, Cause]) -> list[int]:
+        """Request the end of jobs, each for its cause; return those of which it was not requested before."""
+        ids = sorted(causes)
+        codes = [str(causes[job_id].code) for job_id in ids]
+        data = [json.dumps(causes[job_id].data) for job_id in ids]
+        self._changed(Topic.JOBS)
+        return sorted(self._tx.column(_ASK_OF_KILL_REQUESTS, (self._tx.now, ids, codes, data)))
+
+    def find_kill(self, job_id: int) -> KillRequest | None:
+        """Return the request of a job, None if its end was never requested."""
+        row = self._tx.row(_FIND_OF_KILL_REQUESTS, (job_id,))
+        return _request(row) if row else None
+
+    def kills_in_states(self, states: Collection[KillState]) -> list[KillRequest]:
+        """Return the requests in one of some states, by job id; FRAGGED ones are not found."""
+        return [_request(row) for row in self._tx.rows(_IN_STATES, ([str(state) for state in states],))]
+
+    def jobs_to_kill(self, ids: Collection[int]) -> set[int]:
+        """Return those of some jobs whose end was requested."""
+        return set(self._tx.column(_ASKED, (list(ids),)))
+
+    def is_leon_late(self, before: int) -> bool:
+        """Whether a request older than a date still waits for Leon; the Runner then calls Leon again."""
+        return self._tx.row(_IS_LEON_LATE, (before,)) is not None
+
+    def move_kill(self, ids: Collection[int], to: KillState, sources: Collection[KillState]) -> list[int]:
+        """Give requests the state ``to`` if they are in one of ``sources``; return the jobs whose request was."""
+        self._changed(Topic.JOBS)
+        return sorted(self._tx.column(_MOVE, (to, sorted(ids), [str(state) for state in sources])))

@@ -1,4 +1,6 @@
-"""Questions of ``oar-server status --check`` and of the metrics (``tx.health_figures``)."""
+"""Figures for health checks and metrics (``tx.figures``), and the last success of each timer's task."""
+
+from typing import NamedTuple
 
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.history.event_types import EventType
@@ -6,7 +8,7 @@ from oar.lib.history.policy_records import PolicyKind
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.ends import LAUNCH_FAILURES
 from oar.lib.jobs.states import JobState, QueueState
-from oar.lib.monitoring.records import FailedLaunches, QueueStatus, Refusals
+from oar.lib.monitoring.records import FailedLaunches, QueueStatus, Refusals, ServerTask
 
 #: Queues, each with its last noted change.  Of a change that is not noted yet, OAR itself is the author.
 _QUEUES = Prepared("""
@@ -18,11 +20,13 @@ _QUEUES = Prepared("""
         SELECT value, date, author FROM policy_log WHERE kind = %(kind)s AND name = q.queue_name
         ORDER BY log_id DESC LIMIT 1) l ON true
     WHERE q.state <> %(orphaned)s ORDER BY q.queue_name""")
+
 #: Refused submissions since a date, behind the last submission that was accepted.
 _REFUSALS = Prepared("""
     SELECT count(*), (array_agg(description ORDER BY event_id DESC))[1] FROM event_logs
     WHERE type = %(type)s AND date > %(since)s
       AND date > COALESCE((SELECT max(submission_time) FROM jobs WHERE submission_time > %(since)s), 0)""")
+
 #: The most frequent reason of failed launches since a date, behind the last start of a job.
 _FAILED_LAUNCHES = Prepared("""
     SELECT e.code, count(*) FROM jobs j JOIN job_ends e USING (job_id)
@@ -30,12 +34,35 @@ _FAILED_LAUNCHES = Prepared("""
       AND e.date > COALESCE((
         SELECT max(date_start) FROM job_state_logs WHERE job_state = %(running)s AND date_start > %(since)s), 0)
     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1""")
+
 _NOT_ACCOUNTED = Prepared("""
     SELECT stop_time FROM jobs WHERE accounted = 'NO' AND state IN ('Terminated', 'Error') ORDER BY job_id LIMIT 1""")
+
 _SUSPECTED = Prepared("SELECT type, count(*), count(*) FILTER (WHERE state = 'Suspected') FROM resources GROUP BY 1")
 
+_FIGURES = Prepared("""
+    SELECT current_setting('server_version'), pg_database_size(current_database()),
+        (SELECT numbackends FROM pg_stat_database WHERE datname = current_database()),
+        current_setting('max_connections')::int""")
 
-class HealthFigures(Table):
+_READ_ONLY = Prepared("SELECT current_setting('transaction_read_only')::boolean")
+
+
+class DatabaseFigure(NamedTuple):
+    """Figures of the database in which the tables are."""
+
+    postgresql: str  #: version of the server
+    size: int  #: bytes
+    connections: int
+    most_connections: int  #: of all databases of the server together
+
+
+_STORE = """
+    INSERT INTO task_runs (task, last_success) VALUES (%s, %s)
+    ON CONFLICT (task) DO UPDATE SET last_success = EXCLUDED.last_success"""
+
+
+class Figures(Table):
     """What the tables say about the health of the cluster."""
 
     def queues(self) -> list[QueueStatus]:
@@ -62,3 +89,20 @@ class HealthFigures(Table):
     def suspected(self) -> dict[str, tuple[int, int]]:
         """Return the number of resources of each type, and the number of those that are Suspected."""
         return {kind: (number, suspected) for kind, number, suspected in self._tx.rows(_SUSPECTED)}
+
+    def database_figures(self) -> DatabaseFigure:
+        """Return the figures of this moment."""
+        (row,) = self._tx.rows(_FIGURES)
+        return DatabaseFigure(*row)
+
+    def is_read_only(self) -> bool:
+        """Whether a transaction that was begun to write may not: on a standby, or where somebody has set it so."""
+        return bool(self._tx.column(_READ_ONLY)[0])
+
+    def record_success(self, task: ServerTask) -> None:
+        """Store the present date as the last success of a task."""
+        self._tx.execute(_STORE, (str(task), self._tx.now))
+
+    def successes(self) -> list[tuple[str, int]]:
+        """Return the date of the last success of each task, by its name."""
+        return [(task, date) for task, date in self._tx.rows("SELECT task, last_success FROM task_runs ORDER BY task")]

@@ -1,0 +1,85 @@
+"""The database as a whole (``tx.system``): schema version, sequences, holders of advisory locks."""
+
+from collections.abc import Mapping
+
+import psycopg2
+
+from oar.lib.base.version import StoredSchema
+from oar.lib.db.statements import Table
+
+_HOLDER = """
+    SELECT a.application_name, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted LIMIT 1"""
+
+#: When the connection was opened that holds a lock in this database.
+_HELD_SINCE = """
+    SELECT FLOOR(EXTRACT(EPOCH FROM a.backend_start))::bigint FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+
+#: Before 3.3 there was no column ``revision``: programs and schema had the same version.
+_FIND = "SELECT COALESCE(NULLIF(to_jsonb(s) ->> 'revision', ''), version), version FROM schema s"
+
+_UNDEFINED_TABLE = "42P01"
+
+#: The sequence of job numbers: files on nodes, bills and mails name jobs by them.
+JOBS = "jobs_job_id_seq"
+
+#: All whose numbers are known outside of the database, or order what is followed.
+SEQUENCES = (
+    JOBS,
+    "moldable_job_descriptions_moldable_id_seq",
+    "job_resource_groups_res_group_id_seq",
+    "job_state_logs_job_state_log_id_seq",
+    "event_logs_event_id_seq",
+    "files_file_id_seq",
+    "reservations_reservation_id_seq",
+)
+
+_PRESENT = """
+    SELECT sequencename::text, COALESCE(last_value, 0) FROM pg_sequences
+    WHERE schemaname = 'public' AND sequencename = ANY(%s)"""
+
+_ADVANCE = "SELECT setval(%s::regclass, %s)"
+
+
+class System(Table):
+    """Locks that sessions of PostgreSQL hold; their keys are in ``lock_keys.py``."""
+
+    def take_lock(self, key: tuple[int, int]) -> None:
+        """Wait for a lock, and keep it until the end of the transaction."""
+        self._tx.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
+
+    def lock_holder(self, key: tuple[int, int]) -> str:
+        """Return the holder of a lock as ``application (pid n)``, '' if nobody has it."""
+        row = self._tx.row(_HOLDER, key)
+        return f"{row[0]} (pid {row[1]})" if row else ""
+
+    def lock_held_since(self, key: tuple[int, int]) -> int | None:
+        """Return when the session began that holds a lock, None if nobody has it."""
+        start: int | None = self._tx.value(_HELD_SINCE, key)
+        return start
+
+    def schema_version(self) -> StoredSchema | None:
+        """Return the schema; None if the database has none.  The transaction cannot be used after that."""
+        try:
+            row = self._tx.row(_FIND)
+        except psycopg2.Error as error:
+            if error.pgcode == _UNDEFINED_TABLE:
+                return None
+            raise
+        return StoredSchema(*row) if row else None
+
+    def id_sequences(self) -> dict[str, int]:
+        """Return the last number of each sequence; 0 if none was drawn."""
+        return dict(self._tx.rows(_PRESENT, (list(SEQUENCES),)))
+
+    def newest_job(self) -> int:
+        """Return the largest number of a job that is there; 0 if there is none."""
+        number: int = self._tx.value("SELECT COALESCE(max(job_id), 0) FROM jobs")
+        return number
+
+    def advance_sequence(self, numbers: Mapping[str, int]) -> None:
+        """Let the next numbers of sequences be above these."""
+        for sequence, number in numbers.items():
+            self._tx.execute(_ADVANCE, (sequence, number))
