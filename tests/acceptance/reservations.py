@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tests.acceptance.harness import Cluster, Person, wait_until
@@ -68,6 +69,18 @@ def hosts(cluster: Cluster, number: int) -> list[str]:
     return [each[0] for each in rows]
 
 
+def proposal(text: str) -> str:
+    """The date that a refusal proposes, as -a reads it."""
+    found = re.search(r"\(-a ([0-9.]+)\)", text)
+    assert found, text
+    return found[1]
+
+
 def now(cluster: Cluster) -> int:
     """The time of the cluster."""
     return int(cluster.sql("SELECT extract(epoch FROM clock_timestamp())::bigint")[0][0])
+
+
+def number_of_jobs(cluster: Cluster) -> int:
+    """How many jobs were ever submitted."""
+    return int(cluster.sql("SELECT count(*) FROM jobs")[0][0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
-from tests.acceptance.reservations import EVERYTHING, may_reserve, row, shown_state
+from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
+from tests.acceptance.reservations import EVERYTHING, may_reserve, proposal, row, shown_state
 
 
 @pytest.fixture
@@ -119,6 +123,74 @@ def test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer(
     wait_until(lambda: shown_state(alice, number) == "gone")
     assert cluster.state(job) == "Error"
     node.do("heal")
+
+
+def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, alice: Person) -> None:
+    first = alice.run(f"qrsub -a +1h -d 1h {EVERYTHING} -terse").strip()
+    refused = alice.attempt(f"qrsub -a +90m -d 1h {EVERYTHING}")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable nodes are free")
+    back_to_back = proposal(refused.err)
+    assert alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -w v").startswith("verification: found suitable")
+    second = alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -terse").strip()
+    assert alice.run(f"qrdel {first} {second}") == (
+        f"alice has deleted advance_reservation {first}\nalice has deleted advance_reservation {second}\n"
+    )
+
+
+def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> None:
+    bob, oar = cluster.as_user("bob"), cluster.as_user("oar")
+    entries = json.loads(oar.run("oaruserset -s arusers -J"))["arusers"]
+    for other in {*entries} - {"oar", "alice"}:  # what examples of documents have added
+        oar.run(f"oaruserset -d {shlex.quote(other)} arusers")
+    whom_to_ask = "  ask an administrator for: oaruserset -a bob arusers\n"
+    denied = f'denied: "bob" must be manager or in userset "arusers"\n{whom_to_ask}'
+    assert bob.attempt("qrsub -d 60").err == denied
+    assert bob.attempt("oaruserset -a bob arusers").code == 1
+    assert oar.run("oaruserset -a bob arusers") == 'added "bob" to access list "arusers"\n'
+    granted = bob.run("qrsub -d 60 -a +1h")
+    assert re.fullmatch(r"Your reservation \d+ has been granted\n", granted)
+    assert oar.run("oaruserset -d bob arusers") == 'deleted user "bob" from access list "arusers"\n'
+    assert bob.attempt("qrsub -d 60").code == 1
+    assert bob.run(f"qrdel {granted.split()[2]}").startswith("bob has deleted")
+    assert {"aroperators", "arusers"} <= {*bob.run("oaruserset -l").split()}
+
+
+def test_requests_begin_with_the_options_in_files(cluster: Cluster, alice: Person) -> None:
+    cluster.as_user("root").run("echo '-A site -N site' > /etc/oar/ar_request")
+    alice.run("printf '# mine\\n-N \"mine\" -d 120\\n' > ~/.oar_ar_request; chmod 600 ~/.oar_ar_request")
+    try:
+        number = int(alice.run("qrsub -a +1h -terse"))
+        assert row(cluster, number, "ar_name, account, end_time - start_time") == ["mine", "site", "120"]
+    finally:
+        cluster.as_user("root").run("rm /etc/oar/ar_request")
+    alice.run(f"qrdel {number}")
+
+
+@pytest.mark.parametrize("end", ["interrupt", "departure"])
+def test_who_does_not_wait_for_the_answer_leaves_no_request(cluster: Cluster, alice: Person, end: str) -> None:
+    before = len(cluster.sql("SELECT 1 FROM reservations"))
+    cluster.server.do("stop")
+    command = "qrsub -d 60 -N interrupted"
+    if end == "interrupt":
+        press = "while [ ! -e ~/go ]; do sleep 0.1; done; printf '\\003'; while [ ! -e ~/seen ]; do sleep 0.1; done"
+        command = f"({press}) | script -qec '{command}; echo ended with $? > ~/seen' /dev/null"
+    else:
+        command = f"{command} & while [ ! -e ~/go ]; do sleep 0.1; done; kill $!; wait"
+    thread = threading.Thread(target=alice.attempt, args=(command,))
+    thread.start()
+    wait_until(lambda: len(cluster.sql("SELECT 1 FROM reservations")) > before)
+    alice.run("touch ~/go")
+    thread.join(PATIENCE)
+    wait_until(lambda: cluster.sql("SELECT state FROM reservations ORDER BY reservation_id DESC LIMIT 1") == [["n"]])
+    if end == "interrupt":
+        assert alice.run("cat ~/seen") == "ended with 26\n"
+    cluster.server.do("start")
+    assert cluster.sql("SELECT event, state FROM reservation_logs ORDER BY reservation_log_id DESC LIMIT 1") == [
+        ["WITHDRAWN", "n"]
+    ]
+    frame = cluster.sql("SELECT frame_id FROM reservations ORDER BY reservation_id DESC LIMIT 1")[0][0]
+    assert cluster.state(int(frame)) == "Error"
 
 
 def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Cluster, alice: Person) -> None:

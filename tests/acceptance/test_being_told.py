@@ -71,6 +71,38 @@ def test_each_step_of_a_job_is_told_by_mail_and_by_a_command(cluster: Cluster, a
     wait_until(lambda: len(events(cluster, called, "USER_EXEC_NOTIFICATION")) == len(tags))
 
 
+def test_who_wants_only_some_of_it_gets_only_that(cluster: Cluster, alice: Person, post: Post) -> None:
+    ended = alice.submit(f"-n some {ONE} --notify '[ end , ERROR ] mail : end@site' 'exit 7'")
+    started = alice.submit(f"{ONE} --notify '[START]exec:/home/alice/tell' true")
+    wait_until(lambda: post.to("end@site"))
+    wait_until(lambda: told(alice))
+    for job in (ended, started):
+        cluster.wait_for_state(job, "Terminated")
+    text = f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)\n\nIts command ended with exit status 7."
+    ((subject, body),) = post.to("end@site")
+    assert (subject, without_use(body)) == (f"*OAR* [END]: {ended} (some) on demo", text)
+    assert told(alice) == [f"alice server <{started}><><RUNNING><Job is running.> "]
+
+
+def test_an_array_is_mailed_about_once_unless_each_job_is_wanted(cluster: Cluster, alice: Person, post: Post) -> None:
+    script = 'test "$OAR_ARRAY_INDEX" != 3'
+    jobs = alice.submit_all(f"--array 5 -n sweep {ONE} --notify mail:once@site '{script}'")
+    each = alice.submit_all(f"--array 2 {ONE} --notify '[EACH]mail:each@site' true")
+    commands = alice.submit_all(f"--array 2 {ONE} --notify '[END]exec:/home/alice/tell' true")
+    wait_until(lambda: len(post.to("each@site")) >= 4 and len(told(alice)) >= 2)
+    wait_until(lambda: len(post.to("once@site")) >= 2)
+    for job in (*jobs, *each, *commands):
+        cluster.wait_for_state(job, "Terminated")
+    assert post.tags("once@site") == ["RUNNING", "END"]
+    assert [subject for subject, _ in post.to("once@site")][1] == f"*OAR* [END]: {jobs[0]} (sweep) on demo"
+    assert post.to("once@site")[1][1].splitlines() == [
+        "Array stopped: 5 jobs have ended.",
+        *("exit code 0: 4", "another exit code: 1", "in error: 0"),
+    ]
+    assert sorted(post.tags("each@site")) == ["END", "END", "RUNNING", "RUNNING"]
+    assert len(told(alice)) == len(commands)
+
+
 def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
     cluster: Cluster, alice: Person, post: Post
 ) -> None:
@@ -88,6 +120,21 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
     bob.run(f"oardel {job}")
     wait_until(lambda: len(told(bob)) == 3, lambda: told(bob))
     wait_until(lambda: any(events(cluster, job, "USER_EXEC_NOTIFICATION_ERROR") for job in hanging))
+
+
+def test_what_cannot_be_told_is_refused_at_once(cluster: Cluster, alice: Person) -> None:
+    before = cluster.sql("SELECT max(job_id) FROM jobs")
+    for text, code, why in (
+        ("mail:a@b,-x", 250, "'-x' is no mail address"),
+        ("mail:a@b\nBcc: evil@c", 250, "bad syntax for the notify option"),
+        ("[WHEN]mail:a@b", 250, "unknown tag 'WHEN'"),
+        ("exec:tell", 250, "'tell' is no absolute path"),
+        ("exec:/bin/sh -c 'x'", 16, "insecure characters found in notification method"),
+        ("[END]exec:/bin/a;b", 16, "insecure characters found in notification method"),
+    ):
+        answer = alice.attempt(["oarsub", "--notify", text, "true"])
+        assert (answer.code, why in answer.err) == (code, True), answer
+    assert cluster.sql("SELECT max(job_id) FROM jobs") == before
 
 
 def test_administrators_are_mailed_what_they_should_know(cluster: Cluster, alice: Person, post: Post) -> None:

@@ -41,6 +41,19 @@ def test_who_waits_hears_the_end_although_the_server_is_restarted(cluster: Clust
     assert (results[0].code, results[0].out.split()) == (4, [str(job)])
 
 
+def test_an_interrupted_wait_may_end_its_job(cluster: Cluster, alice: Person) -> None:
+    interrupt = "while [ ! -e ~/go ]; do sleep 0.1; done; printf '\\003'; while [ ! -e ~/seen ]; do sleep 0.1; done"
+    command = "oarsub --wait=kill --parsable -l core=1 sleep\\ 600; echo ended with $? > ~/seen"
+    thread, _ = in_background(alice, f"({interrupt}) | script -qec '{command}' /dev/null")
+    job = wait_until(lambda: max(alice.jobs("-u alice"), default=0))
+    cluster.wait_for_state(job, "Running")
+    alice.run("touch ~/go")
+    thread.join(PATIENCE)
+    assert alice.run("cat ~/seen") == "ended with 1\n"
+    cluster.wait_for_state(job, "Error", "Terminated")
+    assert cluster.cause(job) == "DELETED"
+
+
 def test_what_is_given_to_a_job_stays_between_the_user_and_his_job(cluster: Cluster, alice: Person) -> None:
     script = f"#!/bin/sh\\n# {SECRET}\\nprintenv TOKEN\\nsleep 600\\n"
     job = int(
@@ -89,6 +102,18 @@ def test_who_started_a_command_that_stays_can_end_it(cluster: Cluster, alice: Pe
     program = command.split(maxsplit=1)[0]
     wait_until(lambda: f"/usr/lib/oar/{program}" not in alice.run("ps -eo args"), f"{program} is gone")
     wait_until(lambda: not alice.jobs(), "the job that was waited for has ended")
+
+
+def test_consumption_is_counted_and_shown(cluster: Cluster, alice: Person) -> None:
+    alice.run("oarsub --wait -l nodes=1,walltime=0:10 --project counted 'sleep 1.5'")
+    root = cluster.as_user("root")
+    assert "[ACCOUNTING] Treating job" in root.run("oaraccounting")
+    assert root.run("oaraccounting") == ""
+    days = "date +%F -d"  # the walltime may reach into the day to come
+    shown = alice.run(f'oarstat --accounting "$({days} yesterday), $({days} "2 days")" -u alice')
+    assert "counted:" in shown
+    asked = next(line for line in shown.partition("counted:")[2].splitlines() if "Asked:" in line)
+    assert asked.split()[1] == "1200"  # two cores for ten minutes
 
 
 def test_the_shells_find_the_completion_and_man_the_manual(alice: Person) -> None:

@@ -85,6 +85,17 @@ def classroom(cluster: Cluster) -> Iterator[Classroom]:
         checked(tool("api", "stop", room=cluster.room))
 
 
+def test_files_go_with_jobs_and_results_come_back(classroom: Classroom) -> None:
+    alice = classroom.alice
+    alice.run("mkdir -p desk/in && echo given >desk/in/data && tar -C desk -czf desk/in.tar.gz in")
+    jobs = [classroom.submit("cat in/data; id -un; hostname >made", "-d ~/desk -s ~/desk/in.tar.gz") for _ in range(2)]
+    for job in jobs:
+        classroom.cluster.wait_for_state(job, "Terminated")
+        assert alice.run(f"head -1 desk/OAR.{job}.stdout") == "given\n"
+        assert alice.run(f"tail -1 desk/OAR.{job}.stdout").strip() in COMPUTERS.values()
+    assert alice.run("cat desk/made").strip()
+
+
 def test_the_examples_of_the_user_guide_do_what_it_says(classroom: Classroom) -> None:
     alice = classroom.alice
     alice.run("mkdir -p guide/input; echo given >guide/input/data")
@@ -101,6 +112,29 @@ def test_the_examples_of_the_user_guide_do_what_it_says(classroom: Classroom) ->
     curl = curl.replace("https://oar.example.org", "http://127.0.0.1:6668")
     alice.run(f"cd guide && TOKEN={token} && {curl}")
     assert "new" in alice.run("tar tzf guide/results.tgz").split()
+
+
+def test_a_job_is_killed_with_all_that_it_has_started(classroom: Classroom) -> None:
+    job = classroom.submit("sleep 4242 & sleep 4242")
+    classroom.cluster.wait_for_state(job, "Running")
+    root = classroom.cluster.as_user("root")
+    wait_until(lambda: root.attempt("pgrep -f [s]leep.4242").out)
+    classroom.alice.run(f"oardel {job}")
+    classroom.cluster.wait_for_state(job, "Error")
+    assert classroom.cluster.cause(job) == "DELETED"
+    wait_until(lambda: not root.attempt("pgrep -f [s]leep.4242").out, "nothing of the job runs")
+
+
+def test_an_agent_that_is_killed_comes_back_and_works_on(classroom: Classroom) -> None:
+    classroom.signal("desk-2")
+    job = classroom.submit("sleep 4243")
+    classroom.cluster.wait_for_state(job, "Running")
+    wait_until(lambda: classroom.cluster.as_user("root").attempt("pgrep -f [s]leep.4243").out)
+    classroom.signal("desk-1", "KILL")
+    classroom.start("desk-1")
+    classroom.cluster.wait_for_state(job, "Error")
+    assert classroom.cluster.cause(job) == "AGENT_LOST"
+    classroom.cluster.wait_for_state(classroom.submit("true"), "Terminated")
 
 
 def test_a_killed_server_and_a_killed_api_cost_no_job(classroom: Classroom) -> None:

@@ -1,4 +1,4 @@
-"""Greta switches nodes off and on for real: machines end and boot, a command fails, and Greta is killed."""
+"""Greta switches nodes off and on for real: machines end and boot, commands hang and fail, and Greta is killed."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ NODES = ("node-1", "node-2", "node-3")
 POWER = """#!/bin/sh
 read -r node
 echo "$1 $node" >>/home/site/said
+if [ -e /home/site/hang-$node ]; then exec sleep 1000; fi
 if [ -e /home/site/fail-$node ]; then echo "no such socket"; exit 3; fi
 echo "$1 $node" >/home/site/controllers/.$1-$node.$$
 mv /home/site/controllers/.$1-$node.$$ /home/site/controllers/$1-$node
@@ -66,9 +67,9 @@ class Controllers:
         file = self._home / "said"
         return file.read_text().splitlines() if file.exists() else []
 
-    def trouble(self, node: str) -> Path:
-        """The file that makes the command fail for a node."""
-        return self._home / f"fail-{node}"
+    def trouble(self, kind: str, node: str) -> Path:
+        """The file that makes the command hang or fail for a node."""
+        return self._home / f"{kind}-{node}"
 
     def _serve(self) -> None:
         while not self._is_over.wait(0.05):
@@ -181,6 +182,14 @@ def test_idle_nodes_are_off_but_one_and_boot_for_a_job(scene: Scene) -> None:
     assert scene.cluster.sql(suspicions) == before
 
 
+def test_a_node_boots_as_soon_as_the_last_idle_one_has_a_job(scene: Scene) -> None:
+    job = scene.alice.submit("-l nodes=1,walltime=0:10 'sleep 1000'")
+    scene.cluster.wait_for_state(job, "Running")
+    wait_until(lambda: sorted(scene.states().values()) == ["Absent", "Alive", "Alive"], scene.told)
+    scene.alice.run(f"oardel {job}")
+    scene.cluster.wait_for_state(job, "Error")
+
+
 @pytest.mark.parametrize("moment", ["off ordered", "on ordered", "booting"])
 def test_a_greta_that_is_killed_loses_no_node(scene: Scene, moment: str) -> None:
     controllers = scene.controllers
@@ -202,17 +211,51 @@ def test_a_greta_that_is_killed_loses_no_node(scene: Scene, moment: str) -> None
     scene.run_everywhere()
 
 
-def test_a_node_whose_command_fails_is_suspected_and_the_job_runs_elsewhere(scene: Scene) -> None:
+def test_a_greta_that_is_killed_again_and_again_halts_no_node_with_a_job(scene: Scene) -> None:
+    jobs = []
+    for _ in range(5):
+        jobs.append(scene.alice.submit("-l nodes=2,walltime=0:10 'sleep 1; hostname'"))
+        scene.kill_greta()
+        scene.root.run("oarnotify Term")
+    for job in jobs:
+        scene.cluster.wait_for_state(job, "Terminated")
+    scene.rest()
+
+
+@pytest.mark.parametrize(("kind", "word"), [("fail", "no such socket"), ("hang", "no end within 60 s")])
+def test_a_node_whose_command_fails_or_hangs_is_suspected_and_the_job_runs_elsewhere(
+    scene: Scene, kind: str, word: str
+) -> None:
     asleep = next(name for name, state in scene.states().items() if state == "Absent")
-    file = scene.controllers.trouble(asleep)
+    file = scene.controllers.trouble(kind, asleep)
     file.touch()
     job = scene.alice.submit("-l nodes=2,walltime=0:10 true")
     other = scene.alice.submit("-l nodes=3,walltime=0:10 true")
     scene.cluster.wait_for_state(job, "Terminated")
     wait_until(lambda: scene.states()[asleep] == "Suspected", scene.told)
     events = scene.root.run(f"oarnodes -e last {asleep}")
-    assert "no such socket" in events
+    assert word in events
     file.unlink()
     scene.cluster.node(asleep).do("reboot")
     scene.revive(asleep)
     scene.cluster.wait_for_state(other, "Terminated")
+
+
+def test_a_program_of_the_site_switches_nodes(scene: Scene) -> None:
+    asleep = next(name for name, state in scene.states().items() if state == "Absent")
+    before = len(scene.controllers.said())
+    order = f'{{"cmd": "WAKEUP", "nodes": ["{asleep}", "node-9", "; reboot"]}}'
+    program = (
+        "import sys, zmq\n"
+        "with zmq.Context() as context:  # its end waits until the order has been sent\n"
+        "    socket = context.socket(zmq.PUSH)\n"
+        "    socket.connect('tcp://localhost:6672')\n"
+        "    socket.send(sys.stdin.read().encode())\n"
+        "    socket.close(20000)\n"
+    )
+    scene.root.run("cat >/home/site/order.py", stdin=program)
+    python = processes_of(scene.cluster, "almighty")[0].command.split()[0]
+    scene.root.run(f"{python} /home/site/order.py", stdin=order)
+    wait_until(lambda: scene.controllers.said()[before:], scene.told)
+    assert scene.controllers.said()[before] == f"on {asleep}"
+    assert not [line for line in scene.controllers.said() if "node-9" in line or "reboot" in line]

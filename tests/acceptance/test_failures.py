@@ -81,6 +81,20 @@ def test_what_a_launch_does_not_reach_is_suspected_and_the_job_runs_elsewhere(sc
     assert_sound(scene.cluster)
 
 
+def test_a_node_without_sshd_gets_no_job(scene: Scene) -> None:
+    scene.cluster.node("node-1").do("sshd-stop")
+    for one in Machine(scene.cluster, "node-1").session():
+        one.kill()
+    (job,) = scene.prepare([NOT_HELD], on("node-1", "node-2"))
+    scene.let_end()
+    scene.begin([job])
+    scene.wait_for_end()
+    copy = copy_of(scene, job)
+    scene.wait_for_end()
+    assert scene.facts() == {job: NEVER_RAN, copy: RAN}
+    assert state_of(scene.cluster, "node-1") == "Suspected"
+
+
 @pytest.mark.parametrize("harm", ["crash", "power-off"])
 def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, harm: str) -> None:
     jobs = scene.prepare([NOT_HELD], on("node-1"))
@@ -143,6 +157,49 @@ def test_a_node_that_does_not_answer_is_left_out_until_it_does(scene: Scene) -> 
     scene.let_end()
     scene.begin([job])
     scene.assert_all(RAN)
+
+
+def test_a_wrong_property_of_resources_is_named_and_costs_two_nodes_at_most(scene: Scene) -> None:
+    root, wrong = scene.cluster.as_user("root"), ("node-1", "node-2", "node-3")
+    before = scene.cluster.sql("SELECT resource_id, cpuset FROM resources")
+    for node in wrong:
+        root.run(f"oarnodesetting -h {node} -p cpuset=4095")
+    try:
+        (job,) = scene.prepare([NOT_HELD], on(*wrong))
+        scene.let_end()
+        scene.begin([job])
+        scene.wait_for_end()
+        copy = copy_of(scene, job)
+        scene.wait_for_end()
+        assert scene.facts() == {job: NEVER_RAN, copy: NEVER_RAN}
+        assert scene.cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {copy}") == []
+        assert sorted(state_of(scene.cluster, node) for node in wrong) == ["Alive", "Suspected", "Suspected"]
+        told = scene.alice.run(f"oarstat --explain {copy}")
+        assert scene.cluster.cause(copy) == "NODE_DESCRIPTION"
+        for text in (told, scene.alice.run(f"oarstat -e -j {copy}"), root.run("cat /var/log/oar.log")):
+            assert "the property cpuset of resource " in text
+            assert "is '4095', but this node has the processors " in text
+    finally:
+        for resource, cpuset in before:
+            root.run(f"oarnodesetting -r {resource} -p cpuset={cpuset}")
+    alive_again(scene.cluster, *wrong)
+
+
+def test_a_node_whose_prologue_fails_is_suspected_and_the_job_runs_elsewhere(scene: Scene) -> None:
+    prologue = Machine(scene.cluster, "node-1").path("/var/lib/oar/oar_prologue")
+    prologue.write_text("#!/bin/sh\nexit 1\n")
+    prologue.chmod(0o755)
+    (job,) = scene.prepare([NOT_HELD], on("node-1", "node-2"))
+    scene.let_end()
+    scene.begin([job])
+    scene.wait_for_end()
+    prologue.unlink()
+    copy = copy_of(scene, job)
+    scene.wait_for_end()
+    assert scene.facts() == {job: NEVER_RAN, copy: RAN}
+    assert "PROLOGUE_ERROR" in scene.events(job)
+    assert scene.cluster.cause(job) == "PROLOGUE"
+    assert state_of(scene.cluster, "node-1") == "Suspected"
 
 
 # -- the database and the server --------------------------------------------------------------------------------------

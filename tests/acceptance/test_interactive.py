@@ -87,6 +87,12 @@ def test_a_script_may_speak_to_the_shell(cluster: Cluster, alice: Person) -> Non
     cluster.wait_for_state(job, "Terminated")
 
 
+def test_a_directory_that_is_not_on_the_node_is_told(cluster: Cluster, alice: Person) -> None:
+    done = alice.attempt(f"oarsub -I -d /not/there {ONE}", stdin="id\n")
+    assert (done.code, done.err) == (2, "# Error: cannot go into working directory: /not/there.\n")
+    cluster.wait_for_state(int(re.findall(r"OAR_JOB_ID=(\d+)", done.out)[0]), "Terminated")
+
+
 def test_windows_of_the_job_open_on_the_display_of_the_user(cluster: Cluster, alice: Person) -> None:
     display = (
         "import os, socket; os.umask(0); os.makedirs('/tmp/.X11-unix', exist_ok=True)\n"
@@ -139,6 +145,17 @@ def test_who_waits_sees_for_what(cluster: Cluster, alice: Person) -> None:
             terminal.expect(PROMPT)
             terminal.say("exit")
             assert terminal.exit() == 0
+
+
+def test_a_job_that_is_deleted_ends_the_waiting(cluster: Cluster, alice: Person) -> None:
+    running(cluster, cluster.as_user("bob"), f"{ALL} 'sleep 1000'")
+    with Terminal(alice, f"oarsub -I {ONE}") as terminal:
+        job = number(terminal)
+        terminal.expect("Start prediction")
+        alice.run(f"oardel {job}")
+        terminal.expect("# JOB KILLED\n")
+        assert terminal.exit() == 11
+    cluster.wait_for_state(job, "Error")
 
 
 @pytest.mark.usefixtures("impatient")

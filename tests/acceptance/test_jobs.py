@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Collection, Iterator
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.faults import Machine
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 
 HEAD = "-p \"network_address='node-1'\" -l /resource_id=1"
 
@@ -55,6 +57,12 @@ def test_a_job_reaches_all_its_nodes_with_oarsh(cluster: Cluster, alice: Person)
     assert ended(cluster, job) == {job: ("Terminated", "0")}
     assert alice.run(f"cat OAR.{job}.stdout").split() == ["node-1", "node-2", "node-3", "alice"]
     assert alice.run(f"cat OAR.{job}.stderr") == ""
+
+
+def test_a_node_file_has_a_line_for_each_core(cluster: Cluster, alice: Person) -> None:
+    job = alice.submit("-l nodes=2/core=2 'cat $OAR_NODEFILE; oarprint host -P host,core -F \"% %\" | wc -l'")
+    ended(cluster, job)
+    assert alice.run(f"cat OAR.{job}.stdout").split() == ["node-1", "node-1", "node-2", "node-2", "2"]
 
 
 def test_each_job_of_an_array_knows_its_part(cluster: Cluster, alice: Person) -> None:
@@ -122,6 +130,29 @@ def test_a_job_goes_where_its_properties_are(cluster: Cluster, alice: Person) ->
 # -- how a job ends ---------------------------------------------------------------------------------------------------
 
 
+def test_the_wait_status_of_the_command_is_kept(cluster: Cluster, alice: Person) -> None:
+    good, bad, killed = (alice.submit(f"-l /resource_id=1 '{command}'") for command in ("true", "exit 7", "kill -9 $$"))
+    assert ended(cluster, good, bad, killed) == {
+        good: ("Terminated", "0"),
+        bad: ("Terminated", str(7 << 8)),
+        killed: ("Terminated", str(signal.SIGKILL)),
+    }
+    assert [cluster.cause(job) for job in (good, bad, killed)] == ["SUCCESS", "EXIT_STATUS", "SIGNAL"]
+
+
+def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) -> None:
+    nowhere = alice.submit("-l /resource_id=1 -O /nowhere/out true")
+    alice.run("mkdir gone")
+    homeless = alice.submit("--hold -l /resource_id=1 -d /home/alice/gone true")
+    alice.run(f"rmdir gone; oarresume {homeless}")
+    states = ended(cluster, nowhere, homeless)
+    assert {state for state, _ in states.values()} == {"Error"}
+    assert "OUTPUT_FILES" in events(cluster, nowhere)
+    assert "WORKING_DIRECTORY" in events(cluster, homeless)
+    assert [cluster.cause(job) for job in (nowhere, homeless)] == ["OUTPUT_MISSING", "DIRECTORY_MISSING"]
+    assert cluster.sql("SELECT count(*) FROM resources WHERE state <> 'Alive'") == [["0"]]
+
+
 def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-l nodes=2,walltime=0:10 'echo begun; sleep 1000; echo late'")
     wait_until(lambda: alice.attempt(f"cat OAR.{job}.stdout").out, "the command runs")
@@ -139,6 +170,15 @@ def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> Non
         " AND type = 'WALLTIME'"
     )
     assert int(noticed) >= 600
+
+
+def test_nothing_of_a_job_survives_it(cluster: Cluster, alice: Person) -> None:
+    here = 'setsid sh -c "trap : TERM HUP; sleep 1000" >/dev/null 2>&1 &'
+    there = 'oarsh $(uniq $OAR_NODEFILE | tail -1) "setsid sleep 1000 >/dev/null 2>&1 &"'
+    job = alice.submit(f"-l nodes=2 '{here} {there}; echo done'")
+    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    for node in cluster.nodes:
+        wait_until(Machine(cluster, node.name).is_clean, Machine(cluster, node.name).leftovers)
 
 
 # -- steering ---------------------------------------------------------------------------------------------------------
@@ -186,6 +226,18 @@ def test_a_job_is_deleted_by_its_owner_only(cluster: Cluster, alice: Person) -> 
     assert cluster.state(job) == "Hold"
 
 
+def test_a_job_that_is_just_dying_cannot_be_deleted_again(cluster: Cluster, alice: Person) -> None:
+    job = alice.submit(f"{HEAD} 'sleep 1000'")
+    runs(cluster, job)
+    with configured(cluster, "JOBDEL_SOFTWALLTIME=300", "JOBDEL_WALLTIME=600"):  # it is not given up meanwhile
+        cluster.node("node-1").do("hang")
+        assert deletion(alice, job) == registered(job)
+        code, _, err = deletion(alice, job)
+        cluster.node("node-1").do("resume")
+    assert (code, err) == (6, f"Cannot frag {job} ; This job was already killed.\n")
+    assert ended(cluster, job) == {job: ("Error", "")}
+
+
 def test_a_held_job_waits_for_its_resume(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("--hold -l /resource_id=1 true")
     later = alice.submit("-l /resource_id=1 true")
@@ -218,6 +270,34 @@ def test_a_suspended_job_stands_still(cluster: Cluster, alice: Person) -> None:
 
 
 TRAP = 'trap "echo got it; exit 5" {}; echo ready; while :; do sleep 0.1; done'
+
+
+@pytest.mark.parametrize(("options", "caught"), [("-c", "USR2"), ("-s USR1", "USR1")])
+def test_a_signal_reaches_the_command(cluster: Cluster, alice: Person, options: str, caught: str) -> None:
+    job = alice.submit(f"-l /resource_id=1 '{TRAP.format(caught)}'")
+    wait_until(lambda: "ready" in alice.attempt(f"cat OAR.{job}.stdout").out, "the trap is set")
+    assert "DONE" in alice.run(f"oardel {options} {job}")
+    assert ended(cluster, job) == {job: ("Terminated", str(5 << 8))}
+    assert "got it" in alice.run(f"cat OAR.{job}.stdout")
+    assert events(cluster, job) & {"CHECKPOINT_SUCCESS", "SIG_SUCCESS"}
+
+
+@pytest.mark.parametrize(
+    ("option", "cause", "sentence"),
+    [
+        ("-c", "CHECKPOINT_SIGNAL", "by signal SIGUSR2, by which OAR asked for a checkpoint"),
+        ("-s TERM", "SIGNAL_SENT", "by signal SIGTERM, which OAR sent as asked: User alice requested the signal 15"),
+    ],
+)
+def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(
+    cluster: Cluster, alice: Person, option: str, cause: str, sentence: str
+) -> None:
+    job = alice.submit("-l /resource_id=1 'exec sleep 1000'")
+    runs(cluster, job)
+    alice.run(f"oardel {option} {job}")
+    assert set(ended(cluster, job)) == {job}
+    assert cluster.cause(job) == cause
+    assert sentence in alice.run(f"oarstat --explain {job}")
 
 
 def test_a_job_is_told_to_write_a_checkpoint_before_its_end(cluster: Cluster, alice: Person) -> None:
@@ -284,6 +364,12 @@ def test_a_job_that_has_ended_can_be_submitted_again(cluster: Cluster, alice: Pe
     assert alice.run("cat out/again").split() == ["again", "again"]
 
 
+def test_an_idempotent_job_that_fails_at_once_is_not_run_again(cluster: Cluster, alice: Person) -> None:
+    job = alice.submit("-t idempotent -l /resource_id=1 'exit 99'")
+    assert ended(cluster, job) == {job: ("Terminated", str(99 << 8))}
+    assert copies(cluster, [job]) == []
+
+
 # -- jobs of another kind ---------------------------------------------------------------------------------------------
 
 
@@ -312,3 +398,36 @@ def test_a_job_for_a_frontend_runs_there_with_the_nodes_it_booked(cluster: Clust
     assert ended(cluster, job) == {job: ("Terminated", "0")}
     assert alice.run(f"cat OAR.{job}.stdout").split()[0] == "server"
     assert len(alice.run(f"cat OAR.{job}.stdout").split()) == 3
+
+
+#: A program that leaves session, parent and environment behind.
+ESCAPE = "(setsid env -i sleep 98765 &)"
+
+
+@pytest.mark.usefixtures("deployable")
+@pytest.mark.parametrize("kind", ["cosystem", "deploy"])
+def test_a_job_leaves_no_process_on_its_frontend(cluster: Cluster, alice: Person, kind: str) -> None:
+    left = 'pgrep -fx "sleep 98765"'
+    job = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; until {left}; do sleep 0.1; done; cat /proc/self/cgroup'")
+    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the job runs on the server")
+    assert f"/oar_commands/alice_{job}/payload" in alice.run(f"cat OAR.{job}.stdout")
+    find = f"find /sys/fs/cgroup -type d -path '*/oar_commands/alice_{job}'"
+    wait_until(lambda: not cluster.as_user("root").run(find), what="the group of the job is removed")
+    killed = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; sleep 1000'")
+    wait_until(lambda: alice.attempt(left).code == 0, what="the job has begun")
+    alice.run(f"oardel {killed}")
+    cluster.wait_for_state(killed, "Error")
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the killed job runs on the server")
+
+
+def test_a_command_of_a_notice_leaves_no_process(cluster: Cluster, alice: Person) -> None:
+    left = 'pgrep -fx "sleep 98765"'
+    program = f"#!/bin/sh\n{ESCAPE}\nuntil {left}; do sleep 0.1; done\ncat /proc/self/cgroup >noticed\n"
+    alice.run("rm -f noticed; cat >leave; chmod 755 leave", stdin=program.replace("noticed", "/home/alice/noticed"))
+    job = alice.submit("--notify '[END]exec:/home/alice/leave' true")
+    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    told = f"SELECT 1 FROM event_logs WHERE job_id = {job} AND type = 'USER_EXEC_NOTIFICATION'"
+    wait_until(lambda: cluster.sql(told), what="the command has run")
+    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the command runs on the server")
+    assert "/oar_commands/alice_command_" in alice.run("cat noticed")

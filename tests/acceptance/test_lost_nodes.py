@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from tests.acceptance.conftest import keep_logs
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.test_outages import WORK, assert_ran_once, let_end, started, state_of
+
+#: A pause of a node in which no job may be lost.
+PAUSE_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +63,18 @@ def test_a_node_that_reboots_under_its_jobs_heals_itself(cluster: Cluster) -> No
     ((copy,),) = cluster.sql("SELECT job_id FROM jobs WHERE resubmit_job_id <> 0")
     let_end(cluster, int(copy))
     assert_ran_once(cluster, int(copy))
+
+
+def test_a_node_that_hangs_for_a_minute_keeps_its_job(cluster: Cluster) -> None:
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:30 {WORK}")
+    head = started(cluster, job)
+    begin = time.monotonic()
+    head.do("hang")
+    wait_until(lambda: time.monotonic() > begin + PAUSE_SECONDS + 2, "the pause is over")
+    failures = "SELECT max(failures) > 0 FROM job_runs"
+    wait_until(lambda: cluster.sql(failures) == [["t"]], "the server has noticed it")
+    assert cluster.state(job) == "Running"
+    head.do("resume")
+    let_end(cluster, job)
+    assert_ran_once(cluster, job)
+    assert state_of(cluster, head) == "Alive"

@@ -84,6 +84,16 @@ def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster
     wait_until(lambda: state_of(cluster, head) == "Alive", f"{head.name} is Alive again by itself")
 
 
+@pytest.mark.parametrize(("harm", "cure"), [("cut", "heal"), ("hang", "resume")])
+def test_a_job_survives_that_its_node_is_away_for_a_while(cluster: Cluster, harm: str, cure: str) -> None:
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {WORK}")
+    head = started(cluster, job)
+    head.do(harm)
+    head.do(cure)
+    let_end(cluster, job)
+    assert_ran_once(cluster, job)
+
+
 def test_the_end_of_a_job_is_reported_when_the_network_is_back(cluster: Cluster) -> None:
     job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {WORK}")
     head = started(cluster, job)

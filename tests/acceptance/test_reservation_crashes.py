@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import threading
 
 import pytest
 
-from tests.acceptance.faults import processes_of
-from tests.acceptance.harness import Cluster, Person, configured, wait_until
+from tests.acceptance.faults import assert_sound, processes_of
+from tests.acceptance.harness import PATIENCE, Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     ask,
     hosts,
     log,
     may_reserve,
     row,
+    shown_state,
     wait_for_reservation,
 )
 
@@ -55,6 +57,58 @@ def test_a_server_that_is_killed_over_a_start_begins_the_reservation_late(cluste
     (frame,) = row(cluster, number, "frame_id")
     assert cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {frame}") == [[start]]
     assert alice.run(f"qrdel {number}") == f"alice has deleted advance_reservation {number}\n"
+
+
+def assert_ended_once(cluster: Cluster, number: int, job: int) -> None:
+    """A reservation and its job have ended, with one bill, and all fits together."""
+    cluster.wait_for_state(job, "Error")
+    (stop,) = cluster.sql(f"SELECT stop_time FROM jobs WHERE job_id = {job}")[0]
+    (identifier, ended) = row(cluster, number, "reservation_id, ended")
+    assert 0 < int(stop) <= int(ended)
+    ends = f"SELECT count(*) FROM reservation_logs WHERE reservation_id = {identifier} AND event = 'TERMINATED'"
+    assert cluster.sql(ends) == [["1"]]
+    assert_sound(cluster)
+
+
+def test_a_server_that_is_killed_over_an_end_ends_the_reservation_and_its_jobs(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run("qrsub -d 600 -l /network_address=1 -terse"))
+    job = alice.submit(f"--ar {number} -l nodes=1 'sleep 600'")
+    cluster.wait_for_state(job, "Running")
+    alice.run(f"qralter -f -e +10 {number}")
+    kill_the_server(cluster)
+    (end,) = row(cluster, number, "end_time")
+    wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {end} + 1") == [["t"]])
+    start_it_again(cluster)
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    assert row(cluster, number, "end_time, state") == [end, "x"]
+    assert_ended_once(cluster, number, job)
+
+
+def test_a_deletion_that_a_killed_server_has_not_seen_is_carried_out(cluster: Cluster, alice: Person) -> None:
+    number = int(alice.run("qrsub -d 600 -l /network_address=1 -terse"))
+    job = alice.submit(f"--ar {number} -l nodes=1,walltime=0:5 'sleep 600'")
+    cluster.wait_for_state(job, "Running")
+    kill_the_server(cluster)
+    assert alice.run(f"qrdel {number}") == f"alice has registered the advance_reservation {number} for deletion\n"
+    start_it_again(cluster)
+    wait_until(lambda: shown_state(alice, number) == "gone")
+    assert_ended_once(cluster, number, job)
+
+
+def test_a_change_that_a_killed_server_has_not_seen_is_made_once(cluster: Cluster, alice: Person) -> None:
+    number = ask(alice, "-a +1h -d 600 -l /network_address=1")
+    kill_the_server(cluster)
+    asking = threading.Thread(target=alice.run, args=(f"qralter -d 900 -l /network_address=2 {number} > changed",))
+    asking.start()
+    wait_until(lambda: cluster.sql("SELECT count(*) FROM reservation_changes WHERE answer = ''") == [["1"]])
+    start_it_again(cluster)
+    asking.join(PATIENCE)
+    assert alice.run("cat changed").startswith(f"Your reservation {number} has been altered\n")
+    assert row(cluster, number, "end_time - start_time, revision") == ["900", "2"]
+    assert len(hosts(cluster, number)) == 2
+    assert log(cluster, number).count("ALTERED") == 1
+    assert_sound(cluster)
+    alice.run(f"qrdel {number}")
 
 
 def test_a_script_of_the_site_is_told_each_event_at_most_once_over_a_kill(cluster: Cluster, alice: Person) -> None:

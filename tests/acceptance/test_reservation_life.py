@@ -1,12 +1,15 @@
-"""Advance reservations on the real cluster: jobs that must leave, flexible and idle reservations, lost nodes."""
+"""Advance reservations beside jobs on the real cluster: what is in their way, and what leaves in time for them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from datetime import date, timedelta
+
 import pytest
 
-from oar.lib.reservations.grid_engine_times import write_option_date
-from tests.acceptance.harness import Cluster, Person, wait_until
-from tests.acceptance.mailbox import Post
+from oar.lib.reservations.grid_engine_times import write_date, write_option_date
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
@@ -14,10 +17,14 @@ from tests.acceptance.reservations import (
     log,
     may_reserve,
     now,
+    proposal,
     record,
     row,
     wait_for_reservation,
 )
+
+#: Seconds before its end at which the jobs of a reservation are over: the room's JOB_KILL_GRACE and a second.
+OFFSET = 2
 
 
 @pytest.fixture
@@ -46,6 +53,27 @@ def wait_for_date(cluster: Cluster, date: int) -> None:
     wait_until(lambda: now(cluster) > date)
 
 
+# -- jobs in the way --------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_is_in_the_way_to_its_walltime_unless_it_ends_before(cluster: Cluster, alice: Person) -> None:
+    bob = cluster.as_user("bob")
+    job = bob.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
+    cluster.wait_for_state(job, "Running")
+    (start, _) = dates(cluster, job)
+    request = f"qrsub -a +5m -d 60 {EVERYTHING}"
+    refused = alice.attempt(request)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable nodes are free until ")
+    assert f"(job {job})" in refused.err
+    behind = ask(alice, f"-a {proposal(refused.err)} -d 60 {EVERYTHING}")
+    assert 600 <= int(row(cluster, behind, "start_time")[0]) - start <= 602
+    assert alice.attempt(f"{request} -w v").code == 1
+    bob.run(f"oardel {job}")
+    cluster.wait_for_state(job, "Error")
+    assert alice.run(request).endswith("has been granted\n")
+
+
 def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reservation(
     cluster: Cluster, alice: Person
 ) -> None:
@@ -71,6 +99,61 @@ def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reser
     assert cluster.state(job) == "Resuming"
     alice.run(f"qrdel {behind}")
     cluster.wait_for_state(job, "Running")
+
+
+QUOTAS = {"quotas": {"*,*,*,bob": [4, -1, -1]}}
+
+
+@pytest.fixture
+def quotas(cluster: Cluster) -> Iterator[None]:
+    """Bob may have four cores."""
+    oar, root = cluster.as_user("oar"), cluster.as_user("root")
+    oar.run("oaruserset -a bob arusers")
+    root.run("cat >/etc/oar/quotas_conf.json", stdin=json.dumps(QUOTAS))
+    with configured(cluster, 'QUOTAS="yes"'):
+        yield
+    root.run("rm /etc/oar/quotas_conf.json")
+    oar.run("oaruserset -d bob arusers")
+
+
+@pytest.mark.usefixtures("quotas")
+def test_quotas_count_neither_a_reservation_nor_its_jobs(cluster: Cluster) -> None:
+    bob = cluster.as_user("bob")
+    core = "-l core=1,walltime=0:5 'sleep 1000'"
+    outside = [bob.submit(core) for _ in range(5)]
+    for job in outside[:4]:
+        cluster.wait_for_state(job, "Running")
+    told = f"oarstat --explain {outside[4]}"
+    wait_until(lambda: "quota" in bob.run(told), lambda: bob.run(told))
+    number = ask(bob, "-d 600 -l /resource_id=4")
+    inside = [bob.submit(f"--ar {number} {core}") for _ in range(4)]
+    for job in inside:
+        cluster.wait_for_state(job, "Running")
+    assert [cluster.state(job) for job in outside] == ["Running"] * 4 + ["Waiting"]
+
+
+def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(cluster: Cluster, alice: Person) -> None:
+    bob = cluster.as_user("bob")
+    bob.run("rm -rf ~/*")
+    trap = 'trap "date +%s > signalled" USR2; touch ready; while :; do sleep 0.1; done'
+    checkpoint, offset = 30, 30
+    job = bob.submit(f"-t besteffort --checkpoint {checkpoint} -l nodes=4,walltime=1 '{trap}'")
+    wait_until(lambda: bob.attempt("test -e ready").code == 0, "the trap is set")
+    with configured(cluster, f"RESERVATION_DURATION_OFFSET={offset}"):
+        number = ask(alice, f"-a +70 -d 300 {EVERYTHING}")
+    inside = alice.submit(f"--ar {number} -l nodes=4,walltime=0:1 hostname")
+    start = int(row(cluster, number, "start_time")[0])
+    cluster.wait_for_state(job, "Error")
+    signalled = int(bob.run("cat signalled"))
+    assert start - offset - checkpoint <= signalled <= start - offset
+    assert signalled <= dates(cluster, job)[1] <= start
+    cluster.wait_for_state(inside, "Terminated")
+    assert record(alice, number)["state"] == "r"
+    assert dates(cluster, inside)[0] - start <= 60
+    assert log(cluster, number) == ["CREATED", "START TIME REACHED"]  # it began with all of its resources
+
+
+# -- flexible, idle ---------------------------------------------------------------------------------------------------
 
 
 def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it(
@@ -108,55 +191,153 @@ def test_a_reservation_that_nobody_uses_ends_when_its_idle_limit_is_reached(clus
     cluster.wait_for_state(outside, "Terminated")
 
 
-def set_state(cluster: Cluster, node: str, state: str) -> None:
-    """An administrator tells the state of a node."""
-    cluster.as_user("root").run(f"oarnodesetting -h {node} -s {state}")
+# -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def nodes_of(cluster: Cluster, job: int) -> list[str]:
-    """The nodes that a job has now."""
-    rows = cluster.sql(
-        "SELECT DISTINCT network_address FROM jobs JOIN assigned_resources ON moldable_job_id = assigned_moldable_job"
-        f" JOIN resources USING (resource_id) WHERE job_id = {job} AND assigned_resource_index = 'CURRENT' ORDER BY 1"
+def denied(person: Person, number: int, arguments: str) -> str:
+    """Why a change is refused."""
+    answer = person.attempt(f"qralter {arguments} {number}")
+    first, _, rest = answer.err.partition("\n")
+    assert (answer.code, answer.out, first) == (1, "", f"denied: Reservation {number} can't be altered"), answer
+    return rest
+
+
+def test_a_reservation_to_come_is_changed_as_a_whole_or_stays_as_it_is(cluster: Cluster, alice: Person) -> None:
+    number = ask(alice, "-a +2h -d 1h -N plan -l /network_address=2")
+    (start,) = map(int, row(cluster, number, "start_time"))
+    everything = "start_time, end_time, resources, revision, ar_name, account"
+    other = ask(alice, f"-a {write_option_date(start + 7200)} -d 1h {EVERYTHING}")
+    asked = now(cluster)
+    for arguments, begins, seconds in (
+        ("-a +1h", (asked + 3599, asked + 3660), 3600),  # earlier; the duration stays
+        (f"-a {write_option_date(start + 600)} -d 30m", (start + 600, start + 600), 1800),
+        (f"-e {write_option_date(start + 7200)}", (start + 600, start + 600), 6600),  # up to the other one: no gap
+        ("-d 10m", (start + 600, start + 600), 600),
+    ):
+        assert alice.run(f"qralter {arguments} {number}").startswith(
+            f"Your reservation {number} has been altered\nnow "
+        )
+        begin, end = map(int, row(cluster, number, "start_time, end_time"))
+        assert begins[0] <= begin <= begins[1]
+        assert end - begin == seconds
+    first = set(hosts(cluster, number))
+    before = row(cluster, number, everything)
+    for arguments, text in (
+        (
+            "-d 3h -A no",
+            f"  there is a place for it only until {write_date(start + 7200)} (advance reservation {other})\n",
+        ),
+        ("-d 2h30m -l /network_address=3 -N no", "there is a place for it only until "),
+    ):
+        assert text in denied(alice, number, arguments)
+    assert alice.attempt(f"qralter -l /network_address=5 {number}").err.startswith(
+        "Error: No queue instances to reserve"
     )
-    return [each[0] for each in rows]
+    assert alice.attempt(f"qralter -d {OFFSET} {number}").code == 1
+    assert row(cluster, number, everything) == before
+    alice.run(f"qralter -l /network_address=3 -N wide -A acct -he yes -m ab {number}")
+    assert first < set(hosts(cluster, number))
+    alice.run(f"qralter -l /network_address=1 {number}")
+    assert set(hosts(cluster, number)) == {min(first)}
+    assert row(cluster, number, "ar_name, account, error_handling, mail_options") == ["wide", "acct", "YES", "ab"]
+    bob = cluster.as_user("bob").attempt(f"qralter -d 60 {number}")
+    assert bob.err == f'denied: "bob" is not allowed to alter advance_reservation {number}\n'
 
 
-def test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told(
-    cluster: Cluster, alice: Person, post: Post
+def test_a_running_reservation_keeps_its_start_its_jobs_and_its_resources_while_a_change_is_refused(
+    cluster: Cluster, alice: Person
 ) -> None:
-    number = ask(alice, "-a +30 -d 600 -N soft -h node-1,node-2 -l /network_address=2 -m bea -replace no")
-    cluster.node("node-1").do("crash")
-    set_state(cluster, "node-1", "Absent")
-    wait_for_reservation(cluster, number, "W")
-    assert record(alice, number)["reasons"] == ["reserved host node-1 is Absent"]
-    assert "reserved host node-1 is Absent" in alice.run("qrstat -explain")
-    small, wide = (alice.submit(f"--ar {number} -l nodes={nodes},walltime=0:1 hostname") for nodes in (1, 2))
-    wait_for_reservation(cluster, number, "E")
-    cluster.wait_for_state(small, "Terminated")
-    assert nodes_of(cluster, small) in ([], ["node-2"])
-    assert cluster.state(wide) == "Waiting"
-    cluster.node("node-1").do("reboot")
-    set_state(cluster, "node-1", "Alive")
+    number = ask(alice, "-d 10m -l /network_address=2")
     wait_for_reservation(cluster, number, "r")
-    cluster.wait_for_state(wide, "Terminated")
-    alice.run(f"qrdel {number}")
-    wait_until(lambda: len(post.to("alice")) >= 4, lambda: post.to("alice"))
-    about = [f"*OAR* [AR {tag}]: {number} (soft) on demo" for tag in ("BEGIN", "ERROR", "VALID", "END")]
-    assert [subject for subject, _ in post.to("alice")] == about  # none when it was in the state W
-    begin, error, valid, end = (text.splitlines() for _, text in post.to("alice"))
-    start = f"Advance reservation {number} (soft) of alice"
-    assert (begin[0], valid[0], end[0]) == (
-        f"{start} has begun.",
-        f"{start} is valid again.",
-        f"{start} was deleted by alice.",
+    start, end = map(int, row(cluster, number, "start_time, end_time"))
+    beside = ask(alice, f"-a {write_option_date(end + 300)} -d 1h {EVERYTHING}")
+    core = "'sleep 1000'"
+    runs = alice.submit(f"--ar {number} -l nodes=1,walltime=0:5 {core}")
+    cluster.wait_for_state(runs, "Running")
+    stays = alice.submit(f"--ar {number} -l nodes=2,walltime=0:3 {core}")
+    outside = cluster.as_user("bob").submit("-l nodes=3,walltime=0:0:10 true")
+    before = row(cluster, number, "start_time, end_time, resources, revision")
+    assert "the start time of a running advance reservation can't be changed" in denied(alice, number, "-a +5m")
+    only = f"its resources are free only until {write_date(end + 300)} (advance reservation {beside})"
+    assert only in denied(alice, number, "-d 30m")
+    assert f"job {runs} runs" in denied(alice, number, "-e +1m")
+    assert f"until {write_date(end + 300)} (advance reservation {beside})" in denied(
+        alice, number, "-d 30m -l /network_address=4"
     )
-    assert error[:3] == [
-        f"{start} is in error.",
-        "reserved host node-1 is Absent",
-        "Its jobs go on with 2 of 4 slots (soft error handling).",
-    ]
-    assert end[1].startswith("Reserved ")
-    assert log(cluster, number) == [
-        *("CREATED", "RESOURCES UNSATISFIED", "START TIME REACHED", "RESOURCES SATISFIED", "DELETED", "TERMINATED")
-    ]
+    assert "its jobs hold resources that it would give up" in denied(
+        alice, number, f"-p \"network_address <> '{min(held_by(cluster, runs))}'\""
+    )
+    assert row(cluster, number, "start_time, end_time, resources, revision") == before
+    assert cluster.state(outside) == "Waiting"
+    assert dates(cluster, outside)[0] == 0
+
+    told = alice.run(f"qralter -l /network_address=1 {number}")
+    assert f"job {stays} was deleted: it no longer fits\n" in told
+    cluster.wait_for_state(stays, "Error")
+    assert cluster.cause(stays) == "RESERVATION"
+    assert set(hosts(cluster, number)) == held_by(cluster, runs)
+    cluster.wait_for_state(outside, "Terminated")  # what was given up is free at once
+    alice.run(f"qralter -e {write_option_date(end + 300)} {number}")
+    assert row(cluster, number, "start_time, end_time") == [str(start), str(end + 300)]
+    alice.run(f"qralter -f -e +5 {number}")
+    wait_for_reservation(cluster, number, "gone")
+    assert (cluster.state(runs), cluster.cause(runs)) == ("Error", "RESERVATION")
+    assert dates(cluster, runs)[1] <= int(row(cluster, number, "ended")[0])
+
+
+# -- series -----------------------------------------------------------------------------------------------------------
+
+
+def change_to_summer_time() -> date:
+    """Return the next day but a year of the change in Paris, which is not near: the last Sunday of a March."""
+    last = date(date.today().year + 1, 3, 31)
+    return last - timedelta(days=(last.weekday() + 1) % 7)
+
+
+@pytest.fixture
+def in_paris() -> dict[str, str]:
+    """The variables of somebody who types his dates as a clock in Paris shows them."""
+    return {"TZ": "Europe/Paris"}
+
+
+def test_a_series_keeps_the_hour_of_the_wall_over_the_change_to_summer_time(
+    cluster: Cluster, alice: Person, in_paris: dict[str, str]
+) -> None:
+    change = change_to_summer_time()
+    before = change - timedelta(days=1)
+    request = f"qrsub -a {before:%Y%m%d}0900 -d 1h -N spring -l /network_address=1 -rrule 'FREQ=DAILY;COUNT=6' -depth 3"
+    numbers = [int(each) for each in alice.run(f"{request} -terse", env=in_paris).split()]
+    first, second, third = (int(row(cluster, number, "start_time")[0]) for number in numbers)
+    assert (second - first, third - second) == (23 * 3600, 24 * 3600)
+    altered = alice.run(f"qralter -a {change:%Y%m%d}0930 {numbers[1]}", env=in_paris)
+    assert altered.splitlines()[1] == f"now {change:%m/%d/%Y} 09:30:00 to {change:%m/%d/%Y} 10:30:00"
+    assert alice.run(f"qrdel {numbers[0]}") == f"alice has deleted advance_reservation {numbers[0]}\n"
+    wait_until(lambda: len(alice.run("qrstat -terse").split()) == 3)
+    (following,) = {int(each) for each in alice.run("qrstat -terse").split()} - {*numbers}
+    assert row(cluster, following, "start_time, series_index") == [str(third + 24 * 3600), "4"]  # the template's hour
+    alice.run("qrdel spring")
+    assert alice.run("qrstat; qrstat -series") == ""
+
+
+def test_a_conflict_refuses_a_series_or_is_left_out_of_it(
+    cluster: Cluster, alice: Person, in_paris: dict[str, str]
+) -> None:
+    change = change_to_summer_time()
+    ask(alice, f"-a {change:%Y%m%d}1000 -d 1h {EVERYTHING}")
+    first = f"-a {change - timedelta(days=1):%Y%m%d}1000 -d 1h -N daily -l /network_address=1"
+    request = f"qrsub {first} -rrule 'FREQ=DAILY;COUNT=4' -depth 3"
+    before = cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'")
+    refused = alice.attempt(request)
+    assert refused.code == 1
+    assert f"  occurrence 2, {change:%m/%d/%Y} 10:00:00: only 0 of 4 suitable nodes are free until " in refused.err
+    assert cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'") == before
+    assert alice.run("qrstat -series") == ""
+    granted = [int(each) for each in alice.run(f"{request} -conflict skip -terse").split()]
+    wait_until(lambda: len(alice.run("qrstat -terse").split()) == 4)
+    indexes = cluster.sql(
+        "SELECT series_index, state FROM reservations WHERE ar_name = 'daily' AND series_id ="
+        f" {row(cluster, granted[0], 'series_id')[0]} ORDER BY 1"
+    )
+    assert indexes == [["1", "w"], ["2", "n"], ["3", "w"], ["4", "w"]]
+    alice.run("qrdel daily")
+    assert len(alice.run("qrstat -terse").split()) == 1

@@ -1,0 +1,194 @@
+"""Advance reservations whose nodes are lost, on the real cluster, and what administrators may not do to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
+from tests.acceptance.mailbox import Post
+from tests.acceptance.reservations import (
+    ask,
+    hosts,
+    log,
+    may_reserve,
+    record,
+    row,
+    shown_state,
+    wait_for_reservation,
+)
+
+FORCE = "  --force does it all the same, and the reservation is in error then\n"
+
+
+@pytest.fixture
+def alice(cluster: Cluster) -> Person:
+    """She may reserve."""
+    return may_reserve(cluster, "alice")
+
+
+def set_state(cluster: Cluster, node: str, state: str) -> None:
+    """An administrator tells the state of a node."""
+    cluster.as_user("root").run(f"oarnodesetting -h {node} -s {state}")
+
+
+def nodes_of(cluster: Cluster, job: int) -> list[str]:
+    """The nodes that a job has now."""
+    rows = cluster.sql(
+        "SELECT DISTINCT network_address FROM jobs JOIN assigned_resources ON moldable_job_id = assigned_moldable_job"
+        f" JOIN resources USING (resource_id) WHERE job_id = {job} AND assigned_resource_index = 'CURRENT' ORDER BY 1"
+    )
+    return [each[0] for each in rows]
+
+
+def test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told(
+    cluster: Cluster, alice: Person, post: Post
+) -> None:
+    number = ask(alice, "-a +30 -d 600 -N soft -h node-1,node-2 -l /network_address=2 -m bea -replace no")
+    cluster.node("node-1").do("crash")
+    set_state(cluster, "node-1", "Absent")
+    wait_for_reservation(cluster, number, "W")
+    assert record(alice, number)["reasons"] == ["reserved host node-1 is Absent"]
+    assert "reserved host node-1 is Absent" in alice.run("qrstat -explain")
+    small, wide = (alice.submit(f"--ar {number} -l nodes={nodes},walltime=0:1 hostname") for nodes in (1, 2))
+    wait_for_reservation(cluster, number, "E")
+    cluster.wait_for_state(small, "Terminated")
+    assert nodes_of(cluster, small) in ([], ["node-2"])
+    assert cluster.state(wide) == "Waiting"
+    cluster.node("node-1").do("reboot")
+    set_state(cluster, "node-1", "Alive")
+    wait_for_reservation(cluster, number, "r")
+    cluster.wait_for_state(wide, "Terminated")
+    alice.run(f"qrdel {number}")
+    wait_until(lambda: len(post.to("alice")) >= 4, lambda: post.to("alice"))
+    about = [f"*OAR* [AR {tag}]: {number} (soft) on demo" for tag in ("BEGIN", "ERROR", "VALID", "END")]
+    assert [subject for subject, _ in post.to("alice")] == about  # none when it was in the state W
+    begin, error, valid, end = (text.splitlines() for _, text in post.to("alice"))
+    start = f"Advance reservation {number} (soft) of alice"
+    assert (begin[0], valid[0], end[0]) == (
+        f"{start} has begun.",
+        f"{start} is valid again.",
+        f"{start} was deleted by alice.",
+    )
+    assert error[:3] == [
+        f"{start} is in error.",
+        "reserved host node-1 is Absent",
+        "Its jobs go on with 2 of 4 slots (soft error handling).",
+    ]
+    assert end[1].startswith("Reserved ")
+    assert log(cluster, number) == [
+        *("CREATED", "RESOURCES UNSATISFIED", "START TIME REACHED", "RESOURCES SATISFIED", "DELETED", "TERMINATED")
+    ]
+
+
+def test_with_hard_errors_no_job_begins_until_all_is_there_again(cluster: Cluster, alice: Person, post: Post) -> None:
+    number = ask(alice, "-d 600 -h node-1,node-2 -l /network_address=2 -m a -he yes -replace no")
+    first = alice.submit(f"--ar {number} -l core=1,walltime=0:5 'sleep 1000'")
+    cluster.wait_for_state(first, "Running")
+    (used,) = nodes_of(cluster, first)
+    (lost,) = {"node-1", "node-2"} - {used}
+    set_state(cluster, lost, "Absent")
+    wait_for_reservation(cluster, number, "E")
+    waits = alice.submit(f"--ar {number} -p \"network_address='{used}'\" -l core=1,walltime=0:1 true")
+    why = f"The advance reservation {number} is in error: reserved host {lost} is Absent; no job of it starts meanwhile"
+    wait_until(lambda: why in alice.run(f"oarstat --explain {waits}"), lambda: alice.run(f"oarstat --explain {waits}"))
+    assert (cluster.state(first), cluster.state(waits)) == ("Running", "Waiting")
+    set_state(cluster, lost, "Alive")
+    cluster.wait_for_state(waits, "Terminated")
+    assert shown_state(alice, number) == "r"
+    wait_until(lambda: post.tags("alice") == ["AR ERROR", "AR VALID"], lambda: post.to("alice"))
+    hard = "No job of it starts until it is satisfied again (hard error handling)."
+    assert hard in post.to("alice")[0][1].splitlines()
+
+
+@pytest.mark.parametrize("moment", ["before", "in"])
+def test_lost_nodes_are_replaced_under_the_jobs_that_go_on(cluster: Cluster, alice: Person, moment: str) -> None:
+    start = "-a +1h " if moment == "before" else ""
+    with configured(cluster, "RESERVATION_REPLACE_AFTER=1"):
+        number = ask(alice, f"{start}-d 600 -l /network_address=2 -replace yes")
+        lost, kept = hosts(cluster, number)
+        inside = f"--ar {number} -l nodes=1,walltime=0:5 'sleep 1000'"
+        runs = alice.submit(f"{inside} -p \"network_address='{kept}'\"")
+        if moment == "in":
+            cluster.wait_for_state(runs, "Running")
+        set_state(cluster, lost, "Absent")
+        wait_until(lambda: "RESOURCES REPLACED" in log(cluster, number), lambda: log(cluster, number))
+    assert lost not in hosts(cluster, number)
+    assert kept in hosts(cluster, number)
+    wait_for_reservation(cluster, number, "w" if moment == "before" else "r")
+    if moment == "in":
+        (new,) = {*hosts(cluster, number)} - {kept}
+        second = alice.submit(inside)
+        cluster.wait_for_state(second, "Running")
+        assert (nodes_of(cluster, runs), nodes_of(cluster, second)) == ([kept], [new])
+        assert cluster.state(runs) == "Running"
+    set_state(cluster, lost, "Alive")
+    outside = cluster.as_user("bob").submit(f"-p \"network_address='{lost}'\" -l nodes=1,walltime=0:0:10 true")
+    cluster.wait_for_state(outside, "Terminated")  # what was given up is not taken back
+
+
+# -- what administrators may not do -----------------------------------------------------------------------------------
+
+
+def test_what_would_break_a_reservation_is_refused_unless_it_is_forced(cluster: Cluster, alice: Person) -> None:
+    root = cluster.as_user("root")
+    root.run("oarproperty -a lab -c; oarnodesetting -h node-1 -p lab=a; oarnodesetting -h node-2 -p lab=a")
+    number = ask(alice, "-a +1h -d 600 -p \"lab = 'a'\" -l /network_address=2 -replace no")
+    (first,) = cluster.sql("SELECT min(resource_id) FROM resources WHERE network_address = 'node-1'")[0]
+    setting = "oarnodesetting -h node-1"
+    for command, text in (
+        (f"{setting} -s Dead", "host node-1 is reserved by"),
+        (f"{setting} -m on", "host node-1 is reserved by"),
+        (f"{setting} -p available_upto=1", "host node-1 is reserved by"),
+        (f"{setting} -p lab=b", "the change of lab would break"),
+        ("oarproperty -d lab", "the change of lab would break"),
+        ("oarproperty -r lab,place", "the change of lab would break"),
+    ):
+        assert_denied(root, command, f"{text} the advance reservation {number}")
+    assert shown_state(alice, number) == "w"
+    for change, undo, reason in (
+        (f"{setting} -m on --force", f"{setting} -m off", "reserved host node-1 is in maintenance"),
+        (f"{setting} -p lab=b --force", f"{setting} -p lab=a", "no longer satisfies the request"),
+        (f"{setting} -s Suspected", f"{setting} -s Alive", "reserved host node-1 is Suspected"),
+        ("oarqueue -d default", "oarqueue -e default", "reserved queue default is disabled"),
+        (f"{setting} -s Dead --force", f"{setting} -s Alive", "reserved host node-1 is Dead"),
+    ):
+        root.run(change)
+        wait_for_reservation(cluster, number, "W")
+        assert any(reason in each for each in record(alice, number)["reasons"]), (change, record(alice, number))
+        root.run(undo)
+        wait_for_reservation(cluster, number, "w")
+    root.run(f"{setting} -s Dead --force")
+    assert_denied(
+        root, f"oarremoveresource {first}", f"resource {first} is reserved by the advance reservation {number}"
+    )
+    root.run(f"{setting} -s Alive")
+    alice.run(f"qrdel {number}")
+    root.run("oarproperty -d lab")
+
+
+def assert_denied(root: Person, command: str, why: str) -> None:
+    """A command is refused because of a reservation."""
+    refused = root.attempt(command)
+    assert (refused.code, refused.err) == (9, f"denied: {why}\n{FORCE}"), refused
+
+
+def test_the_queue_of_a_reservation_stays_until_its_last_job_is_gone(cluster: Cluster, alice: Person) -> None:
+    root = cluster.as_user("root")
+    root.run("oarqueue --add course,3,kamelot")
+    number = ask(alice, "-d 600 -q course -l /network_address=1")
+    inside = f"--ar {number} -l core=1,walltime=0:5 'sleep 1000'"
+    first = alice.submit(inside)
+    cluster.wait_for_state(first, "Running")
+    said = "Queue 'course' is reserved by 1 advance reservation(s): it is orphaned and goes with the last one.\n"
+    assert root.run("oarqueue --remove course").startswith(said)
+    queue = "SELECT state FROM queues WHERE queue_name = 'course'"
+    assert cluster.sql(queue) == [["orphaned"]]
+    assert alice.attempt("oarsub -q course -l walltime=0:1 true").code != 0
+    assert alice.attempt("qrsub -a +1h -d 60 -q course").code == 1
+    second = alice.submit(inside)
+    cluster.wait_for_state(second, "Running")
+    alice.run(f"qrdel {number}")
+    wait_for_reservation(cluster, number, "gone")
+    assert (cluster.state(first), cluster.state(second)) == ("Error", "Error")
+    assert cluster.sql(queue) == []
+    assert row(cluster, number, "queue_name") == ["course"]
