@@ -101,11 +101,6 @@ def test_resource_hours_are_those_still_to_be_used() -> None:
     assert result.start(2) == HOUR // 2
 
 
-def test_a_running_job_over_its_quota_stays_and_others_wait() -> None:
-    result = limited({"*,*,*,/": (1,)}).run(0b1111, user="ann").job("/core=1").plan()
-    assert result.start(2) == HOUR + 1
-
-
 def test_containers_and_jobs_without_quotas_are_not_counted() -> None:
     cluster = limited({"*,*,*,*": (2,)})
     cluster.run(0b111111, types=("container",)).run(0b1000000, types=("no_quotas",))
@@ -114,10 +109,6 @@ def test_containers_and_jobs_without_quotas_are_not_counted() -> None:
 
 def test_a_container_is_checked_with_its_own_size() -> None:
     assert limited({"*,*,*,*": (2,)}).job("/core=3", types=("container",)).plan().code(1) == ReasonCode.QUOTA
-
-
-def test_jobs_without_quotas_are_not_checked() -> None:
-    assert limited({"*,*,*,*": (0,)}).job("/core=3", types=("no_quotas",)).plan().start(1) == 0
 
 
 def test_besteffort_jobs_count_for_besteffort_jobs_only() -> None:

@@ -7,13 +7,10 @@ import pytest
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.record_json import from_json, to_json
-from oar.kao.facts.snapshot import Pool, ResourceColumns, Snapshot, StoredPlacement
+from oar.kao.facts.snapshot import ResourceColumns, Snapshot, StoredPlacement
 from oar.kao.planner.schedule import schedule
-from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode
-from oar.lib.jobs.records import Dependency, Queue
-from oar.lib.jobs.states import JobState, QueueState
-from oar.lib.nodes.states import ResourceState
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, QueueState, ReasonCode, ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours
 
 H = hours(1)
@@ -28,12 +25,6 @@ def test_a_job_on_an_idle_machine_starts_at_once() -> None:
     assert result.start(1) == 0
     assert result.code(1) is None
     assert result.plan.messages[1] == "R=2,W=1:0:0,J=B"
-
-
-def test_two_jobs_back_to_back_leave_the_security_time_between_them() -> None:
-    result = Cluster(nodes=1).job("/node=1").job("/node=1").plan()
-    assert result.start(2) == H + 1
-    assert result.reason(2) == f"waiting for resources until {format_date(NOW + H + 1)} (jobs 1)"
 
 
 def test_a_gap_of_exactly_the_right_length_is_used() -> None:
@@ -86,27 +77,10 @@ def test_a_later_start_wins_if_it_ends_earlier() -> None:
     assert result.start(2) == H + 1
 
 
-def test_all_nodes_with_one_suspected_is_not_alive() -> None:
-    cluster = Cluster().state(ResourceState.SUSPECTED, 1).job("/node=ALL")
-    assert cluster.plan().reason(1) == "not enough usable resources: 2 Suspected, 0 Absent"
-
-
-def test_an_impossible_request_is_named() -> None:
-    result = Cluster(nodes=2).job("/node=1+/switch=1/node=3").plan()
-    assert result.code(1) == ReasonCode.IMPOSSIBLE
-    assert result.reason(1) == "no resource satisfies the request: /switch=1/node=3"
-
-
 def test_a_request_on_a_property_that_does_not_exist_is_its_own_trouble() -> None:
     result = Cluster().job("/colour=1").job("/node=1").plan()
     assert 'there is no property "colour"' in result.reason(1)
     assert result.started() == [2]
-
-
-def test_a_filter_that_the_database_refuses_is_its_own_trouble() -> None:
-    cluster = Cluster()
-    cluster.pools = [Pool(0, "gpu = ", "syntax error at end of input")]
-    assert "syntax error" in cluster.job().plan().reason(1)
 
 
 def test_dead_nodes_are_no_nodes() -> None:
@@ -125,14 +99,6 @@ def test_a_node_that_leaves_takes_no_job_that_outlasts_it() -> None:
 def test_the_codes_of_available_upto_set_no_limit(code: int) -> None:
     cluster = Cluster(nodes=1).state(ResourceState.ALIVE, 0, upto=code)
     assert cluster.job("/node=1", walltime=1000 * H).plan().started() == [1]
-
-
-def test_a_sleeping_node_is_planned_and_waited_for() -> None:
-    cluster = Cluster(nodes=1, may_wake=True).state(ResourceState.ABSENT, 0, upto=2147483646).job("/node=1")
-    result = cluster.plan()
-    assert result.start(1) == 0
-    assert result.started() == []
-    assert result.reason(1) == "waiting for n0 to be Alive"
 
 
 def test_a_sleeping_node_is_not_used_without_energy_saving() -> None:
@@ -191,12 +157,6 @@ def test_a_stopped_queue_is_not_planned_but_its_jobs_hold_their_place() -> None:
     assert result.start(3) == 2 * H + 1
 
 
-def test_only_so_many_jobs_are_planned_in_a_round() -> None:
-    result = Cluster(max_jobs=2).job().job().job().plan()
-    assert result.started() == [1, 2]
-    assert result.reason(3) == "not planned in this round: 2 jobs before it"
-
-
 def test_planning_stops_at_the_timeout() -> None:
     clock = iter([0.0, 5.0, 20.0, 20.0, 20.0])
     plan = schedule(Cluster().job().job("/core=2").job().snapshot(), lambda: next(clock, 20.0))
@@ -224,28 +184,11 @@ def test_without_backfilling_a_queue_ends_its_own_planning_only() -> None:
     assert (result.code(2), result.code(3)) == (ReasonCode.BUSY, ReasonCode.LIMIT)
 
 
-def test_without_backfilling_jobs_start_in_their_order_as_long_as_they_can() -> None:
-    cluster = Cluster(nodes=2)
-    cluster.queues = (Queue("default", 2, "kamelot-fifo", QueueState.ACTIVE),)
-    assert cluster.job("/core=1").job("/core=3").job("/core=1").plan().started() == [1, 2]
-
-
 # ----------------------------------------------------------------------------------------------- besteffort
 
 
 def besteffort(cluster: Cluster, request: str = "/node=1", **given: Any) -> Cluster:
     return cluster.job(request, queue="besteffort", types=("besteffort",), **given)
-
-
-def test_besteffort_jobs_take_what_is_left() -> None:
-    result = besteffort(Cluster(nodes=1)).job("/node=1").plan()
-    assert result.started() == [2]
-    assert result.start(1) == H + 1
-
-
-def test_a_besteffort_job_needs_a_gap_of_five_minutes_only() -> None:
-    cluster = Cluster(nodes=1).reservation("/node=1", NOW + 400, 0b11)
-    assert besteffort(cluster, walltime=10 * H).plan().started() == [2]
 
 
 def test_besteffort_jobs_exclude_each_other_for_their_whole_walltime() -> None:
@@ -270,12 +213,6 @@ def test_jobs_that_do_not_need_its_place_start_although_one_is_killed() -> None:
     result = cluster.plan()
     assert result.started() == [2]
     assert result.kills() == {1: "KILL"}
-
-
-def test_a_besteffort_job_is_spared_when_the_other_cannot_start_anyway() -> None:
-    cluster = Cluster(nodes=2, may_wake=False).run(0b0011, queue="besteffort", types=("besteffort",))
-    cluster.state(ResourceState.SUSPECTED, 1)
-    assert cluster.job("/node=2", types=("state=permissive",)).plan().kills() == {}
 
 
 def test_a_besteffort_job_writes_its_checkpoint_first() -> None:
@@ -307,10 +244,6 @@ def test_a_job_being_killed_does_not_start() -> None:
 # ----------------------------------------------------------------------------------------------- dependencies
 
 
-def test_a_job_waits_for_the_end_of_the_one_it_requires() -> None:
-    assert Cluster().run(0b1, walltime=H).job(after=[1]).plan().start(2) == H + 1
-
-
 def test_a_required_job_that_comes_later_is_planned_first() -> None:
     result = Cluster().job(after=[2]).job().plan()
     assert result.start(2) == 0
@@ -318,67 +251,12 @@ def test_a_required_job_that_comes_later_is_planned_first() -> None:
     assert result.code(1) == ReasonCode.DEPENDENCY
 
 
-@pytest.mark.parametrize(
-    ("condition", "state", "code", "starts"),
-    [
-        ("", JobState.TERMINATED, 0, True),
-        ("", JobState.TERMINATED, None, True),
-        ("", JobState.TERMINATED, 256, False),
-        ("", JobState.ERROR, 0, False),
-        ("notok", JobState.ERROR, None, True),
-        ("notok", JobState.TERMINATED, 0, False),
-        ("any", JobState.ERROR, None, True),
-        ("start", JobState.ERROR, None, True),
-    ],
-)
-def test_how_the_required_job_ended_decides(condition: str, state: JobState, code: int | None, starts: bool) -> None:
-    result = Cluster().ended(1, state, code).job(after=[Dependency(2, 1, condition)]).plan()
-    assert result.started() == ([2] if starts else [])
-    if not starts:
-        assert result.reason(2) == "dependency on job 1 cannot be satisfied"
-
-
 def test_a_required_job_on_hold_says_nothing_about_the_start() -> None:
     result = Cluster().ended(1, JobState.HOLD).job(after=[1]).plan()
     assert result.reason(2) == "cannot determine scheduling time due to dependency with the job 1"
 
 
-def test_a_job_may_start_with_the_one_it_requires() -> None:
-    assert Cluster().run(0b1).job(after=[Dependency(2, 1, "start")]).plan().started() == [2]
-
-
-def test_a_window_relative_to_the_start_needs_only_the_start() -> None:
-    cluster = Cluster().run(0b1, since=100)
-    assert cluster.job(after=[Dependency(2, 1, "", "[+200", "300")]).plan().start(2) == 100
-
-
-def test_a_window_that_is_over_ends_the_job() -> None:
-    result = Cluster().ended(1).job(after=[Dependency(2, 1, "", "", "]+10")]).plan()
-    assert result.errors() == {2: "Job cancelled because its dependency requirements will never be met"}
-
-
-def test_jobs_that_wait_for_each_other_are_told_so() -> None:
-    result = Cluster().job(after=[2]).job(after=[1]).job().plan()
-    assert (result.code(1), result.code(2)) == (ReasonCode.DEPENDENCY, ReasonCode.DEPENDENCY)
-    assert result.started() == [3]
-
-
 # ----------------------------------------------------------------------------------------------- sharing, spaces
-
-
-def test_timesharing_jobs_of_equal_tags_share() -> None:
-    cluster = Cluster(nodes=1).run(0b11, types=("timesharing=user,*",), user="ann")
-    cluster.job("/node=1", types=("timesharing=user,*",), user="ann").job("/node=1", types=("timesharing",))
-    result = cluster.plan()
-    assert result.started() == [2]
-    assert result.start(3) == H + 1
-
-
-def test_a_job_may_use_a_placeholder_that_allows_it() -> None:
-    cluster = Cluster(nodes=1).run(0b11, types=("placeholder=x",))
-    result = cluster.job("/node=1", types=("allowed=x",)).job("/node=1", types=("allowed=x",)).plan()
-    assert result.started() == [2]
-    assert result.start(3) == H + 1
 
 
 def test_an_inner_job_lives_in_its_container() -> None:
@@ -387,18 +265,6 @@ def test_an_inner_job_lives_in_its_container() -> None:
     assert result.where(2) == 0b110000
     assert result.where(3) == 0b11
     assert result.started() == [2, 3]
-
-
-def test_an_inner_job_that_outlasts_its_container_has_no_slot() -> None:
-    cluster = Cluster().run(0b11, types=("container=c",), walltime=H)
-    assert cluster.job("/node=1", types=("inner=c",), walltime=H + 1).plan().reason(2) == "no matching slot"
-
-
-def test_an_inner_job_that_is_too_big_is_told_the_size_of_the_container() -> None:
-    cluster = Cluster().run(0b11, types=("container=c",))
-    assert (
-        cluster.job("/node=2", types=("inner=c",)).plan().reason(2) == "inner job: container c holds only 2 resources"
-    )
 
 
 def test_a_container_and_its_inner_job_are_planned_together() -> None:
@@ -420,13 +286,6 @@ def test_a_container_that_waits_for_its_nodes_starts_no_inner_job() -> None:
     result = cluster.job("/node=1", types=("container",)).job(types=("inner=1",), walltime=60).plan()
     assert result.start(2) == 0
     assert result.reason(2) == "waiting for container 1 to run"
-
-
-def test_a_suspended_job_lends_its_cores() -> None:
-    cluster = Cluster(nodes=1).run(0b11, state=JobState.SUSPENDED)
-    assert cluster.job("/node=1").plan().started() == [2]
-    kept = Cluster(nodes=1, suspended_types=()).run(0b11, state=JobState.SUSPENDED)
-    assert kept.job("/node=1").plan().start(2) == H + 1
 
 
 def test_a_resuming_job_goes_on_when_its_cores_are_back() -> None:
@@ -464,36 +323,6 @@ def test_a_container_goes_on_under_the_jobs_in_it() -> None:
 # ----------------------------------------------------------------------------------------------- dates and tokens
 
 
-def test_a_postponed_job_waits_for_its_date() -> None:
-    result = Cluster().job(types=(f"postpone={format_date(NOW + 500)}",)).plan()
-    assert result.start(1) == 500
-    assert result.reason(1) == f"postponed to {format_date(NOW + 500)}"
-
-
-def test_a_deadline_that_cannot_be_met_ends_the_job() -> None:
-    text = format_date(NOW + H - 1)
-    assert Cluster().job(types=(f"deadline={text}",)).plan().errors() == {
-        1: f"Job will never run (deadline={text}), setting it to error"
-    }
-
-
-def test_a_deadline_that_would_be_passed_leaves_the_job_without_place() -> None:
-    result = Cluster(nodes=1).run(0b11).job("/node=1", types=(f"deadline={format_date(NOW + 2 * H)}",)).plan()
-    assert result.start(2) is None
-    assert result.code(2) == ReasonCode.DEADLINE
-
-
-def test_a_job_that_expired_is_given_up() -> None:
-    text = format_date(NOW - 1)
-    assert Cluster().job(types=(f"expire={text}",)).plan().errors() == {
-        1: f"Job will never run (expire={text}), setting it to error"
-    }
-
-
-def test_a_date_that_cannot_be_read_is_named() -> None:
-    assert Cluster().job(types=("postpone=soon",)).plan().errors() == {1: "Cannot read the date of type postpone"}
-
-
 def test_tokens_are_counted_down() -> None:
     cluster = Cluster()
     cluster.tokens = {"lic": 3, "dead": None}
@@ -502,12 +331,6 @@ def test_tokens_are_counted_down() -> None:
     assert result.started() == [1]
     assert result.reason(2) == "no enough tokens: lic (1 < 2)"
     assert result.reason(3) == "token value cannot be retrieved (dead)"
-
-
-def test_a_type_with_a_bad_value_is_its_own_trouble() -> None:
-    result = Cluster().job(types=("timesharing=everybody",)).job().plan()
-    assert "timesharing=everybody" in result.reason(1)
-    assert result.started() == [2]
 
 
 # ----------------------------------------------------------------------------------------------- reservations
@@ -520,21 +343,11 @@ def test_a_new_reservation_gets_its_place_behind_the_ordinary_jobs() -> None:
     assert result.plan.messages[2].startswith("R=2,W=1:0:0,J=R")
 
 
-def test_a_reservation_that_does_not_fit_is_told_when_it_would() -> None:
-    result = Cluster(nodes=1).job("/node=1").reservation("/node=1", NOW + 60).plan()
-    assert result.errors() == {2: f"This reservation could run at {format_date(NOW + H + 1)} (job 1)"}
-
-
 def test_a_reservation_in_the_past_counts_from_now() -> None:
     result = Cluster().reservation("/node=1", NOW - 60).plan()
     assert result.plan.accepted[0].start == NOW
     assert result.start(1) == 0
     assert Cluster().reservation("/node=1", NOW - H).plan().errors() == {1: "Reservation too old"}
-
-
-def test_a_reservation_may_be_given_suspected_nodes() -> None:
-    result = Cluster(nodes=1).state(ResourceState.SUSPECTED, 0).reservation("/node=1", NOW + H).plan()
-    assert result.where(1) == 0b11
 
 
 def test_a_due_reservation_starts() -> None:
@@ -559,20 +372,6 @@ def test_a_reservation_waits_for_its_nodes_then_starts_without_them() -> None:
     assert late.where(1) == 0b0011
     hard = Cluster(nodes=2).state(ResourceState.SUSPECTED, 1)
     assert hard.reservation("/node=2", NOW - 300, 0b1111, types=("ar=hard",)).plan().started() == []
-
-
-def test_a_reservation_that_nothing_is_left_of_expires_at_its_end() -> None:
-    cluster = Cluster(nodes=1).state(ResourceState.SUSPECTED, 0).reservation("/node=1", NOW - H, 0b11)
-    result = cluster.plan()
-    assert [answer.message for answer in result.plan.expired] == ["Reservation expired and couldn't be started."]
-
-
-def test_a_reservation_that_lost_its_rows_is_given_resources_again() -> None:
-    cluster = Cluster(nodes=1).reservation("/node=1", NOW + H, 0b11)
-    cluster.waiting = [replace(cluster.waiting[0], granted=None)]
-    result = cluster.plan()
-    assert result.plan.regained == (1,)
-    assert result.where(1) == 0b11
 
 
 # ----------------------------------------------------------------------------------------------- energy
