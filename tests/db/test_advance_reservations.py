@@ -2,14 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.kao.rounds.reading import snapshot_reader
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.base.clock_watch import GRACE, ClockWatch
 from oar.lib.base.times import format_date
@@ -25,8 +23,8 @@ from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.reservations.states import ChangeAnswer, ReservationEvent
-from oar.lib.reservations.states import ReservationState as S
+from oar.lib.rules.clock_watch import ClockWatch
+from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason
@@ -80,19 +78,6 @@ def test_a_request_is_not_too_old_by_a_clock_that_was_set_ahead(site: Site) -> N
     assert (site.state(number), site.get(number).message) == (S.WAITING, "")
 
 
-def test_a_clock_that_stays_ahead_is_believed_ten_minutes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_resources(site.database)
-    steady = [0.0]
-    monkeypatch.setattr(snapshot_reader, "time", SimpleNamespace(monotonic=lambda: steady[0]))
-    site.scheduler = MetaScheduler(site.runtime, watch=ClockWatch())
-    number = site.ask("/network_address=1", NOW, NOW + 1000)
-    site.round()
-    for passed, state in ((0, S.RUNNING), (GRACE - 1, S.RUNNING), (GRACE, S.EXITED)):
-        steady[0] = passed
-        site.round(NOW + 2 * HOUR + passed)
-        assert site.state(number) is state
-
-
 def test_the_answer_is_written_before_the_jobs_are_planned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     add_resources(site.database, nodes=2, cores=2)
     asked = site.ask("/resource_id=3", NOW + 100, NOW + 200)
@@ -115,58 +100,6 @@ def test_the_answer_is_written_before_the_jobs_are_planned(site: Site, monkeypat
         assert tx.column(planned, (site.get(asked).frame_id,)) == [NOW + 100]
     site.round(NOW + 200)
     assert site.events(asked)[-2:] == ["END TIME REACHED", "TERMINATED"]
-
-
-def test_jobs_outside_keep_away_and_jobs_inside_wait_for_its_start(site: Site) -> None:
-    add_resources(site.database, nodes=1, cores=2)
-    number = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
-    site.round()
-    outside = add_job(site.database, walltime=200)
-    inside = site.submit_inside(number)
-    site.round(NOW + 1)
-    assert (site.job(outside), site.job(inside)) == (JobState.WAITING, JobState.WAITING)
-    site.round(NOW + 100)
-    site.round(NOW + 100)
-    assert (site.job(outside), site.job(inside)) == (JobState.WAITING, JobState.TO_LAUNCH)
-
-
-def test_reservations_back_to_back_are_granted_and_an_overlap_is_refused_with_a_proposal(site: Site) -> None:
-    add_resources(site.database, nodes=1, cores=2)
-    first = site.ask("/resource_id=2", NOW + 100, NOW + 1000)
-    second = site.ask("/resource_id=2", NOW + 1000, NOW + 2000)
-    overlap = site.ask("/resource_id=1", NOW + 500, NOW + 900)
-    site.round()
-    assert [site.state(each) for each in (first, second, overlap)] == [S.WAITING, S.WAITING, S.REFUSED]
-    refused = site.get(overlap)
-    assert refused.proposal == NOW + 2000
-    assert refused.message.startswith("only 0 of 2 suitable slots are free until")
-    assert "advance reservation" in refused.message
-    assert site.job(refused.frame_id) is JobState.ERROR
-
-
-def test_running_jobs_come_first_and_waiting_ones_do_not(site: Site) -> None:
-    ids = add_resources(site.database, nodes=1, cores=2)
-    add_job(site.database, JobState.RUNNING, on=ids[:1], walltime=500)
-    waiting = [add_job(site.database, walltime=36000) for _ in range(3)]
-    refused = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
-    granted = site.ask("/resource_id=2", NOW + 1000, NOW + HOUR)
-    site.round()
-    assert (site.state(refused), site.state(granted)) == (S.REFUSED, S.WAITING)
-    assert {site.job(each) for each in waiting} == {JobState.WAITING}
-
-
-def test_a_running_job_is_in_the_way_to_its_walltime_and_no_longer_when_it_has_ended(site: Site) -> None:
-    ids = add_resources(site.database, nodes=1, cores=2)
-    running = add_job(site.database, JobState.RUNNING, on=ids[:1], walltime=500)
-    refused = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
-    site.round()
-    assert site.get(refused).proposal == NOW + 501
-    with site.database.begin() as tx:
-        lifecycle.move(tx, running, JobState.FINISHING)
-        lifecycle.move(tx, running, JobState.TERMINATED)
-    granted = site.ask("/resource_id=2", NOW + 100, NOW + HOUR)
-    site.round(NOW + 10)
-    assert (site.state(refused), site.state(granted)) == (S.REFUSED, S.WAITING)
 
 
 def test_a_lost_node_is_an_error_that_heals(site: Site) -> None:
@@ -462,28 +395,6 @@ def test_a_job_that_comes_before_the_end_for_idleness_is_written_keeps_its_reser
     assert site.state(number) is S.RUNNING
     assert site.events(number) == ["CREATED", "START TIME REACHED"]
     assert site.job(jobs[0]) in (JobState.WAITING, JobState.TO_LAUNCH)
-
-
-def test_what_an_idle_reservation_held_is_free_in_the_round_in_which_it_ends(site: Site) -> None:
-    add_resources(site.database, nodes=1, cores=1)
-    number = site.ask("/resource_id=1", NOW, NOW + HOUR, idle_limit=60)
-    site.round()
-    outside = add_job(site.database, walltime=600)
-    site.round(NOW + 1)
-    assert (site.job(outside), site.scheduler.next_start) == (JobState.WAITING, NOW + 60)
-    site.round(NOW + 60)
-    assert (site.get(number).ended, site.job(outside)) == (NOW + 60, JobState.TO_LAUNCH)
-
-
-@pytest.mark.parametrize("checkpoint", [0, 600])
-def test_besteffort_jobs_leave_a_reservation_that_begins_at_once(site: Site, checkpoint: int) -> None:
-    ids = add_resources(site.database, nodes=1, cores=2)
-    job = add_job(site.database, JobState.RUNNING, on=ids, walltime=7200, types=["besteffort"], checkpoint=checkpoint)
-    number = site.ask("/resource_id=2", NOW, NOW + HOUR)
-    site.round()
-    assert site.state(number) is S.ERROR
-    with site.database.begin() as tx:
-        assert tx.job_requests.jobs_to_kill([job]) == {job}
 
 
 def test_nodes_that_are_only_reserved_are_tested_as_idle_ones_are(site: Site) -> None:

@@ -7,9 +7,11 @@ import pytest
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.history.event_types import EventType
-from oar.lib.history.records import Event
-from oar.lib.jobs import control, lifecycle
+from oar.lib.db.planning.gantt import PredictionRow
+from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
+from oar.lib.facts.records import Event, User
+from oar.lib.facts.states import EventType, JobState, JobType, KillState
+from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
 from oar.lib.jobs.states import JobState, JobType, KillState, Reservation
 from oar.lib.planning.sql_plan import PredictionRow
@@ -69,20 +71,6 @@ def test_a_second_deletion_is_refused_and_the_server_is_told_again(database: Dat
     assert delete(database, ALICE, job_id) == [ControlRefusal.ALREADY_KILLED]
     assert sent == [Wake(Tag.CHSTATE), Wake(Tag.QDEL)]
     assert len(events_of(database, job_id)) == 1
-
-
-def test_who_deletes_a_job_that_has_ended_has_what_he_wants(database: Database, sent: list[Effect]) -> None:
-    job_id = add_job(database, JobState.ERROR)
-    sent.clear()
-    with database.begin() as tx:
-        assert control.delete(tx, ALICE, [job_id], with_inner=True) == [ControlOutcome(job_id, has_ended=True)]
-    assert kill_of(database, job_id) is None
-    assert sent == []
-
-
-def test_each_id_has_its_answer_in_order(database: Database) -> None:
-    mine, other = add_job(database), add_job(database, user="bob")
-    assert delete(database, ALICE, other, 4711, mine) == [ControlRefusal.NOT_YOURS, ControlRefusal.UNKNOWN_JOB, None]
 
 
 def test_only_a_job_with_notices_has_an_event_to_be_checked(database: Database) -> None:
@@ -205,13 +193,6 @@ def test_an_administrator_makes_a_running_job_besteffort_and_back(database: Data
     ]
 
 
-def test_no_other_job_becomes_besteffort(database: Database) -> None:
-    waiting = add_job(database)
-    assert toggle(database, ROOT, waiting).refusal is ControlRefusal.NOT_RUNNING
-    assert toggle(database, ALICE, waiting).refusal is ControlRefusal.NOT_ADMIN
-    assert toggle(database, ROOT, 4711).refusal is ControlRefusal.UNKNOWN_JOB
-
-
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
@@ -244,19 +225,6 @@ def test_a_checkpoint_is_asked_by_its_own_event(database: Database) -> None:
     with database.begin() as tx:
         tx.events.add(EventType.CHECKPOINT_SUCCESS, job_id, "")
         assert control.result_of(tx, request) is True
-
-
-def test_who_may_not_signal_what(database: Database) -> None:
-    running = add_job(database, JobState.RUNNING, on=add_resources(database))
-    interactive = add_job(database, JobState.RUNNING, on=add_resources(database), job_type=JobType.INTERACTIVE)
-    for user, job_id, no in [
-        (EVE, running, ControlRefusal.NOT_YOURS),
-        (ALICE, add_job(database), ControlRefusal.NOT_RUNNING),
-        (ALICE, interactive, ControlRefusal.INTERACTIVE),
-        (ALICE, 4711, ControlRefusal.UNKNOWN_JOB),
-    ]:
-        assert signal(database, user, job_id, 10) == ControlOutcome(job_id, no)
-    assert events_of(database, running) == []
 
 
 # -- hold and resume --------------------------------------------------------------------------------------------------
@@ -351,13 +319,6 @@ def test_which_jobs_may_be_held(database: Database, state: JobState) -> None:
     assert (plain.refusal is ControlRefusal.HAS_BEGUN) is (state in ("toLaunch", "Launching", "Running"))
 
 
-def test_an_accepted_reservation_cannot_be_held(database: Database) -> None:
-    assert (
-        hold(database, ALICE, add_job(database, reservation=Reservation.SCHEDULED)).refusal
-        is ControlRefusal.WRONG_STATE
-    )
-
-
 def test_who_may_suspend(database: Database) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     assert hold(database, ALICE, job_id, running=True).refusal is ControlRefusal.ADMIN_HOLD
@@ -365,17 +326,6 @@ def test_who_may_suspend(database: Database) -> None:
     assert hold(database, ALICE, job_id, LENIENT, running=True).refusal is None
     assert hold(database, ROOT, job_id, running=True).refusal is None
     assert hold(database, ROOT, 4711, running=True).refusal is ControlRefusal.UNKNOWN_JOB
-
-
-def test_jobs_that_cannot_be_frozen_are_not_suspended(database: Database) -> None:
-    for name in ("cosystem", "deploy"):
-        job_id = add_job(database, JobState.RUNNING, on=add_resources(database), types=[name])
-        answer = hold(database, ROOT, job_id, running=True)
-        assert answer.text == f"This job is of the {name} type. We cannot suspend this kind of jobs."
-        assert events_of(database, job_id) == []
-    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
-    answer = hold(database, ROOT, job_id, HoldRules(confines=False), running=True)
-    assert answer.text == "CPUSET tag is not configured in the oar.conf."
 
 
 @pytest.mark.parametrize("state", list(JobState))
@@ -392,12 +342,3 @@ def test_who_may_resume(database: Database) -> None:
     assert resume(database, ALICE, suspended) is ControlRefusal.ADMIN_RESUME
     assert resume(database, ALICE, suspended, LENIENT) is None
     assert resume(database, ALICE, 4711) is ControlRefusal.UNKNOWN_JOB
-
-
-def test_a_request_for_a_running_job_changes_nothing_by_itself(database: Database) -> None:
-    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
-    hold(database, ROOT, job_id, running=True)
-    delete(database, ROOT, job_id)
-    assert state_of(database, job_id) is JobState.RUNNING
-    with database.begin() as tx:
-        assert lifecycle.move(tx, job_id, JobState.FINISHING)

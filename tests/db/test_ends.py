@@ -102,12 +102,6 @@ def test_a_hundred_jobs_that_end_together_cost_the_transactions_and_statements_o
     assert end_all(database, monkeypatch, 100) == two
 
 
-def test_a_job_that_ends_by_itself_has_its_exit_status_as_cause(database: Database) -> None:
-    job_id = finishing(database, ExecCode.OK, 3 << 8)
-    assert cause_of(database, job_id) is None
-    assert end(database, job_id) == Cause(EndCode.EXIT_STATUS, {"status": 3})
-
-
 def test_what_the_node_found_is_part_of_the_cause(database: Database) -> None:
     job_id = finishing(database, ExecCode.OUTPUT, None)
     with database.begin() as tx:
@@ -128,11 +122,6 @@ def test_a_signal_that_a_user_had_oar_send_is_known_with_its_request(database: D
         tx.jobs.update(job_id, exit_code=15)
     text = f"User alice requested the signal 15 for the job {job_id}"
     assert end(database, job_id) == Cause(EndCode.SIGNAL_SENT, {"signal": 15, "text": text})
-
-
-def test_the_checkpoint_signal_of_a_job_is_known_as_oar_s_own(database: Database) -> None:
-    job_id = finishing(database, ExecCode.CHECKPOINTED, 10, checkpoint_signal=10)
-    assert end(database, job_id) == Cause(EndCode.CHECKPOINT_SIGNAL, {"signal": 10})
 
 
 def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
@@ -211,27 +200,6 @@ def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
         tx.job_runs.exterminate([job_id])
         lifecycle.move(tx, job_id, JobState.FINISHING)
     assert end(database, job_id, JobState.ERROR) == Cause(EndCode.NODE_TAKEN, {"nodes": ["node-2"], "unanswered": True})
-
-
-def test_a_launch_that_was_given_up_is_told_by_its_event(runtime: Runtime) -> None:
-    database = runtime.database
-    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
-    with database.begin() as tx:
-        tx.job_runs.claim(job_id, "node-1")
-        tx.job_runs.update(job_id, phase=Phase.FAILED)
-        tx.events.add(EventType.CPUSET_ERROR, job_id, "node-2: no cgroup", to_check=True, hosts=["node-2"])
-    node_change_state.run(runtime)
-    assert state_of(database, job_id) is JobState.ERROR
-    assert cause_of(database, job_id) == Cause(EndCode.NODE_SETUP, {"text": "node-2: no cgroup", "nodes": ["node-2"]})
-
-
-def test_a_caller_that_knows_the_cause_is_believed(database: Database) -> None:
-    known, found = add_job(database), add_job(database)
-    with database.begin() as tx:
-        because = {known: Cause(EndCode.EXPIRED, {"text": "too late"})}
-        lifecycle.move_all(tx, [known, found], JobState.ERROR, because=because)
-    assert cause_of(database, known) == because[known]
-    assert cause_of(database, found) == Cause(EndCode.UNKNOWN)
 
 
 def _forget(tx: Transaction, job_id: int) -> None:

@@ -278,27 +278,6 @@ def test_a_node_that_cannot_be_halted_is_suspected_and_the_administrator_told(
     assert mails[0].text == f"{plant.directory}/sleep --own node-1: {trouble}"
 
 
-def test_orders_are_not_taken_for_trouble(plant: Plant) -> None:
-    add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
-    plant.scheduler.round()
-    plant.change_states()
-    assert plant.events() == [("HALT_NODE", "YES", ["node-1"])]
-
-
-def test_without_commands_nothing_is_planned_on_sleeping_nodes_and_none_is_halted(
-    database: Database, runtime: Runtime, sent: list[Effect]
-) -> None:
-    scheduler = MetaScheduler(Runtime(runtime.config, at(database, NOW)))
-    add_resources(database, nodes=1, available_upto=FOR_EVER)
-    number = submit(database, "/network_address=1")
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent'")
-    scheduler.round()
-    scheduler.close()
-    assert "not enough usable resources" in job(database, number, "scheduler_info")
-    assert Ask(JobAction.ENERGY, 0) not in sent
-
-
 @pytest.mark.parametrize("name", ["energy", "greta"])
 def test_the_keys_of_the_guide_are_understood(name: str) -> None:
     parsed = parse(named_blocks(SOURCE / "docs" / "administrator-guide.rst")[name])

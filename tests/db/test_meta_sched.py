@@ -208,20 +208,6 @@ def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, s
     assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("NOT_ALIVE",)]
 
 
-def test_a_dependency_holds_a_job_back_until_the_other_has_ended(clocked: Database, scheduler: MetaScheduler) -> None:
-    add_resources(clocked)
-    first = submit(clocked, state=JobState.HOLD)
-    second = submit(clocked, after=[first])
-    scheduler.round()
-    assert job(clocked, second, "scheduler_info").startswith("cannot determine scheduling time")
-    with clocked.begin() as tx:
-        tx.jobs.move([first], JobState.WAITING, list(JobState))
-        tx.jobs.move([first], JobState.ERROR, list(JobState))
-        tx.execute("UPDATE job_dependencies SET dependency_condition = 'notok'")
-    scheduler.round()
-    assert state_of(clocked, second) is JobState.TO_LAUNCH
-
-
 # ------------------------------------------------------------------------------------------------------------- writing
 
 

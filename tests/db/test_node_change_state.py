@@ -96,14 +96,6 @@ def test_the_end_of_a_job_tells_listeners_nothing_of_resources(
     assert topics == {Topic.JOBS, Topic.GANTT, Topic.EVENTS}
 
 
-def test_a_pass_without_work_tells_listeners_nothing(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    topics = told(monkeypatch)
-    add_resources(runtime.database)
-    topics.clear()
-    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
-    assert topics == set()
-
-
 def test_a_pass_without_work_is_three_questions(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is such a pass before most rounds."""
     add_resources(runtime.database)
@@ -145,25 +137,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> set[Topic]:
 
     monkeypatch.setattr(Database, "_notify", note)
     return topics
-
-
-def test_the_first_event_that_ends_a_job_wins(runtime: Runtime) -> None:
-    database = runtime.database
-    job_id = add_job(database, JobState.FINISHING, on=add_resources(database))
-    happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
-    happen(database, "SERVER_EPILOGUE_ERROR", job_id)
-    ncs.run(runtime)
-    assert state_of(database, job_id) is JobState.TERMINATED
-
-
-def test_a_burst_of_ends_is_treated_in_one_pass(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database)
-    ids = [add_job(database, JobState.FINISHING, on=resources) for _ in range(30)]
-    for job_id in ids:
-        happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
-    ncs.run(runtime)
-    assert {state_of(database, job_id) for job_id in ids} == {JobState.TERMINATED}
 
 
 def test_an_event_that_cannot_be_treated_stops_no_other(runtime: Runtime, stubborn: None) -> None:
@@ -320,19 +293,6 @@ def test_a_chain_of_copies_comes_to_an_end(runtime: Runtime) -> None:
     assert "3 times in a row" in event.description
 
 
-def test_an_idempotent_job_that_ends_with_99_waits_again(runtime: Runtime) -> None:
-    database = runtime.database
-    job_id = add_job(database, JobState.FINISHING, on=add_resources(database), types=["idempotent"])
-    with database.begin() as tx:
-        tx.jobs.update(job_id, exit_code=99 << 8, start_time=tx.now - 100)
-    happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
-    ncs.run(runtime)
-    (copy,) = copies_of(database, job_id)
-    with database.begin() as tx:
-        assert tx.jobs.types([copy])[copy] == ("idempotent",)
-        assert tx.jobs.get(copy).exit_code is None
-
-
 def test_an_idempotent_besteffort_job_that_was_killed_for_another_waits_again(runtime: Runtime) -> None:
     database = runtime.database
     types = ["besteffort", "idempotent"]
@@ -392,14 +352,6 @@ def test_a_running_job_is_frozen_by_the_runner_and_the_request_kept_until_then(
     assert Ask(JobAction.SUSPEND, job_id) in sent
     assert state_of(runtime.database, job_id) is JobState.RUNNING
     assert unchecked(runtime.database) == ["HOLD_RUNNING_JOB"]
-
-
-def test_a_job_that_starts_is_suspended_when_it_runs(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
-    steer(runtime, job_id, "suspend")
-    assert unchecked(database) == ["HOLD_RUNNING_JOB"]
-    assert Ask(JobAction.SUSPEND, job_id) not in sent
 
 
 def test_a_job_of_which_nothing_runs_is_suspended_at_once(runtime: Runtime, sent: list[Effect]) -> None:

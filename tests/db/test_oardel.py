@@ -150,14 +150,6 @@ def test_a_job_that_has_ended_is_a_success(frontend: Frontend) -> None:
     )
 
 
-def test_several_different_failures_have_a_code_of_their_own(frontend: Frontend) -> None:
-    others = add_job(frontend.database, user="bob")
-    mine = add_job(frontend.database)
-    result = frontend.oardel(others, 4711, mine)
-    assert result.exit == 15
-    assert result.out.endswith(f"The job(s) [ {mine} ] will be deleted in the near future.\n")
-
-
 def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
     job_id = add_job(frontend.database)
     result = frontend.oardel("abc", job_id, "12x", "9" * 40)
@@ -228,15 +220,6 @@ def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Frontend) -
     assert result.out.endswith(f"The job(s) [ {mine[1]} {others} ] will be deleted in the near future.\n")
     result = frontend.oardel("--sql", "job_name = 'long'", "--state", "W")
     assert result.out.endswith(f"The job(s) [ {mine[0]} ] will be deleted in the near future.\n")
-
-
-@pytest.mark.parametrize("text", ["1=1; DELETE FROM jobs", "1=1) OR (1=1", "no_column = 3", ""])
-def test_a_bad_condition_is_refused_and_changes_nothing(frontend: Frontend, text: str) -> None:
-    add_job(frontend.database)
-    result = frontend.oardel("--sql", text)
-    assert (result.exit, result.out) == (1, "")
-    assert result.err.startswith("# Error: ")
-    assert result.err.count("\n") == 1
 
 
 def test_nothing_to_do_shows_the_usage(frontend: Frontend) -> None:
@@ -357,17 +340,6 @@ def test_users_may_do_neither(frontend: Frontend) -> None:
 # -- oarhold, oarresume -----------------------------------------------------------------------------------------------
 
 
-def test_a_hold_is_requested(frontend: Frontend) -> None:
-    job_id = add_job(frontend.database)
-    assert frontend.type(oarhold.main, job_id) == CommandResult(
-        0, f"[{job_id}] Hold request was sent to the OAR server.\n", ""
-    )
-    running = frontend.running()
-    assert frontend.type(oarhold.main, "-r", running, user=ROOT) == CommandResult(
-        0, f"[{running}] Hold request was sent to the OAR server.\n", ""
-    )
-
-
 def test_why_a_job_is_not_held(frontend: Frontend) -> None:
     running = frontend.running()
     others = add_job(frontend.database, user="bob")
@@ -393,13 +365,6 @@ def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:
     frontend.config = frontend.config.replace(job_resource_manager_property_db_field=None)
     assert frontend.type(oarhold.main, "-r", frontend.running(), user=ROOT) == CommandResult(
         2, "", "CPUSET tag is not configured in the oar.conf.\n"
-    )
-
-
-def test_a_resumption_is_requested(frontend: Frontend) -> None:
-    job_id = add_job(frontend.database, JobState.HOLD)
-    assert frontend.type(oarresume.main, job_id) == CommandResult(
-        0, f"[{job_id}] Resume request was sent to the OAR server.\n", ""
     )
 
 

@@ -3,10 +3,8 @@
 import json
 from collections.abc import Iterator
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-import yaml
 
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
@@ -97,17 +95,6 @@ def test_behind_a_job_whose_time_is_over_no_date_is_told(site: Site) -> None:
     assert json.loads(starts.out)[str(second)]["scheduled_start"] is None
 
 
-def test_behind_a_job_of_its_array_whose_time_is_over_no_date_is_told(site: Site) -> None:
-    first, second = (submit(site.database, "/resource_id=1", array_id=9, array_limit=1) for _ in range(2))
-    site.round()
-    site.move(first, JobState.LAUNCHING, JobState.RUNNING)
-    site.round(NOW + 4000)
-    said = site.explain(second).out
-    assert f"as many do, among them job {first}, which has not ended though its time is over.\n" in said
-    assert "    Start: not foreseen\n" in said
-    assert site.record(second)["start"] is None
-
-
 def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:
     first = submit(site.database, "/resource_id=2", user="bob")
     second = submit(site.database, "/resource_id=1")
@@ -181,18 +168,6 @@ def test_the_waiting_time_of_a_job_divides_by_what_it_waited_for(site: Site) -> 
         "          0:0:10 until the scheduler looked at it\n"
         "           0:0:5 while its nodes were prepared\n"
     )
-
-
-def test_a_job_that_has_ended_is_explained_too(site: Site) -> None:
-    job = submit(site.database, "/resource_id=2")
-    site.round(NOW + 10)
-    site.move(job, JobState.LAUNCHING, JobState.RUNNING)
-    at(site.database, NOW + 60)
-    site.move(job, JobState.FINISHING, JobState.TERMINATED)
-    out = site.explain(job).out
-    assert f"Job {job} of alice, Terminated" in out
-    assert "    Why:" not in out
-    assert "until the scheduler looked at it" in out
 
 
 def test_a_job_that_was_suspended_is_told_how_it_goes_on(site: Site) -> None:
@@ -327,12 +302,6 @@ def test_several_jobs_are_explained_one_after_the_other(site: Site) -> None:
     assert "\n\nJob" in out
 
 
-def test_the_job_may_be_named_by_another_option(site: Site) -> None:
-    job = submit(site.database, "/resource_id=2")
-    site.round()
-    assert site.explain("-j", job).out == site.explain(job).out
-
-
 def starts(site: Site, *words: str) -> str:
     result = invoke(main, ["--start", *words], runtime=site.runtime, user=ALICE)
     assert (result.exit, result.err) == (0, "")
@@ -361,24 +330,6 @@ def test_predicted_starts_are_shown_with_what_jobs_wait_for(site: Site) -> None:
     assert (record["scheduled_start"], record["why"], record["code"]) == (NOW + 3601, "(resources)", "BUSY")
     assert starts(site, "-u", "nobody") == ""
     assert starts(site, "--no-header", "-j", str(waiting)).startswith(f"{waiting:<10} alice ")
-
-
-@pytest.mark.parametrize("option", ["--explain", "--start"])
-def test_all_formats_say_the_same(site: Site, option: str) -> None:
-    submit(site.database, "/resource_id=2")
-    number = submit(site.database, "/resource_id=2", name="a & <b>")
-    site.round()
-
-    def printed(form: str) -> str:
-        words = [option, *([str(number)] if option == "--explain" else ["-j", str(number)]), form]
-        result = invoke(main, words, runtime=site.runtime, user=ALICE)
-        assert (result.exit, result.err) == (0, "")
-        return result.out
-
-    record = json.loads(printed("-J"))[str(number)]
-    assert yaml.safe_load(printed("-Y")) == {number: record}
-    ElementTree.fromstring(printed("-X"))
-    assert printed("-D").startswith("{\n")
 
 
 def test_what_cannot_be_asked_is_refused(site: Site) -> None:
