@@ -261,10 +261,6 @@ def test_what_makes_no_sense_is_refused(books: Books, arguments: list[str], said
     assert said in result.err
 
 
-def test_it_is_for_administrators(books: Books) -> None:
-    assert books.run(user=User("eve", 1001)) == CommandResult(77, "", "You must be oar or root.\n")
-
-
 def test_users_see_what_was_counted(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 600)
     books.job(MIDNIGHT, MIDNIGHT + 60, user="bob")

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
-from oar.cli.common.command import Command, CommandResult
-from oar.lib.bus.messages import Effect, Tag, Wake
+from oar.cli.common.command import CommandResult
+from oar.lib.db.submission.new_jobs import NewAlternative
+from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
@@ -20,21 +23,6 @@ from tests.db.console import EVE, Console
 from tests.frontend import add_rules
 
 # -- rights -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "code"),
-    [
-        (oarnodesetting.main, ["-s", "Dead", "-r", "1"], 77),
-        (oarproperty.main, ["-a", "gpu"], 77),
-        (oarremoveresource.main, ["1"], 4),
-        (oarqueue.main, ["-e", "default"], 8),
-        (oarnotify.main, ["Term"], 77),
-        (oar_resources_add.main, ["-H", "1"], 77),
-    ],
-)
-def test_users_change_nothing(console: Console, command: Command, arguments: list[str], code: int) -> None:
-    assert console.type(command, *arguments, user=EVE) == CommandResult(code, "", "You must be oar or root.\n")
 
 
 def test_users_may_look(console: Console) -> None:
@@ -157,14 +145,6 @@ def first(console: Console) -> int:
     """Return the id of the first resource."""
     with console.database.begin() as tx:
         return tx.resources.all()[0].id
-
-
-def test_drain_is_a_property(console: Console) -> None:
-    add_resources(console.database, nodes=1, cores=1)
-    assert (
-        console.nodesetting("-h", "node-1", "-d", "on").out == "Set property drain to 'YES'... 1 resource(s) updated.\n"
-    )
-    assert console.values("drain") == ["YES"]
 
 
 @pytest.mark.parametrize(

@@ -180,14 +180,6 @@ def test_a_reservation_and_its_past_are_seen_as_agreed(old: OldSite, adopt: Adop
     assert [line.split()[1] for line in drawn.splitlines() if " bob " in line] == [str(agreed), str(past)]
 
 
-def test_an_unanswered_reservation_is_left_to_the_old_server(old: OldSite, adopt: Adopt) -> None:
-    old.add_nodes()
-    job = old.submit("bob", reservation="toSchedule")
-    result = adopt()
-    assert (result.exit, result.out) == (1, "")
-    assert result.err.startswith(f"[ERROR] 1 jobs run or wait for an answer under the old server ({job}), which alone")
-
-
 def test_what_was_counted_is_not_counted_again_and_inner_jobs_never(old: OldSite, adopt: Adopt, type_: Type) -> None:
     old.live()
     old.run("UPDATE jobs SET accounted = 'YES'")
@@ -234,9 +226,14 @@ def test_what_is_taken_over_is_not_taken_twice(old: OldSite, adopt: Adopt) -> No
     assert again.err.startswith("[ERROR] The new database is not empty (accounting has rows): take over into a new one")
 
 
-def test_running_jobs_are_refused_and_named(old: OldSite, adopt: Adopt, new: Any) -> None:
+@pytest.mark.parametrize("is_running", [True, False])
+def test_running_jobs_and_unanswered_reservations_are_refused_and_named(
+    old: OldSite, adopt: Adopt, new: Any, *, is_running: bool
+) -> None:
     old.live()
-    old.start(job := old.submit())
+    job = old.submit("bob", reservation="None" if is_running else "toSchedule")
+    if is_running:
+        old.start(job)
     result = adopt()
     assert (result.exit, result.out) == (1, "")
     assert result.err.startswith(f"[ERROR] 1 jobs run or wait for an answer under the old server ({job}), which alone")
@@ -254,6 +251,7 @@ def test_running_jobs_are_waited_for(old: OldSite, adopt: Adopt, new: Any, monke
     result = adopt("--running")
     assert (result.exit, result.err) == (0, "")
     assert result.out.startswith("Waiting for 1 jobs of the old server; their walltimes end 20")
+    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in result.out
     assert new(f"SELECT state FROM jobs WHERE job_id = {job}") == [("Terminated",)]
 
 
@@ -276,13 +274,6 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
     assert new("SELECT count(*) FROM assigned_resources WHERE assigned_resource_index = 'CURRENT'") == [(0,)]
     check = invoke(oar_database.main, ["--conf", str(conf), "--check", "--deep"], user=User("root", 0))
     assert (check.exit, check.err) == (0, "")
-
-
-def test_a_copy_whose_jobs_nobody_ends_is_named(old: OldSite, adopt: Adopt, monkeypatch: pytest.MonkeyPatch) -> None:
-    old.live()
-    old.start(job := old.submit())
-    monkeypatch.setattr("time.sleep", lambda seconds: old.end(job))
-    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in adopt("--running").out
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,11 @@ from subprocess import PIPE, Popen
 import pytest
 
 from oar.cli import (
+    oar2trace,
+    oar_database,
+    oar_phoenix,
+    oar_resources_add,
+    oar_resources_init,
     oaraccounting,
     oaradmissionrules,
     oaralter,
@@ -106,6 +111,31 @@ def test_no_command_passes_over_a_word_that_it_does_not_understand(
 ) -> None:
     result = invoke(command, [*words, "bob"], runtime=Runtime(Config(), database), user=User("root", 0))
     assert result.exit != 0 or "bob" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "code"),
+    [
+        (oaraccounting.main, [], 77),
+        (oaraccounting.main, ["--reporting"], 77),
+        (oar_database.main, ["--check"], 77),
+        (oarnodesetting.main, ["-s", "Dead", "-r", "1"], 77),
+        (oarnotify.main, ["Term"], 77),
+        (oar_phoenix.main, [], 77),
+        (oarproperty.main, ["-a", "gpu"], 77),
+        (oarqueue.main, ["-e", "default"], 8),
+        (oarremoveresource.main, ["1"], 4),
+        (oar_resources_add.main, ["-H", "1"], 77),
+        (oar_resources_init.main, ["-"], 77),
+        (oar2trace.main, ["-f", "-"], 77),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_users_run_no_command_of_administrators(
+    database: Database, command: Command, words: list[str], code: int
+) -> None:
+    result = invoke(command, words, runtime=Runtime(Config(), database), user=EVE)
+    assert result == CommandResult(code, "", "You must be oar or root.\n")
 
 
 @pytest.fixture

@@ -123,13 +123,6 @@ def test_an_advisory_lock_is_held_by_one_and_freed_with_its_connection(database:
     theirs.close()
 
 
-def test_a_database_that_is_not_there_is_reported_in_one_line(settings: DatabaseSettings) -> None:
-    absent = DatabaseSettings(host="/nonexistent", patience=0)
-    with pytest.raises(DatabaseUnavailable) as error, Database(absent).begin():
-        pass
-    assert "\n" not in str(error.value)
-
-
 @pytest.fixture
 def standby(database: Database, settings: DatabaseSettings) -> Iterator[Database]:
     """The database, which takes no changes."""

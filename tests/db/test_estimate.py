@@ -120,15 +120,6 @@ def test_programs_get_a_record(site: Site) -> None:
     assert [(each["code"], each["data"]["jobs"]) for each in record["reasons"]] == [("BUSY", [first])]
 
 
-def test_all_formats_say_the_same(site: Site) -> None:
-    site.fill()
-    words = ("--array", 2, "-l", "nodes=1,walltime=2", "true")
-    record = site.record(*words)
-    assert yaml.safe_load(site.estimate("-Y", *words).out) == record
-    ElementTree.fromstring(site.estimate("-X", *words).out)
-    assert site.estimate("-D", *words).out.startswith("{\n")
-
-
 def test_the_estimate_is_what_the_next_round_does(site: Site) -> None:
     site.fill()
     for words in (["-l", "nodes=2"], ["-l", "resource_id=1,walltime=3"], ["-t", "besteffort"], ["--array", "2"]):
@@ -143,24 +134,12 @@ def test_the_estimate_is_what_the_next_round_does(site: Site) -> None:
         assert number == expected, words
 
 
-def test_the_alternative_that_ends_first_is_estimated(site: Site) -> None:
-    site.fill()
-    record = site.record("-l", "resource_id=1,walltime=2", "-l", "nodes=2,walltime=1", "true")
-    assert (record["walltime"], len(record["resources"])) == (3600, 4)
-
-
 def test_conditions_and_properties_of_a_new_kind_count(site: Site) -> None:
     with site.database.begin() as tx:
         tx.execute("ALTER TABLE resources ADD COLUMN rack varchar(255)")
         tx.execute("UPDATE resources SET rack = network_address")
     record = site.record("-p", "network_address = 'node-2'", "-l", "rack=1", "true")
     assert record["hosts"] == ["node-2"]
-
-
-def test_a_job_after_another_is_estimated_behind_it(site: Site) -> None:
-    first = site.fill()
-    record = site.record("-a", first, "-l", "resource_id=1,walltime=1", "true")
-    assert (record["start"], record["reasons"][0]["code"]) == (NOW + 3601, "DEPENDENCY")
 
 
 def test_the_jobs_of_an_array_are_estimated_together(site: Site) -> None:
@@ -250,16 +229,6 @@ def in_time_for(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
     monkeypatch.setattr(estimates, "_stopwatch", stopwatch)
 
 
-def test_the_limits_of_a_round_are_none_of_an_estimate(site: Site) -> None:
-    queue_up(site)
-    start = NOW + MANY * 3601
-    code, lines = answer(site.estimate("-l", "nodes=1,walltime=1", "true"))
-    assert (code, lines[0]) == (0, f"# Job would start at {format_date(start)} on node-1")
-    assert lines[1].startswith("# Not now: Its resources are taken until ")
-    record = site.record("-l", "nodes=1,walltime=1", "true")
-    assert (record["feasible"], record["start"], record["not_before"]) == (True, start, None)
-
-
 def test_an_estimate_does_not_wait_for_a_round_nor_keep_one_waiting(site: Site) -> None:
     with site.scheduler._lock.held():
         assert site.estimate("true").exit == 0
@@ -300,15 +269,6 @@ def test_a_reservation_gets_the_answer_of_the_next_round(site: Site) -> None:
     date = NOW + (MANY - 1) * 3601
     words = ("-r", format_date(date), "-l", "nodes=2,walltime=1")
     assert answer(site.estimate(*words)) == (0, ["# Reservation valid --> OK"])
-
-
-def test_a_job_in_a_queue_without_backfilling_is_told_its_start(site: Site) -> None:
-    with site.database.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot_fifo' WHERE queue_name = 'default'")
-    site.fill()
-    queue_up(site, 2)
-    code, lines = answer(site.estimate("-l", "nodes=1,walltime=1", "true"))
-    assert (code, lines[0]) == (0, f"# Job would start at {format_date(NOW + 3 * 3601)} on node-1")
 
 
 def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) -> None:
@@ -376,7 +336,3 @@ class TestSleepingNodes:
         assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 300
         at(saving.database, NOW + 301)
         assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 601
-
-    def test_a_job_that_wakes_none_starts_on_them_at_once(self, saving: Site) -> None:
-        record = saving.record("-t", "noop=standby", "-l", "nodes=2,walltime=1")
-        assert (record["start"], record["reasons"]) == (NOW, [])

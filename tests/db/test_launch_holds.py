@@ -151,24 +151,6 @@ def test_a_directory_of_which_no_node_can_say_anything_twice_is_told(runtime: Ru
     assert mails(sent) == ["Launches of anna are held"]
 
 
-def test_a_removed_account_costs_one_job_and_no_node(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
-    others = [add_job(database, user="gone") for _ in range(3)]
-    failed = fail(runtime, "USER_SHELL", "gone", on=resources[:1], hosts=["node-1"])
-    MetaScheduler(runtime).round()
-    assert {state_of(database, job) for job in (*others, *copies(database, failed))} == {JobState.WAITING}
-    assert set(node_states(database).values()) == {"Alive"}
-
-
-def test_a_missing_home_is_no_fault_of_its_job(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
-    failed = fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
-    assert [hold.fault for hold in holds(database)] == [LaunchFault.HOME]
-    assert len(copies(database, failed)) == 1
-
-
 # -- scripts of the site ----------------------------------------------------------------------------------------------
 
 
@@ -352,15 +334,6 @@ def test_the_jobs_of_held_users_and_their_trials_keep_nobody_else_waiting(runtim
         users = [tx.jobs.get(job).user for job in gaining]
     for user, most in trials.items():
         assert users.count(user) <= most
-
-
-def test_jobs_that_no_hold_concerns_still_get_the_place_of_besteffort_jobs(runtime: Runtime) -> None:
-    database = runtime.database
-    besteffort = hold_all(runtime, add_resources(database, nodes=4, cores=1))
-    add_job(database, types=["noop"], user="noop")
-    MetaScheduler(runtime).round()
-    assert len(killed(database)) == 2
-    assert set(killed(database)) <= set(besteffort)
 
 
 def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -> None:
@@ -867,10 +840,11 @@ def test_no_users_together_make_a_node_suspected_by_their_homes(runtime: Runtime
     assert [hold.user for hold in holds(database)] == ["mallory", "trudy"]
 
 
-def test_a_node_that_says_itself_that_its_homes_are_missing_is_suspected(runtime: Runtime) -> None:
+@pytest.mark.parametrize("type_", ["HOME_MISSING", "USER_SHELL"])
+def test_a_node_that_reports_its_homes_or_accounts_as_missing_is_suspected(runtime: Runtime, type_: str) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
-    fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
+    fail(runtime, type_, "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"
     assert holds(database) == []
@@ -891,11 +865,3 @@ def test_launches_go_on_when_the_node_without_the_home_is_out_of_use(runtime: Ru
         tx.resources.move(resources[:1], ResourceState.ABSENT, finaud=False)
     ask(runtime, {"anna"})
     assert holds(database) == []
-
-
-def test_a_node_that_knows_no_account_is_suspected_at_once(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
-    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
-    ask(runtime, {"anna"}, is_of_node=True)
-    assert node_states(database)["node-1"] == "Suspected"

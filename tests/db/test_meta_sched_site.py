@@ -2,7 +2,6 @@
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Effect, Mail, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs import explanations, lifecycle
-from oar.lib.jobs.states import JobPriority, JobState
-from oar.lib.monitoring.health import judge_status
+from oar.lib.facts.messages import Effect, Mail, Tag, Wake
+from oar.lib.facts.states import JobPriority, JobState
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
@@ -70,24 +69,6 @@ def test_quotas_of_a_file_hold_and_a_bad_file_leaves_them_in_force(
     mails = [each for each in sent if isinstance(each, Mail)]
     assert len(mails) == 1
     assert "line 3" in mails[0].text
-
-
-def test_a_missing_file_of_quotas_stops_nothing(
-    clocked: Database, scheduler_with: Make, sent: list[Effect], tmp_path: Path
-) -> None:
-    add_resources(clocked)
-    policy(clocked, "kamelot")
-    number = submit(clocked)
-    file = tmp_path / "quotas.json"
-    scheduler = scheduler_with(quotas=True, quotas_conf_file=str(file))
-    scheduler.round()
-    assert state_of(clocked, number) is JobState.TO_LAUNCH
-    assert any(isinstance(each, Mail) for each in sent)
-    report = judge_status({"ready": True, "start": time.time(), "last_round": scheduler.phases.record}, time.time())
-    assert report.line.startswith(f"OAR WARNING: cannot read the quotas: {file}: No such file or directory")
-    file.write_text("{}")
-    scheduler.round()
-    assert scheduler.phases.record["file_errors"] == []
 
 
 def test_who_asks_for_quotas_without_a_queue_that_obeys_them_is_told_once(
@@ -270,26 +251,6 @@ def test_sarko_is_told_of_a_walltime_that_becomes_shorter(
         tx.execute("INSERT INTO walltime_change (job_id, pending) VALUES (%s, -600)", (number,))
     scheduler.round()
     assert Wake(Tag.VILLAINS) in sent
-
-
-def test_so_many_jobs_of_an_array_are_started_as_may_run_at_a_time(clocked: Database, scheduler_with: Make) -> None:
-    add_resources(clocked, nodes=2, cores=2)
-    first = submit(clocked, array_limit=2)
-    others = [submit(clocked, array_id=first, array_index=index, array_limit=2) for index in (2, 3)]
-    scheduler = scheduler_with()
-    scheduler.round()
-    assert [state_of(clocked, each) for each in (first, *others)] == [
-        JobState.TO_LAUNCH,
-        JobState.TO_LAUNCH,
-        JobState.WAITING,
-    ]
-    text = f"waiting for one of the 2 jobs that may run at a time of the array {first}"
-    assert job(clocked, others[1], "message", "scheduler_info") == (f"R=1,W=1:0:0,J=B,A=2 ({text})", text)
-    with clocked.begin() as tx:
-        for step in (JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED):
-            assert lifecycle.move(tx, first, step)
-    scheduler.round()
-    assert state_of(clocked, others[1]) is JobState.TO_LAUNCH
 
 
 def test_an_inner_job_waits_for_a_container_on_hold(clocked: Database, scheduler_with: Make) -> None:

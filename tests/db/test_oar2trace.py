@@ -11,7 +11,7 @@ from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Cause
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
-from tests.db.console import EVE, Console
+from tests.db.console import Console
 
 BEGIN = 1_900_000_000
 
@@ -136,7 +136,3 @@ def test_a_device_or_a_directory_is_not_replaced(console: Console, tmp_path: Pat
         assert (result.exit != 0, f"Cannot write {path}: it is not a regular file" in result.err) == (True, True)
     assert pipe.is_fifo()
     assert not list(tmp_path.glob("*.new"))
-
-
-def test_traces_are_for_administrators(console: Console) -> None:
-    assert console.type(oar2trace.main, "-f", "-", user=EVE).exit != 0

@@ -360,10 +360,6 @@ def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: list[str],
     assert result.err.splitlines()[-1 if "--conf" in arguments else 0].startswith(error)  # run() gives --conf too
 
 
-def test_others_than_oar_and_root_are_refused(run: Run) -> None:
-    assert run("--check", user="alice") == CommandResult(77, "", "You must be oar or root.\n")
-
-
 def test_without_an_administrator_nothing_is_created(run: Run) -> None:
     result = run("--create", admin=False)
     assert (result.exit, result.out) == (1, "")

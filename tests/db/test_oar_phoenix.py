@@ -146,7 +146,7 @@ def test_what_is_not_configured(phoenix: Console, keys: dict[str, str], code: in
     assert said in result.out + result.err
 
 
-def test_one_at_a_time_and_administrators_only(phoenix: Console) -> None:
+def test_only_one_runs_at_a_time(phoenix: Console) -> None:
     with only_one(Path(phoenix.config.phoenix_status_file)):
         assert phoenix.type(oar_phoenix.main).out == "# Nothing is done: another oar_phoenix is running.\n"
     assert phoenix.type(oar_phoenix.main, user=EVE).exit == 77

@@ -10,7 +10,7 @@ from oar.cli import oar_resources_init
 from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
 from tests.builders import add_resources
-from tests.db.console import EVE, ROOT, Console
+from tests.db.console import ROOT, Console
 
 #: Reaches no host, but answers as some would: one fails, one talks nonsense.
 CONNECTOR = """#!/bin/sh
@@ -119,8 +119,7 @@ def test_what_is_no_list_of_hosts(desk: Desk, hosts: str, said: str) -> None:
     assert (result.exit, said in result.err) == (1, True)
 
 
-def test_rights_and_usage(desk: Desk) -> None:
-    assert desk.init(user=EVE).exit == 77
+def test_what_needs_a_file_of_hosts_or_an_empty_cluster(desk: Desk) -> None:
     assert desk.console.type(oar_resources_init.main, "-").exit == 1
     assert desk.console.type(oar_resources_init.main, "-y", "/no/such").exit == 1
     add_resources(desk.console.database)

@@ -213,10 +213,6 @@ def test_yaml_shows_a_single_job_as_a_number(cluster: Cluster) -> None:
     assert yaml.safe_load(text)[cluster.ids[0]]["jobs"] == job
 
 
-def test_perl_data_is_one_line(cluster: Cluster) -> None:
-    assert cluster.shows("-D").count("\n") == 1
-
-
 def test_nothing_to_show(cluster: Cluster) -> None:
     nobody = f"# Warning: node pc does not exist.\n{NO_NODES}"
     assert cluster.oarnodes("pc") == CommandResult(0, "", nobody)

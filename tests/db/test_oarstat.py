@@ -228,11 +228,6 @@ def test_the_jobs_of_an_array_fold_into_one_line(cluster: Cluster) -> None:
     assert [line[-12] for line in lines] == ["-", "H"]
 
 
-def test_an_id_of_more_than_ten_digits_is_not_cut(cluster: Cluster) -> None:
-    cluster.job(id=123456789012, array_id=123456789012)
-    assert cluster.shows().splitlines()[2].startswith("123456789012 ")
-
-
 # ----------------------------------------------------------------------------------------------------------- selection
 
 

@@ -165,11 +165,6 @@ def test_usage_shows_a_line_for_each_job(cluster: Cluster) -> None:
     )
 
 
-def test_the_table_of_usage_may_do_without_its_head(cluster: Cluster) -> None:
-    job = cluster.ended(WALLTIME, ON_1)
-    assert cluster.shows("--usage", job).splitlines()[2:] == cluster.shows("--usage", job, "--no-header").splitlines()
-
-
 def test_a_node_that_was_lost_is_named_and_does_not_count(cluster: Cluster) -> None:
     job = cluster.ended(Cause(EndCode.NODE_LOST, {"nodes": ["node-2"]}), ON_1, NodeUsage("node-2", 2))
     row, note = cluster.shows("--usage", job).splitlines()[2:]

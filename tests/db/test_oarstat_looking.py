@@ -14,9 +14,7 @@ import pytest
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
-from oar.cli.oarstat_parts import tables
-from oar.lib.base.times import format_date, local_midnight
-from oar.lib.config.files import Config
+from oar.cli.oarstat_parts import chart, fields
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE
 from oar.lib.jobs.states import JobState
@@ -285,21 +283,9 @@ class TestWatch:
         assert (result.exit, result.err) == (1, f'# Error: --watch takes a number of seconds, not "{seconds}"\n')
 
 
-def test_the_layout_of_the_site_is_watched_too(cluster: Cluster) -> None:
-    cluster.job()
-    config = Config(oarstat_default_output_format=2)
-    assert "System message" in cluster.shows(config=config)
-    assert "System message" not in cluster.shows("--no-header", config=config)
-
-
 def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
     result = cluster.oarstat("-s", "-j", "abc")
     assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is no job id'])
-
-
-def test_a_number_behind_another_option_is_the_job_that_is_meant(cluster: Cluster) -> None:
-    job = cluster.job()
-    assert cluster.shows("-j", "-s", str(job)) == f"{job}: Waiting\n"
 
 
 @pytest.mark.parametrize("words", [["bob"], ["-f", "bob"], ["12", "bob"], ["-J", "12x"], ["-1x"], ["-u", "eve", "bob"]])
@@ -349,9 +335,3 @@ def test_an_interval_is_written_as_the_dates_of_a_reservation(
 ) -> None:
     first = cluster.shows("--gantt", text, "--ascii").splitlines()[0]
     assert first.startswith(f"{format_date(start)} - {format_date(stop)},")
-
-
-@pytest.mark.parametrize("text", ["now", "now,", ",", "+1h,now", "now,+1h,+2h", "now,yesterday", "now,-1h"])
-def test_what_is_no_interval_is_refused(cluster: Cluster, text: str) -> None:
-    result = cluster.oarstat("--gantt", text)
-    assert (result.exit, result.err.splitlines()[0]) == (1, "Bad syntax for --gantt")
