@@ -10,8 +10,11 @@ import pytest
 
 from oar.cli import qrsub
 from oar.cli.common.command import CommandResult, invoke
-from oar.lib.access.records import User
-from oar.lib.bus.messages import Effect
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.messages import Effect
+from oar.lib.facts.records import Cause, User
+from oar.lib.facts.reservation_states import ChangeAnswer
+from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Cause
@@ -77,21 +80,6 @@ def test_a_change_is_as_long_as_a_request_at_most(site: Site, alter: Typed, numb
     )
 
 
-def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
-    other = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
-    site.round()
-    with site.database.begin() as tx:
-        before = tx.reservations.by_numbers([number])
-    assert alter("-e", "+7000", str(number)) == CommandResult(
-        1,
-        "",
-        f"denied: Reservation {number} can't be altered\n"
-        f"  there is a place for it only until {write_date(NOW + HOUR)} (advance reservation {other})\n",
-    )
-    with site.database.begin() as tx:
-        assert tx.reservations.by_numbers([number]) == before
-
-
 def test_now_means_the_date_of_the_answer(site: Site, qralter_alone: Typed, number: int) -> None:
     """The round comes seconds later: what was asked for then is no date of the past."""
 
@@ -138,17 +126,6 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
         "name night, error_handling hard, account, acl_list",
         f"end {write_date(NOW + 900)}, mail_list",
     ]
-
-
-def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Typed, number: int) -> None:
-    with site.database.begin() as tx:
-        reservation_id = tx.reservations.by_numbers([number])[number].id
-    job = site.submit_inside(reservation_id)
-    result = alter("-u", "root", str(number))
-    assert result.out.splitlines()[1:] == [f"job {job} was deleted: its owner may not use the reservation any more"]
-    with site.database.begin() as tx:
-        assert tx.job_requests.jobs_to_kill([job]) == {job}
-        assert tx.reservations.access([reservation_id])[reservation_id] == (AccessEntry("root"),)
 
 
 @pytest.mark.parametrize(

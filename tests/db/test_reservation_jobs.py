@@ -5,7 +5,10 @@ import json
 import pytest
 
 from oar.cli import oarstat
-from oar.lib.base.times import format_date
+from oar.lib.facts.records import Job, JobSpec
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import EndCode, JobState, JobType
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Job, JobSpec
@@ -87,37 +90,6 @@ def test_of_an_array_as_many_run_as_fit_and_a_dependent_job_waits_for_its_turn(
     assert begun(site, third, after) == [True, False]
     end(site, second)
     assert begun(site, after) == [True]
-
-
-def test_of_a_moldable_job_the_alternative_starts_that_is_over_in_time(
-    site: Site, login: LoginNode, number: int
-) -> None:
-    long, short = ("-l", "nodes=2,walltime=0:50"), ("-l", "nodes=1,walltime=0:20")
-    job = login.submit("--ar", number, *long, *short, "x")
-    site.go_to(NOW + 1200)
-    assert begun(site, job) == [True]
-    assert len(held(site, job)) == 2
-
-
-def test_timesharing_jobs_share_inside_and_with_nobody_outside(site: Site, login: LoginNode, number: int) -> None:
-    words = ("-t", "timesharing", "-l", "nodes=2,walltime=0:10")
-    first, second = (login.submit("--ar", number, *words, "x") for _ in range(2))
-    whole = login.submit("-t", "timesharing", "-l", "nodes=3,walltime=0:10", "x")
-    assert begun(site, first, second, whole) == [True, True, False]
-    assert held(site, first) == held(site, second) == set(site.get(number).resources)
-
-
-def test_a_besteffort_job_inside_leaves_for_others_inside_and_not_for_those_outside(
-    site: Site, login: LoginNode, number: int
-) -> None:
-    modest = login.submit("--ar", number, "-t", "besteffort", "-l", "nodes=2,walltime=0:10", "x")
-    outside = login.submit("-t", "besteffort", "-l", "nodes=3,walltime=0:10", "x")
-    large = login.submit("-l", "nodes=3,walltime=0:10", "x")
-    assert (modest.queue, begun(site, modest, outside, large)) == ("besteffort", [True, False, False])
-    move(site, modest, JobState.LAUNCHING, JobState.RUNNING)
-    prior = login.submit("--ar", number, "-l", "nodes=1,walltime=0:10", "x")
-    assert begun(site, prior) == [False]
-    assert cause(site, modest)[0] == EndCode.EVICTED
 
 
 def test_a_container_inside_lends_what_it_has_and_all_of_it_ends_with_the_reservation(
@@ -208,24 +180,3 @@ def test_the_end_of_a_frame_by_another_program_is_told_as_that_of_the_reservatio
     assert [cause(site, job) for job in (waiting, running)] == [(EndCode.RESERVATION, told)] * 2
     explained = login.type(oarstat.main, "--explain", waiting.id).out
     assert f"It was in the advance reservation {number}, which was deleted by oar." in explained
-
-
-def test_a_suspended_job_outside_is_told_which_reservation_it_waits_for(site: Site, login: LoginNode) -> None:
-    job = login.submit("-l", "nodes=3,walltime=0:10", "x")
-    assert begun(site, job) == [True]
-    move(site, job, JobState.LAUNCHING, JobState.RUNNING)
-    made = site.ask("/network_address=1", NOW + 1000, NOW + HOUR)
-    site.round()
-    site.go_to(NOW + 100)
-    move(site, job, JobState.SUSPENDED)
-    site.go_to(NOW + 700)
-    move(site, job, JobState.RESUMING)
-    site.round()
-    with site.database.begin() as tx:
-        assert tx.job_waits.reasons([job.id])[job.id].text == f"waits until the advance reservation {made} is over"
-    explained = login.type(oarstat.main, "--explain", job.id).out
-    sentence = f"It waits until the advance reservation {made} is over, on {format_date(NOW + HOUR)}."
-    assert f"    Why: {sentence}\n" in explained
-    site.round(NOW + HOUR)
-    with site.database.begin() as tx:
-        assert tx.job_waits.reasons([job.id]) == {}

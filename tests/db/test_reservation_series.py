@@ -6,13 +6,12 @@ import pytest
 
 from oar.cli import qralter, qrdel, qrstat
 from oar.cli.common.command import CommandResult, invoke
-from oar.lib.access.records import User
-from oar.lib.bus.messages import ReservationMail
-from oar.lib.jobs.records import Queue
-from oar.lib.jobs.states import QueueState
-from oar.lib.reservations import asking, deletion
-from oar.lib.reservations.grid_engine_times import write_date
-from oar.lib.reservations.states import ReservationState as S
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.messages import ReservationMail
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import QueueState
+from oar.lib.reservations import deletion
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
 from tests.frontend import add_rules
@@ -101,29 +100,6 @@ def test_a_series_ends_with_its_queue(site: Site) -> None:
 # -- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_a_conflict_refuses_the_whole_series(site: Site) -> None:
-    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
-    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3)
-    site.round()
-    assert starts(site, series, S.REFUSED) == [0, 1, 2]
-    texts = {each.message for each in site.occurrences(series)}
-    assert len(texts) == 1
-    assert texts.pop().startswith("occurrence 2, 01/15/2027 09:01:00: only 0 of 2 suitable slots are free until")
-    assert (site.series(series).ended, site.events(site.occurrences(series)[0].id)) == (NOW, ["REFUSED"])
-    site.round(NOW + 10)
-    assert len(site.occurrences(series)) == 3
-
-
-def test_a_conflict_may_be_skipped_and_another_one_follows(site: Site) -> None:
-    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
-    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3, skips_conflicts=True)
-    site.round()
-    site.round()
-    assert (starts(site, series, S.REFUSED), starts(site, series, S.WAITING)) == ([1], [0, 2, 3])
-    assert site.events(site.occurrences(series)[1].id) == ["SKIPPED"]
-    assert violations(site) == []
-
-
 def test_a_series_of_which_nothing_can_be_granted_is_refused_though_it_may_skip(site: Site) -> None:
     site.ask("/resource_id=2", NOW, NOW + 10 * HOUR)
     series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3, skips_conflicts=True)
@@ -175,33 +151,7 @@ def test_a_series_whose_asker_has_gone_is_refused_as_too_old_and_later_ones_neve
     assert violations(site) == []
 
 
-def test_occurrences_that_overlap_have_resources_of_their_own(site: Site) -> None:
-    fits = site.ask_series("/resource_id=1", NOW + 60, 2 * HOUR, depth=2)
-    site.round()
-    held = [each.resources for each in site.occurrences(fits)]
-    assert len(set(held)) == 2
-    too_much = site.ask_series("/resource_id=1", NOW + 60 + 10 * HOUR, 3 * HOUR, depth=3)
-    site.round()
-    assert starts(site, too_much, S.REFUSED) == [10, 11, 12]
-
-
-def test_nothing_that_was_tried_for_a_refused_series_stays_reserved(site: Site) -> None:
-    site.ask("/resource_id=2", NOW + HOUR, NOW + HOUR + 100)
-    site.ask_series("/resource_id=2", NOW + 60, 600, depth=2)
-    behind = site.ask("/resource_id=2", NOW + 60, NOW + 660)
-    site.round()
-    assert site.state(behind) is S.WAITING
-
-
 # -- withdrawn, deleted -----------------------------------------------------------------------------------------------
-
-
-def test_who_withdraws_a_request_withdraws_the_series(site: Site) -> None:
-    series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3)
-    with site.database.begin() as tx:
-        assert asking.withdraw(tx, site.occurrences(series)[0].id, "alice") is None
-    assert starts(site, series, S.REFUSED) == [0, 1, 2]
-    assert site.series(series).ended == NOW
 
 
 def delete(site: Site, *words: object, user: User = ALICE) -> CommandResult:

@@ -27,7 +27,6 @@ from oar.modules.sarko import (
     KillStep,
     SarkoPass,
     Watcher,
-    check_checkpoint,
     check_walltime,
     kill_step,
 )
@@ -286,16 +285,6 @@ def test_a_clock_that_was_set_ahead_gives_up_no_kill_too_early(world: World) -> 
     assert world.kill(job_id) is KillState.LEON
 
 
-def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
-    container = world.running(types=["container"])
-    inner = add_job(world.database, types=[f"inner={container}"])
-    other = add_job(world.database)
-    world.at(101)
-    world.sarko()
-    assert world.kill(inner) is KillState.LEON
-    assert world.kill(other) is None
-
-
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -329,14 +318,6 @@ def test_an_interactive_job_gets_no_checkpoint_signal(world: World) -> None:
     world.at(80)
     world.sarko()
     assert world.events(job_id, EventType.CHECKPOINT) == 0
-
-
-def test_when_a_checkpoint_is_due() -> None:
-    limit = TimeLimit(1, 1000, 100, 0, 30, 0)
-    assert check_checkpoint(limit, 1069, None) == DeadlineCheck(False, 1070)
-    assert check_checkpoint(limit, 1070, None) == DeadlineCheck(True)
-    assert check_checkpoint(limit, 1080, (1070, False)) == DeadlineCheck(False)
-    assert check_checkpoint(limit, 1080, (1070, True)) == DeadlineCheck(False, 1130)
 
 
 # -- kills ------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pytest
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
-from oar.lib.history.event_types import EventType
-from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.facts.states import EventType, JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
@@ -110,18 +109,6 @@ def test_a_change_is_granted_in_steps_before_the_end(desk: Desk) -> None:
     assert (desk.walltime(number), desk.change(number, "pending", "granted")) == (HOUR + 1500, (0, 1500))
 
 
-def test_parts_of_the_walltime_are_those_of_the_first_one(desk: Desk) -> None:
-    number = desk.run(desk.ids[:1])
-    desk.ask(number, HOUR)
-    keys: dict[str, Any] = {"walltime_change_apply_time": {"_": 0.25}, "walltime_increment": {"_": 0.5}}
-    desk.round(at_=2699, **keys)
-    assert desk.walltime(number) == HOUR
-    desk.round(at_=2700, **keys)
-    assert desk.walltime(number) == HOUR + 1800
-    desk.round(at_=4500, **keys)
-    assert desk.walltime(number) == HOUR + 3600
-
-
 def test_a_forced_change_waits_for_no_date_and_for_no_step(desk: Desk) -> None:
     number = desk.run(desk.ids[:1])
     desk.ask(number, HOUR, force="YES")
@@ -138,48 +125,6 @@ def test_nobody_who_was_promised_the_resources_is_delayed(desk: Desk) -> None:
     desk.ask(number, 600)
     desk.round(at_=10)
     assert (desk.walltime(number), desk.change(number, "pending")) == (HOUR, (600,))
-
-
-def test_what_is_left_until_the_next_job_is_granted_unless_it_must_be_all(desk: Desk) -> None:
-    number = desk.run(desk.ids[:1])
-    late = submit(desk.database, "/resource_id=2,walltime=1", types=(f"postpone={format_date(NOW + HOUR + 301)}",))
-    desk.round()
-    assert desk.start(late) == HOUR + 301
-    desk.ask(number, 600, whole="YES")
-    desk.round(at_=10)
-    assert desk.walltime(number) == HOUR
-    with desk.database.begin() as tx:
-        tx.execute("UPDATE walltime_change SET whole = 'NO'")
-    desk.round(at_=20)
-    assert (desk.walltime(number), desk.change(number, "pending")) == (HOUR + 300, (300,))
-    assert desk.start(late) == HOUR + 301
-
-
-def test_waiting_jobs_are_delayed_where_that_was_allowed_and_reservations_never(desk: Desk) -> None:
-    number = desk.run(desk.ids[:1])
-    desk.run(desk.ids[1:])
-    after = submit(desk.database, "/resource_id=2,walltime=1")
-    submit(desk.database, "/resource_id=1", start_time=NOW + 2 * HOUR, reservation=Reservation.TO_SCHEDULE)
-    desk.round()
-    with desk.database.begin() as tx:
-        tx.execute("UPDATE jobs SET state = 'Waiting' WHERE state = 'toAckReservation'")
-    desk.ask(number, 2 * HOUR, delay_next_jobs="YES")
-    desk.round(at_=10)
-    granted, left = desk.change(number, "granted_with_delay_next_jobs", "pending")
-    assert desk.walltime(number) == HOUR + granted
-    assert granted + left == 2 * HOUR
-    assert granted in (HOUR - 1, 2 * HOUR)  # as the reservation is on this core, or on the other
-    assert desk.start(after) >= HOUR + granted + 1
-
-
-def test_besteffort_jobs_and_jobs_that_share_stop_nobody(desk: Desk) -> None:
-    number = desk.run(desk.ids, types=("timesharing",))
-    submit(desk.database, "/resource_id=2,walltime=1", types=("besteffort",), queue="besteffort")
-    submit(desk.database, "/resource_id=2,walltime=1", types=("timesharing", f"postpone={format_date(NOW + HOUR + 5)}"))
-    desk.round()
-    desk.ask(number, 600)
-    desk.round(at_=10)
-    assert desk.walltime(number) == HOUR + 600
 
 
 def test_a_change_that_was_not_granted_in_time_is_dropped(desk: Desk) -> None:
@@ -205,29 +150,6 @@ def test_a_shorter_walltime_lets_the_next_job_come_sooner_and_never_ends_in_the_
         tx.execute("UPDATE walltime_change SET pending = -9000")
     desk.round(at_=600)
     assert (desk.walltime(number), desk.change(number, "pending", "granted")) == (600, (0, -3000))
-
-
-@pytest.mark.parametrize("bound", ["deadline", "container", "leaving"])
-def test_a_deadline_a_container_and_resources_that_leave_bound_it(desk: Desk, bound: str) -> None:
-    end = NOW + HOUR + 1200
-    types: tuple[str, ...] = ()
-    if bound == "deadline":
-        types = (f"deadline={format_date(end)}",)
-    elif bound == "container":
-        outer = desk.run(desk.ids, types=("container=c",))
-        with desk.database.begin() as tx:
-            tx.execute(
-                "UPDATE moldable_job_descriptions SET moldable_walltime = %s WHERE moldable_job_id = %s",
-                (HOUR + 1200, outer),
-            )
-        types = ("inner=c",)
-    else:
-        with desk.database.begin() as tx:
-            tx.execute("UPDATE resources SET available_upto = %s", (end + 1,))
-    number = desk.run(desk.ids[:1], types=types)
-    desk.ask(number, HOUR)
-    desk.round()
-    assert (desk.walltime(number), desk.change(number, "pending")) == (HOUR + 1200, (HOUR - 1200,))
 
 
 def test_nothing_is_changed_where_changes_are_off(desk: Desk) -> None:
