@@ -3,49 +3,31 @@
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import zmq
 
 from oar.cli import oardel, oarhold, oarresume
-from oar.cli.common.command import Command, CommandResult, invoke
-from oar.lib.access.records import User
-from oar.lib.bus import sockets
+from oar.cli.common.command import CommandResult
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState, JobType, Reservation
-from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
+from tests.frontend import ALICE, Frontend
 from tests.process.this_machine import free_ports
 
-ALICE = User("alice", 1001)
 ROOT = User("root", 0)
 
 
-class Frontend:
+class Users(Frontend):
     """A machine on which users type commands."""
-
-    def __init__(self, database: Database, config: Config) -> None:
-        self.database = database
-        self.config = config
-
-    def type(self, command: Command, *arguments: object, user: User = ALICE) -> CommandResult:
-        """Run a command as a user."""
-        words = [str(argument) for argument in arguments]
-        return invoke(command, words, runtime=Runtime(self.config, self.database), user=user)
 
     def oardel(self, *arguments: object, user: User = ALICE) -> CommandResult:
         """Run oardel as a user."""
         return self.type(oardel.main, *arguments, user=user)
-
-    def ask(self, question: Callable[[Transaction], object]) -> object:
-        """Ask something in a transaction."""
-        with self.database.begin() as tx:
-            return question(tx)
 
     def running(self, *types: str, **columns: object) -> int:
         """Add a running job of alice, whose head is node-1."""
@@ -57,9 +39,9 @@ class Frontend:
 
 
 @pytest.fixture
-def frontend(database: Database) -> Frontend:
+def frontend(database: Database) -> Users:
     """A frontend of a site as shipped, whose server is not there."""
-    return Frontend(
+    return Users(
         database,
         Config(
             appendice_server_port=free_ports(1)[0],
@@ -73,7 +55,7 @@ def frontend(database: Database) -> Frontend:
 class Runner(threading.Thread):
     """Says what came of signals as soon as it is rung for a job."""
 
-    def __init__(self, frontend: Frontend, result: EventType) -> None:
+    def __init__(self, frontend: Users, result: EventType) -> None:
         super().__init__()
         self.frontend = frontend
         self.result = result
@@ -101,7 +83,7 @@ class Runner(threading.Thread):
 
 
 @pytest.fixture
-def runner(frontend: Frontend) -> Iterator[Runner]:
+def runner(frontend: Users) -> Iterator[Runner]:
     """A Runner that succeeds."""
     runner = Runner(frontend, EventType.CHECKPOINT_SUCCESS)
     runner.start()
@@ -112,7 +94,7 @@ def runner(frontend: Frontend) -> Iterator[Runner]:
 # -- delete -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_deletion_is_registered(frontend: Frontend) -> None:
+def test_a_deletion_is_registered(frontend: Users) -> None:
     first, second = add_job(frontend.database), add_job(frontend.database)
     assert frontend.oardel(first, second) == CommandResult(
         0,
@@ -131,7 +113,7 @@ def test_a_deletion_is_registered(frontend: Frontend) -> None:
         (None, "This job does not exist.", 7),
     ],
 )
-def test_a_refused_deletion_says_why(frontend: Frontend, whose: str | None, reason: str, code: int) -> None:
+def test_a_refused_deletion_says_why(frontend: Users, whose: str | None, reason: str, code: int) -> None:
     job_id = add_job(frontend.database, user=whose) if whose else 4711
     if whose == "alice":
         frontend.oardel(job_id)
@@ -140,7 +122,7 @@ def test_a_refused_deletion_says_why(frontend: Frontend, whose: str | None, reas
     )
 
 
-def test_a_job_that_has_ended_is_a_success(frontend: Frontend) -> None:
+def test_a_job_that_has_ended_is_a_success(frontend: Users) -> None:
     ended, live = add_job(frontend.database, JobState.ERROR), add_job(frontend.database)
     assert frontend.oardel(ended) == CommandResult(
         0, f"Deleting the job = {ended} ...ENDED.\nThe job(s) [ {ended} ] had ended before.\n", ""
@@ -150,7 +132,7 @@ def test_a_job_that_has_ended_is_a_success(frontend: Frontend) -> None:
     )
 
 
-def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
+def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Users) -> None:
     job_id = add_job(frontend.database)
     result = frontend.oardel("abc", job_id, "12x", "9" * 40)
     assert result.exit == 4
@@ -162,7 +144,7 @@ def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
     )
 
 
-def test_a_job_behind_an_option_of_another_scheduler(frontend: Frontend) -> None:
+def test_a_job_behind_an_option_of_another_scheduler(frontend: Users) -> None:
     expected = "Unknown option: j\n# Here: the numbers of jobs, without an option\n"
     assert frontend.type(oardel.main, "-j", "12") == CommandResult(1, "", expected)
 
@@ -178,13 +160,13 @@ def test_a_job_behind_an_option_of_another_scheduler(frontend: Frontend) -> None
         ("12_3", "All jobs of an array: --array 12; one of its jobs by its id, which oarstat --array 12 tells"),
     ],
 )
-def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Frontend, word: str, way_out: str) -> None:
+def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Users, word: str, way_out: str) -> None:
     expected = f'[ERROR] "{word}" is not a valid job identifier\n# {way_out}\n'
     assert frontend.type(oardel.main, word) == CommandResult(4, "", expected)
 
 
 @pytest.mark.parametrize("order", ["before", "behind"])
-def test_all_jobs_of_an_array(frontend: Frontend, order: str) -> None:
+def test_all_jobs_of_an_array(frontend: Users, order: str) -> None:
     first = add_job(frontend.database, array_id=100)
     second = add_job(frontend.database, array_id=100, array_index=2)
     add_job(frontend.database)
@@ -192,7 +174,7 @@ def test_all_jobs_of_an_array(frontend: Frontend, order: str) -> None:
     assert result.out.endswith(f"The job(s) [ {first} {second} ] will be deleted in the near future.\n")
 
 
-def test_what_is_no_array_is_said(frontend: Frontend) -> None:
+def test_what_is_no_array_is_said(frontend: Users) -> None:
     assert frontend.oardel("--array", "42", "x") == CommandResult(
         4,
         "",
@@ -200,7 +182,7 @@ def test_what_is_no_array_is_said(frontend: Frontend) -> None:
     )
 
 
-def test_jobs_by_a_condition_and_by_id(frontend: Frontend) -> None:
+def test_jobs_by_a_condition_and_by_id(frontend: Users) -> None:
     named = add_job(frontend.database, name="long")
     other = add_job(frontend.database)
     result = frontend.oardel(other, "--sql", "job_name = 'long'")
@@ -210,7 +192,7 @@ def test_jobs_by_a_condition_and_by_id(frontend: Frontend) -> None:
     )
 
 
-def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Frontend) -> None:
+def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Users) -> None:
     mine = [add_job(frontend.database, name=name) for name in ("long", "short")]
     others = add_job(frontend.database, user="bob", name="long")
     said = frontend.oardel("--sql", "job_name = 'long'", "-u", "carol", user=ROOT)
@@ -222,7 +204,7 @@ def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Frontend) -
     assert result.out.endswith(f"The job(s) [ {mine[0]} ] will be deleted in the near future.\n")
 
 
-def test_nothing_to_do_shows_the_usage(frontend: Frontend) -> None:
+def test_nothing_to_do_shows_the_usage(frontend: Users) -> None:
     for command in (oardel.main, oarhold.main, oarresume.main):
         result = frontend.type(command)
         assert (result.exit, result.out) == (1, "")
@@ -232,7 +214,7 @@ def test_nothing_to_do_shows_the_usage(frontend: Frontend) -> None:
 # -- checkpoint and signal --------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Frontend, runner: Runner) -> None:
+def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Users, runner: Runner) -> None:
     job_id = frontend.running()
     assert frontend.oardel("-c", job_id) == CommandResult(
         0,
@@ -243,7 +225,7 @@ def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Frontend, runner
 
 
 @pytest.mark.parametrize("word", ["USR1", "SIGUSR1", "usr1", "10"])
-def test_a_signal_is_asked_by_name_or_number(frontend: Frontend, runner: Runner, word: str) -> None:
+def test_a_signal_is_asked_by_name_or_number(frontend: Users, runner: Runner, word: str) -> None:
     runner.result = EventType.SIG_SUCCESS
     job_id = frontend.running()
     assert frontend.oardel("-s", word, job_id) == CommandResult(
@@ -256,7 +238,7 @@ def test_a_signal_is_asked_by_name_or_number(frontend: Frontend, runner: Runner,
         assert len(tx.events.of_types(job_id, ["SIGNAL_10"])) == 1
 
 
-def test_a_node_that_does_not_answer_is_named(frontend: Frontend, runner: Runner) -> None:
+def test_a_node_that_does_not_answer_is_named(frontend: Users, runner: Runner) -> None:
     runner.result = EventType.CHECKPOINT_ERROR
     job_id = frontend.running()
     assert frontend.oardel("-c", job_id) == CommandResult(
@@ -264,7 +246,7 @@ def test_a_node_that_does_not_answer_is_named(frontend: Frontend, runner: Runner
     )
 
 
-def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Frontend) -> None:
+def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Users) -> None:
     job_id = frontend.running()
     port = frontend.config.server_port
     assert frontend.oardel("-c", job_id) == CommandResult(
@@ -272,7 +254,7 @@ def test_a_server_that_does_not_answer_is_an_error_of_a_signal(frontend: Fronten
     )
 
 
-def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
+def test_which_jobs_take_no_signal(frontend: Users) -> None:
     others = frontend.running(user="bob")
     interactive = frontend.running(job_type=JobType.INTERACTIVE)
     waiting, noop = add_job(frontend.database), frontend.running("noop")
@@ -294,14 +276,14 @@ def test_which_jobs_take_no_signal(frontend: Frontend) -> None:
 
 
 @pytest.mark.parametrize("word", ["FOO", "0", "65", "-9", "9 9", "\u0661"])
-def test_an_unknown_signal_is_refused(frontend: Frontend, word: str) -> None:
+def test_an_unknown_signal_is_refused(frontend: Users, word: str) -> None:
     assert frontend.oardel(f"--signal={word}", 1) == CommandResult(1, "", f'Unknown signal "{word}"\n')
 
 
 # -- for administrators -----------------------------------------------------------------------------------------------
 
 
-def test_besteffort_is_given_and_taken(frontend: Frontend) -> None:
+def test_besteffort_is_given_and_taken(frontend: Users) -> None:
     job_id = frontend.running()
     assert frontend.oardel("-b", job_id, user=ROOT) == CommandResult(
         0, f"Add besteffort type for the job {job_id}.\n", ""
@@ -313,7 +295,7 @@ def test_besteffort_is_given_and_taken(frontend: Frontend) -> None:
     )
 
 
-def test_a_job_stuck_in_its_end_is_freed(frontend: Frontend) -> None:
+def test_a_job_stuck_in_its_end_is_freed(frontend: Users) -> None:
     job_id = add_job(frontend.database, JobState.FINISHING, on=add_resources(frontend.database))
     begin = f"Force the termination of the job = {job_id} ..."
     early = frontend.oardel("--force-terminate-finishing-job", job_id, user=ROOT)
@@ -330,7 +312,7 @@ def test_a_job_stuck_in_its_end_is_freed(frontend: Frontend) -> None:
     )
 
 
-def test_users_may_do_neither(frontend: Frontend) -> None:
+def test_users_may_do_neither(frontend: Users) -> None:
     assert frontend.oardel("-b", 1) == CommandResult(8, "", "You must be oar or root to use the -b option\n")
     assert frontend.oardel("--force-terminate-finishing-job", 1) == CommandResult(
         8, "", "You must be oar or root to use the --force-terminate-finishing-job option\n"
@@ -340,7 +322,7 @@ def test_users_may_do_neither(frontend: Frontend) -> None:
 # -- oarhold, oarresume -----------------------------------------------------------------------------------------------
 
 
-def test_why_a_job_is_not_held(frontend: Frontend) -> None:
+def test_why_a_job_is_not_held(frontend: Users) -> None:
     running = frontend.running()
     others = add_job(frontend.database, user="bob")
     reserved = add_job(frontend.database, reservation=Reservation.SCHEDULED)
@@ -357,7 +339,7 @@ def test_why_a_job_is_not_held(frontend: Frontend) -> None:
         assert result == CommandResult(1, "", f"/!\\ Cannot hold {job_id}: {reason}\n")
 
 
-def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:
+def test_kinds_of_jobs_that_are_never_suspended(frontend: Users) -> None:
     job_id = frontend.running("deploy")
     assert frontend.type(oarhold.main, "-r", job_id, user=ROOT) == CommandResult(
         2, "", "This job is of the deploy type. We cannot suspend this kind of jobs.\n"
@@ -368,7 +350,7 @@ def test_kinds_of_jobs_that_are_never_suspended(frontend: Frontend) -> None:
     )
 
 
-def test_why_a_job_is_not_resumed(frontend: Frontend) -> None:
+def test_why_a_job_is_not_resumed(frontend: Users) -> None:
     suspended = add_job(frontend.database, JobState.SUSPENDED, on=add_resources(frontend.database))
     others = add_job(frontend.database, JobState.HOLD, user="bob")
     for job_id, reason in [
@@ -380,7 +362,7 @@ def test_why_a_job_is_not_resumed(frontend: Frontend) -> None:
         assert frontend.type(oarresume.main, job_id) == CommandResult(1, "", f"/!\\ Cannot resume {job_id}: {reason}\n")
 
 
-def test_bad_ids_of_a_hold(frontend: Frontend) -> None:
+def test_bad_ids_of_a_hold(frontend: Users) -> None:
     for command in (oarhold.main, oarresume.main):
         assert frontend.type(command, "x") == CommandResult(2, "", '[ERROR] "x" is not a valid job identifier\n')
 
@@ -388,7 +370,7 @@ def test_bad_ids_of_a_hold(frontend: Frontend) -> None:
 # -- which jobs, and how programs are told -----------------------------------------------------------------------------
 
 
-def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Frontend) -> None:
+def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Users) -> None:
     mine, running = add_job(frontend.database), frontend.running(name="fem")
     others = add_job(frontend.database, user="bob", name="fem")
     add_job(frontend.database, JobState.ERROR)
@@ -407,7 +389,7 @@ def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Frontend) -
     assert frontend.oardel("--state", "W,Z") == CommandResult(1, "", 'Unknown state "Z"\n')
 
 
-def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Frontend) -> None:
+def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Users) -> None:
     mine, running = add_job(frontend.database), frontend.running(name="fem")
     others = add_job(frontend.database, user="bob", name="fem")
     for user, words, found in [
@@ -422,7 +404,7 @@ def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Frontend) -> None:
     assert frontend.oardel("--state", "") == CommandResult(1, "", 'Unknown state ""\n')
 
 
-def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_job_is_asked_for(frontend: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = add_job(frontend.database), add_job(frontend.database, name="a\nb")
     third, others = add_job(frontend.database), add_job(frontend.database, user="bob")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nYes\n"))
@@ -437,7 +419,7 @@ def test_each_job_is_asked_for(frontend: Frontend, monkeypatch: pytest.MonkeyPat
     assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([first, second, third, others])) == {second}
 
 
-def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
+def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Users) -> None:
     running = frontend.running()
 
     def end(tx: Transaction) -> bool:
@@ -456,14 +438,14 @@ def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Frontend) -> None:
     assert [(each["job_id"], each["ok"]) for each in told] == [(running, True), (waiting, True)]
 
 
-def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Frontend) -> None:
+def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Users) -> None:
     job_id = add_job(frontend.database, user="bob")
     assert frontend.oardel("-u", "bob").exit == 1
     assert frontend.type(oarhold.main, "-u", "bob").exit == 1
     assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([job_id])) == set()
 
 
-def test_programs_get_a_list_of_what_came_of_each_request(frontend: Frontend) -> None:
+def test_programs_get_a_list_of_what_came_of_each_request(frontend: Users) -> None:
     mine, others = add_job(frontend.database), add_job(frontend.database, user="bob")
     result = frontend.oardel("--json", mine, others, "abc")
     assert result.exit == 15
