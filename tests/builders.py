@@ -131,3 +131,16 @@ def state_of(database: Database, job_id: int) -> JobState:
     """Return the state of a job."""
     with database.begin() as tx:
         return tx.jobs.get(job_id).state
+
+
+def execute_sql(database: Database, statement: str, *parameters: object) -> None:
+    """Execute a statement that no program of ours would."""
+    with database.begin() as tx:
+        tx.execute(statement, parameters)
+
+
+def move_job(database: Database, job_id: int, *states: JobState) -> None:
+    """Move a job through states, each of which must be allowed."""
+    with database.begin() as tx:
+        for state in states:
+            assert lifecycle.move(tx, job_id, state)

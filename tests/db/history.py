@@ -1,6 +1,7 @@
 """A database with a past: many finished jobs with all their rows, and a few live ones, made by the server itself."""
 
 from oar.lib.db.database import Database
+from tests.builders import execute_sql
 
 RESOURCES = 2_000
 #: The states that live jobs are in, by turns.
@@ -67,7 +68,5 @@ _FILL = f"""
 
 def fill(database: Database, *, finished: int, live: int) -> None:
     """Insert that many jobs, users, queues, events and predictions; let the server look at what it has now."""
-    with database.begin() as tx:
-        tx.execute(_FILL, {"finished": finished, "live": live})
-    with database.begin() as tx:
-        tx.execute("ANALYZE")
+    execute_sql(database, _FILL, *({"finished": finished, "live": live}))
+    execute_sql(database, "ANALYZE")

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from oar.lib.db.database import Database
-from oar.lib.reservations.records import AccessEntry
+from oar.lib.facts.advance_reservations import AccessEntry
+from tests.builders import execute_sql
 
 #: What a row has that a test says nothing about.
 PLAIN: dict[str, Any] = {
@@ -23,8 +24,7 @@ def numbers_begin_again(database: Database) -> Iterator[None]:
     try:
         yield
     finally:
-        with database.begin() as tx:
-            tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
+        execute_sql(database, "SELECT setval('reservations_reservation_id_seq', 1, false)")
 
 
 def add_reservation(

@@ -14,7 +14,7 @@ from oar.lib.db.lock_keys import ACCOUNTING_LOCK
 from oar.lib.jobs import accounting
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 
 ROOT = User("root", 0)
 DAY = 86400
@@ -39,8 +39,7 @@ class Books:
 
     def execute(self, statement: str, *parameters: object) -> None:
         """Change something that no program of ours would."""
-        with self.database.begin() as tx:
-            tx.execute(statement, parameters)
+        execute_sql(self.database, statement, *parameters)
 
     def run(self, *arguments: str, user: User = ROOT, config: Config | None = None) -> CommandResult:
         """Run oaraccounting."""

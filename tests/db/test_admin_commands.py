@@ -12,13 +12,8 @@ from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
-from oar.lib.nodes import state_changes
-from oar.lib.nodes.states import ResourceState
-from oar.lib.submission.resource_request import parse_request
-from oar.lib.submission.sql_new_jobs import NewAlternative
-from tests.builders import add_job, add_resources, state_of
+from oar.lib.resources import nodes
+from tests.builders import add_job, add_resources, execute_sql, move_job, state_of
 from tests.db.console import EVE, Console
 from tests.frontend import add_rules
 
@@ -98,8 +93,7 @@ def test_what_is_no_name_of_a_host_becomes_no_node(console: Console, tmp_path: P
 
 
 def test_a_node_with_a_name_that_is_refused_now_can_still_be_led(console: Console) -> None:
-    with console.database.begin() as tx:
-        tx.execute("INSERT INTO resources (network_address) VALUES ('bad name;x')")
+    execute_sql(console.database, "INSERT INTO resources (network_address) VALUES ('bad name;x')")
     assert console.nodesetting("-n", "-h", "bad name;x", "-s", "Dead").out == "bad name;x --> Dead\n"
     assert console.nodesetting("-h", "bad name;x", "-p", "network_address=n1").exit == 0
     assert console.values("network_address") == ["n1"]
@@ -222,8 +216,7 @@ def test_a_job_that_ends_in_time_is_said_to_be_deleted(console: Console) -> None
 
     def end() -> None:
         assert asked.wait(120)
-        with console.database.begin() as tx:
-            lifecycle.move(tx, job_id, JobState.ERROR)
+        move_job(console.database, job_id, JobState.ERROR)
 
     console.database.deliver = lambda effects: asked.set()
     server = threading.Thread(target=end)

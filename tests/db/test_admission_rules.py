@@ -15,8 +15,9 @@ from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.states import JobState, Reservation
-from tests.builders import add_job, add_resources
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState, Reservation
+from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, RULES, Frontend, add_rules
 
 ROOT = User("root", 0)
@@ -49,8 +50,7 @@ def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     add_resources(database, nodes=1, cores=2)
     add_resources(database, nodes=1, cores=2, network_address="node-2", deploy="YES", besteffort="YES")
     add_rules(database)
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET besteffort = 'NO' WHERE network_address = 'node-1'")
+    execute_sql(database, "UPDATE resources SET besteffort = 'NO' WHERE network_address = 'node-1'")
     return Site(database, Config(log_file=str(tmp_path / "oar.log"), scheduler_token_scripts={"matlab": "echo 9"}))
 
 
@@ -126,13 +126,11 @@ class TestDefaultRules:
         assert result.err == "[ADMISSION RULE] 'resource_id' resource is not allowed with a deploy job\n"
 
     def test_drained_nodes_do_not_refuse_jobs(self, site: Site) -> None:
-        with site.database.begin() as tx:
-            tx.execute("UPDATE resources SET drain = 'YES'")
+        execute_sql(site.database, "UPDATE resources SET drain = 'YES'")
         assert site.submit("-l", "nodes=2", "x").exit == 0
 
     def test_desktop_computing_jobs_have_their_own_resources(self, site: Site) -> None:
-        with site.database.begin() as tx:
-            tx.execute("UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-2'")
+        execute_sql(site.database, "UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-2'")
         result = site.submit("-v", "-t", "desktop_computing", "-l", "nodes=1", "x")
         assert "[ADMISSION RULE] Added automatically desktop_computing resource constraints\n" in result.out
         assert site.submit("-l", "nodes=2", "x").exit == 8
@@ -241,8 +239,7 @@ class TestDefaultRules:
     def test_the_rules_tell_what_they_changed_and_which_default_they_took(
         self, site: Site, words: tuple[str, ...], told: list[str]
     ) -> None:
-        with site.database.begin() as tx:
-            tx.execute("UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-1'")
+        execute_sql(site.database, "UPDATE resources SET desktop_computing = 'YES' WHERE network_address = 'node-1'")
         result = site.submit(*words, "x")
         assert [line for line in result.out.splitlines() if not line.startswith("OAR_JOB_ID=")] == [
             f"[ADMISSION RULE] {line}" for line in told
@@ -262,8 +259,7 @@ class TestInnerJobs:
         container = add_job(site.database, JobState.RUNNING, types=["container=box"])
         assert self.inner(site, container) == ""
         assert self.inner(site, "box") == ""
-        with site.database.begin() as tx:
-            tx.execute("UPDATE jobs SET state = 'Finishing' WHERE job_id = %s", (container,))
+        execute_sql(site.database, "UPDATE jobs SET state = 'Finishing' WHERE job_id = %s", container)
         no_container = add_job(site.database, JobState.RUNNING)
         for reference in (container, "box", 999, "nobox", no_container):
             assert self.inner(site, reference) == (

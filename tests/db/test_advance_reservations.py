@@ -27,7 +27,7 @@ from oar.lib.rules.clock_watch import ClockWatch
 from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
 from oar.modules import leon
-from tests.builders import add_job, add_resources, for_no_reason
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason
 from tests.db.reservation_rows import numbers_begin_again
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
 
@@ -106,8 +106,7 @@ def test_a_lost_node_is_an_error_that_heals(site: Site) -> None:
     ids = add_resources(site.database, nodes=2, cores=1)
     number = site.ask("/resource_id=2", NOW + 100, NOW + HOUR, is_hard=True)
     site.round()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Absent' WHERE resource_id = %s", ids[1])
     site.round(NOW + 10)
     warned = site.get(number)
     assert (warned.state, warned.missing) == (S.WARNING, (ids[1],))
@@ -116,8 +115,7 @@ def test_a_lost_node_is_an_error_that_heals(site: Site) -> None:
     inside = site.submit_inside(number)
     site.round(NOW + 101)
     assert (site.state(number), site.job(inside)) == (S.ERROR, JobState.WAITING)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Alive' WHERE resource_id = %s", ids[1])
     site.round(NOW + 200)
     site.round(NOW + 200)
     assert (site.state(number), site.job(inside)) == (S.RUNNING, JobState.TO_LAUNCH)
@@ -151,11 +149,9 @@ def test_the_bill_tells_what_was_reserved_used_and_unusable(site: Site) -> None:
     ids = add_resources(site.database, nodes=2, cores=1)
     number = site.ask("/resource_id=2", NOW, NOW + 1000)
     site.round()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", ids[1])
     site.round(NOW + 100)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Alive' WHERE resource_id = %s", ids[1])
     site.round(NOW + 300)
     site.round(NOW + 1000)
     with site.database.begin() as tx:
@@ -189,11 +185,9 @@ def test_requests_at_once_never_exceed_the_limit(site: Site) -> None:
 def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> None:
     add_resources(site.database)
     with numbers_begin_again(site.database):
-        with site.database.begin() as tx:
-            tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
+        execute_sql(site.database, "SELECT setval('reservations_reservation_id_seq', 1, false)")
         assert site.get(site.ask("/resource_id=1", NOW + 100, NOW + HOUR)).number == 1
-        with site.database.begin() as tx:
-            tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
+        execute_sql(site.database, "SELECT setval('reservations_reservation_id_seq', 9999998)")
         last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
         assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
 
@@ -254,8 +248,7 @@ def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -
     site.round()
 
     def lose(state: str, date: int) -> list[tuple[str, tuple[str, ...]]]:
-        with site.database.begin() as tx:
-            tx.execute("UPDATE resources SET state = %s WHERE resource_id = %s", (state, ids[1]))
+        execute_sql(site.database, "UPDATE resources SET state = %s WHERE resource_id = %s", state, ids[1])
         del sent[:]
         site.round(date)
         return [(mail.topic[:10], mail.recipients) for mail in sent if isinstance(mail, ReservationMail)]
@@ -285,8 +278,7 @@ def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> No
     inside = site.submit_inside(number)
     site.round(NOW + 1)
     assert site.job(inside) is JobState.TO_LAUNCH
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", ids[1])
     site.round(NOW + 10)
     assert (site.state(number), site.get(number).missing) == (S.ERROR, (ids[1],))
     assert site.scheduler.next_start == NOW + 70
@@ -344,8 +336,9 @@ def test_a_job_that_had_the_rest_of_its_reservation_is_told_so(site: Site) -> No
     number = site.ask("/resource_id=1", NOW, NOW + 1000)
     site.round()
     job = site.submit_inside(number, walltime=994)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE moldable_job_descriptions SET default_walltime = 7200 WHERE moldable_job_id = %s", (job,))
+    execute_sql(
+        site.database, "UPDATE moldable_job_descriptions SET default_walltime = 7200 WHERE moldable_job_id = %s", job
+    )
     site.round(NOW + 10)
     with site.database.begin() as tx:
         (facts,) = tx.job_runs.end_facts([job])

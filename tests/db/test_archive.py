@@ -17,6 +17,8 @@ from oar.lib.db.archive import Archive
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.jobs import retention
+from oar.lib.rules.clock_watch import ClockWatch, Look
+from tests.builders import execute_sql
 from tests.db.test_retention import Past
 from tests.postgres import PostgreSQL
 
@@ -145,15 +147,13 @@ def test_another_job_under_the_same_number_is_noticed(past: Past, other: Databas
     job = past.ended(31)
     past.account()
     assert sum(retention.archive_jobs(past.database, archive)) == 1
-    with other.begin() as tx:
-        tx.execute("UPDATE jobs SET submission_time = 7")
+    execute_sql(other, "UPDATE jobs SET submission_time = 7")
     with pytest.raises(SchemaError, match=f"has another job {job}: it is that of another database"):
         list(retention.archive_jobs(past.database, archive))
 
 
 def test_the_archive_gets_the_properties_that_it_lacks(past: Past, other: Database) -> None:
-    with past.database.begin() as tx:
-        tx.execute("ALTER TABLE resources ADD COLUMN colour varchar(255) DEFAULT 'blue'")
+    execute_sql(past.database, "ALTER TABLE resources ADD COLUMN colour varchar(255) DEFAULT 'blue'")
     past.ended(31)
     past.account()
     archive = Archive(other.settings)

@@ -6,9 +6,7 @@ import pytest
 
 from oar.lib.reservations import alteration
 from oar.lib.reservations.alteration import WantedChange
-from oar.lib.reservations.states import ChangeAnswer
-from oar.lib.reservations.states import ReservationState as S
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
 #: What another program has written into the row of a series, and what is said of it.
@@ -74,8 +72,7 @@ def resources(site: Site) -> list[int]:
 
 
 def execute(site: Site, statement: str, *values: object) -> None:
-    with site.database.begin() as tx:
-        tx.execute(statement, values)
+    execute_sql(site.database, statement, *values)
 
 
 def log_of(site: Site, reservation_id: int) -> list[tuple[str, str]]:

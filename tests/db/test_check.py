@@ -7,6 +7,7 @@ import pytest
 from oar.lib.db.database import Database
 from oar.lib.db.migrations import Migrator
 from oar.lib.db.transaction import Transaction
+from tests.builders import execute_sql
 from tests.conftest import SETUP
 
 Said = list[str]
@@ -177,13 +178,11 @@ def scratch(database: Database) -> "Callable[[str, str], Said]":
     """Break the schema with a statement, look, and mend it with another."""
 
     def broken(statement: str, mend: str) -> Said:
-        with database.begin() as tx:
-            tx.execute(statement)
+        execute_sql(database, statement)
         try:
             return found(database)
         finally:
-            with database.begin() as tx:
-                tx.execute(mend)
+            execute_sql(database, mend)
 
     return broken
 
@@ -232,8 +231,7 @@ def test_what_is_missing_or_open_in_the_schema(
 
 
 def test_columns_of_administrators_are_nobodys_business(database: Database) -> None:
-    with database.begin() as tx:
-        tx.execute("ALTER TABLE resources ADD COLUMN gpu integer")
+    execute_sql(database, "ALTER TABLE resources ADD COLUMN gpu integer")
     assert found(database) == []
 
 

@@ -20,7 +20,7 @@ from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from oar.modules import chronicle
 from oar.modules.chronicle import Chronicle, HistoryReader, append, complete, tell
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql, move_job
 
 
 @pytest.fixture
@@ -70,8 +70,7 @@ def test_a_job_that_is_resumed_has_not_started_again(
     database: Database, reader: HistoryReader, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id = add_job(database, JobState.RESUMING, on=add_resources(database))
-    with database.begin() as tx:
-        lifecycle.move(tx, job_id, JobState.RUNNING)
+    move_job(database, job_id, JobState.RUNNING)
     texts = [text for _, text in told(caplog, reader, database)]
     assert [text.split()[0] for text in texts] == ["submitted", "started"]
 
@@ -121,8 +120,7 @@ def test_a_rule_that_fails_each_hour_is_mailed_again_the_next_day(reader: Histor
     database.deliver = mails.extend
     for _ in range(26):
         fail_rule(reader, database, "rule #2: NameError")
-        with database.begin() as tx:
-            tx.execute("UPDATE event_logs SET date = date - 3600")
+        execute_sql(database, "UPDATE event_logs SET date = date - 3600")
     assert len(mails) == 2
 
 

@@ -36,7 +36,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import QueueState
 from oar.lib.runtime import Runtime
-from tests.builders import add_job
+from tests.builders import add_job, execute_sql
 
 EVE = User("eve", 1001)
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -62,16 +62,14 @@ def test_an_interrupt_leaves_nothing_behind(database: Database) -> None:
 
 def test_a_database_of_another_version_is_refused(database: Database) -> None:
     runtime = Runtime(Config(), database)
-    with database.begin() as tx:
-        tx.execute("UPDATE schema SET version = '2.5.10', revision = ''")
+    execute_sql(database, "UPDATE schema SET version = '2.5.10', revision = ''")
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
         1,
         "",
         f"[ERROR] OAR database version mismatch: the database has schema 2.5.10, this program ({VERSION}) needs"
         f" schema {SCHEMA}. Run on the server: oar-database --setup\n",
     )
-    with database.begin() as tx:
-        tx.execute("DELETE FROM schema")
+    execute_sql(database, "DELETE FROM schema")
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
         1, "", "[ERROR] No OAR database schema version found. Run on the server: oar-database --setup\n"
     )

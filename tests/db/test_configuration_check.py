@@ -14,7 +14,7 @@ from oar.lib.config.keys import Config
 from oar.lib.config.kinds import Target
 from oar.lib.db.database import Database
 from oar.modules.runner.actions.launch_needs import find_fault
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.console import ROOT
 from tests.db.test_replay import configured
 from tests.delivered import OAR_2_4, OAR_2_5, OAR_3
@@ -171,8 +171,7 @@ def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: C
         "/!\\ SCHEDULER_NODE_MANAGER_IDLE_TIME: no node may be halted:"
         " oarnodesetting -h node-1 -p available_upto=2147483646 lets one sleep and be woken\n"
     )
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET available_upto = 2147483646 WHERE network_address = 'node-1'")
+    execute_sql(database, "UPDATE resources SET available_upto = 2147483646 WHERE network_address = 'node-1'")
     assert check(*lines).err == ""
 
 

@@ -13,9 +13,7 @@ from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
-from oar.lib.jobs.states import JobState, JobType, KillState, Reservation
-from oar.lib.planning.sql_plan import PredictionRow
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, execute_sql, state_of
 
 ALICE = User("alice", 1001)
 EVE = User("eve", 1002)
@@ -146,8 +144,7 @@ def force(database: Database, user: User, job_id: int, least: int) -> ControlOut
 
 def test_only_a_job_that_is_stuck_in_its_end_is_forced(database: Database, sent: list[Effect]) -> None:
     stuck = add_job(database, JobState.FINISHING, on=add_resources(database))
-    with database.begin() as tx:
-        tx.execute("UPDATE job_state_logs SET date_start = date_start - 600 WHERE job_id = %s", (stuck,))
+    execute_sql(database, "UPDATE job_state_logs SET date_start = date_start - 600 WHERE job_id = %s", stuck)
     sent.clear()
     assert force(database, ALICE, stuck, 540).refusal is ControlRefusal.NOT_ADMIN
     assert force(database, ROOT, 4711, 540).refusal is ControlRefusal.UNKNOWN_JOB

@@ -4,13 +4,11 @@ import pytest
 
 from oar.cli import oaralter
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.access.records import User
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.records import Job
-from oar.lib.jobs.states import JobState
-from oar.lib.reservations.states import ReservationState as S
+from oar.lib.facts.records import Job, User
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import JobState
 from oar.lib.submission import resubmission
-from tests.builders import add_resources
+from tests.builders import add_resources, move_job
 from tests.db.reservation_site import HOUR, NOW, Site, Typed
 from tests.frontend import LoginNode, add_rules
 
@@ -41,9 +39,7 @@ def walltimes(site: Site, job: Job) -> list[int]:
 
 
 def end(site: Site, job: Job) -> None:
-    with site.database.begin() as tx:
-        for state in (JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED):
-            assert lifecycle.move(tx, job.id, state)
+    move_job(site.database, job.id, JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING, JobState.TERMINATED)
 
 
 def alter_job(login: LoginNode, job: Job, *words: object) -> None:

@@ -22,7 +22,7 @@ from oar.lib.remote.protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
 from oar.modules.runner.end_reports import EndReports
-from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 
 ALICE, ROOT = User("alice", 1000), User("root", 0)
 
@@ -46,8 +46,7 @@ def finishing(database: Database, code: int, status: int | None, **columns: Any)
 
 
 def end(database: Database, job_id: int, to: JobState = JobState.TERMINATED) -> Cause:
-    with database.begin() as tx:
-        assert lifecycle.move(tx, job_id, to)
+    move_job(database, job_id, to)
     cause = cause_of(database, job_id)
     assert cause is not None
     return cause
@@ -193,8 +192,7 @@ def test_the_inner_jobs_of_a_container_end_because_of_it(runtime: Runtime) -> No
 def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
+    execute_sql(database, "UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
     assert node_change_state.run(runtime) == NodeChangeStateCode.KILL
     with database.begin() as tx:
         tx.job_runs.exterminate([job_id])
@@ -249,6 +247,5 @@ def test_a_kill_that_somebody_wrote_by_hand_does_not_keep_a_job_from_its_end(
 def test_a_cause_of_another_version_is_unknown_and_named(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 0)
     end(database, job_id)
-    with database.begin() as tx:
-        tx.execute("UPDATE job_ends SET code = 'MOONLIGHT', data = '{}' WHERE job_id = %s", (job_id,))
+    execute_sql(database, "UPDATE job_ends SET code = 'MOONLIGHT', data = '{}' WHERE job_id = %s", job_id)
     assert cause_of(database, job_id) == Cause(EndCode.UNKNOWN, {"text": "MOONLIGHT"})

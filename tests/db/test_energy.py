@@ -24,7 +24,7 @@ from oar.modules.runner.actions.context import ActionContext, RetryAfter
 from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.dispatch import Action, ActionKind
 from oar.modules.runner.protocol import RunAction
-from tests.builders import add_resources, state_of
+from tests.builders import add_resources, execute_sql, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks
 from tests.process.this_machine import wait_until
@@ -122,8 +122,7 @@ def test_the_end_of_a_job_and_nodes_that_boot_leave_what_is_known_of_resources_a
     after = reader.read().snapshot
     assert after.resources is before.resources
     assert after.used_lately == 0b01
-    with plant.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent'")
+    execute_sql(plant.database, "UPDATE resources SET state = 'Absent'")
     submit(plant.database, "/network_address=1")
     plant.scheduler.round()
     (waiting,) = reader.read().snapshot.waiting
@@ -169,8 +168,7 @@ def test_a_sleeping_node_is_woken_for_a_job_once_in_the_time_that_it_needs(plant
     plant.carry_out()
     assert plant.said("wake") == ["--own node-1: node-1"] * 2
     plant.change_states()
-    with plant.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive' WHERE network_address = 'node-1'")
+    execute_sql(plant.database, "UPDATE resources SET state = 'Alive' WHERE network_address = 'node-1'")
     plant.scheduler.round()
     assert state_of(plant.database, number) is JobState.TO_LAUNCH
 
@@ -196,8 +194,7 @@ def test_a_job_waits_for_the_nodes_that_were_woken_for_it(plant: Plant) -> None:
     add_resources(plant.database, nodes=3, cores=1, available_upto=FOR_EVER, state="Absent")
     number = submit(plant.database, "/network_address=2")
     plant.scheduler.round()
-    with plant.database.begin() as tx:
-        tx.execute("UPDATE resources SET scheduler_priority = 5 WHERE network_address = 'node-1'")
+    execute_sql(plant.database, "UPDATE resources SET scheduler_priority = 5 WHERE network_address = 'node-1'")
     plant.scheduler.round()
     assert sorted(job(plant.database, number, "scheduler_info").split()[2].split(",")) == ["node-1", "node-2"]
     assert plant.events() == [("WAKEUP_NODE", "YES", ["node-1", "node-2"])]

@@ -20,7 +20,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes import state_changes
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, at
 from tests.frontend import Frontend, add_rules
 
@@ -202,8 +202,7 @@ def test_what_is_refused_is_refused_as_at_a_submission(site: Site) -> None:
 
 
 def test_a_queue_with_a_scheduler_of_its_own_cannot_be_asked(site: Site) -> None:
-    with site.database.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'mine' WHERE queue_name = 'default'")
+    execute_sql(site.database, "UPDATE queues SET scheduler_policy = 'mine' WHERE queue_name = 'default'")
     code, lines = answer(site.estimate("true"))
     text = "The queue default has a scheduler of its own, mine, which cannot be asked beforehand."
     assert (code, lines) == (0, [f"# Job would start not before {format_date(NOW)}: {text}"])
@@ -273,8 +272,7 @@ def test_a_reservation_gets_the_answer_of_the_next_round(site: Site) -> None:
 
 def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) -> None:
     add_resources(database)
-    with database.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot'")
+    execute_sql(database, "UPDATE queues SET scheduler_policy = 'kamelot'")
     path = tmp_path / "quotas.json"
     config = Config(quotas=True, quotas_conf_file=str(path))
     site = Site(database, config)

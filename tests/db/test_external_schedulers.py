@@ -18,7 +18,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, JobType, QueueState
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources, state_of
+from tests.builders import add_resources, execute_sql, state_of
 from tests.db.test_meta_sched import NOW, ask, at, held, job, submit, tables
 from tests.documents import SOURCE, named_blocks
 
@@ -168,8 +168,7 @@ def test_a_line_of_the_output_starts_a_job_at_once_where_that_is_allowed(site: S
 )  # fmt: skip
 def test_a_place_that_cannot_be_is_deleted_and_the_job_told(site: Site, body: str, trouble: str) -> None:
     free, busy, dead = add_resources(site.database, nodes=1, cores=3)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Dead' WHERE resource_id = %s", (dead,))
+    execute_sql(site.database, "UPDATE resources SET state = 'Dead' WHERE resource_id = %s", dead)
     submit(site.database, state=JobState.RUNNING, on=[busy])
     number = submit(site.database)
     site.program(f"free, busy, dead = {free}, {busy}, {dead}\n{body}\n")

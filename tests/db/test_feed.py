@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from oar.lib.base.errors import BadRequest
 from oar.lib.bus.topics import Channel, Topic
 from oar.lib.db.database import Database
-from oar.lib.history.records import Position
-from oar.lib.history.sql_feed import Feed, settled
-from oar.lib.history.sql_history import Log
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
-from tests.builders import add_job
+from oar.lib.db.history.history import Log
+from oar.lib.db.listening.feed import Feed, settled
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.history import Position
+from oar.lib.facts.states import JobState
+from oar.lib.facts.topics import Channel, Topic
+from tests.builders import add_job, move_job
 
 WRITERS = 8
 ROWS = 40
@@ -52,8 +53,7 @@ def _texts(feed: Feed) -> list[str]:
 
 def test_a_change_of_a_state_tells_its_job_and_the_state_before(database: Database, feed: Feed) -> None:
     job_id = add_job(database)
-    with database.begin() as tx:
-        lifecycle.move(tx, job_id, JobState.HOLD)
+    move_job(database, job_id, JobState.HOLD)
     changes = feed.next(0).changes
     assert [(change.job_id, change.state, change.former) for change in changes] == [
         (job_id, JobState.WAITING, None),

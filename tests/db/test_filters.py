@@ -15,7 +15,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import clocked, submit  # noqa: F401 - a fixture
 
 #: A condition that the database takes for ever to evaluate, as an older version has stored it.
@@ -23,8 +23,7 @@ ENDLESS = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 2 FROM n) SELE
 
 
 def store_condition(database: Database, job: int, text: str) -> None:
-    with database.begin() as tx:
-        tx.execute("UPDATE jobs SET properties = %s WHERE job_id = %s", (text, job))
+    execute_sql(database, "UPDATE jobs SET properties = %s WHERE job_id = %s", text, job)
 
 
 def states_of(database: Database) -> dict[int, JobState]:

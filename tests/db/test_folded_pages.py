@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.jobs import sql_listings
-from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_listings import FoldedJobs
-from oar.lib.jobs.states import FINAL, JobState
+from oar.lib.db.jobs import job_pages
+from oar.lib.db.jobs.job_pages import FoldedJobs
+from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.facts.states import FINAL, JobState
+from tests.builders import execute_sql
 
 ALL = JobQuery(states=None)
 LIVE = JobQuery()
@@ -102,8 +103,7 @@ def test_an_array_whose_first_jobs_have_ended_is_shown_again_and_no_job_is_lost(
     insert(database, [(job_id, (1 + job_id % 2, "Waiting", 0)) for job_id in range(1, 101)])
     pages_read = pages(database, LIVE, 1)
     (first,) = next(pages_read)
-    with database.begin() as tx:
-        tx.execute("UPDATE jobs SET state = 'Terminated' WHERE job_id > 90")
+    execute_sql(database, "UPDATE jobs SET state = 'Terminated' WHERE job_id > 90")
     others = [row for page in pages_read for row in page]
     assert set(first.ids).union(*(row.ids for row in others)) == set(range(1, 91)) | set(first.ids)
 

@@ -16,7 +16,7 @@ from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 from oar.modules.greta import Greta, GretaPass
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.test_energy import FOR_EVER, Plant
 from tests.db.test_meta_sched import NOW, ask, at, submit
 from tests.process.this_machine import wait_until
@@ -362,8 +362,7 @@ def test_if_a_program_of_the_site_decides_rounds_halt_and_wake_nothing(plant: Gr
     plant.configure(energy_saving_mode="external")
     plant.scheduler.round()
     assert plant.states() == {"node-1": "Alive", "node-2": "Alive"}
-    with plant.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent'")
+    execute_sql(plant.database, "UPDATE resources SET state = 'Absent'")
     submit(plant.database, "/network_address=1")
     plant.scheduler.round()
     assert plant.events() == []

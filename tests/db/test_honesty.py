@@ -11,9 +11,10 @@ from oar.kao.rounds.writing import prediction_history
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.states import JobState
 from oar.modules import kao_commands, prediction_errors
+from tests.builders import move_job
 from tests.db.test_meta_sched import ask, submit
 from tests.db.test_oarstat_explain import NOW, Site
 from tests.db.test_replay import configured
@@ -75,8 +76,7 @@ def test_of_a_job_that_never_starts_nothing_is_kept(site: Site) -> None:
     fill(site)
     second = submit(site.database)
     site.round(NOW)
-    with site.database.begin() as tx:
-        assert lifecycle.move(tx, second, JobState.ERROR)
+    move_job(site.database, second, JobState.ERROR)
     assert row(site, second) is None
 
 

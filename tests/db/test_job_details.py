@@ -3,9 +3,9 @@
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.jobs.sql_jobs import FEW_RESOURCES
-from oar.lib.jobs.states import JobState
-from tests.builders import add_job, add_resources
+from oar.lib.db.jobs.job_details import FEW_RESOURCES
+from oar.lib.facts.states import JobState
+from tests.builders import add_job, add_resources, execute_sql
 
 
 @pytest.mark.parametrize("number", [1, FEW_RESOURCES, FEW_RESOURCES + 1])
@@ -27,8 +27,7 @@ def test_a_new_property_is_seen_by_who_has_asked_before(database: Database) -> N
             tx.jobs.read_details([job_id])
             known = tx.column("SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%r.*%'")
     assert len(known) == 1
-    with database.begin() as tx:
-        tx.execute("ALTER TABLE resources ADD COLUMN gpu integer DEFAULT 5")
+    execute_sql(database, "ALTER TABLE resources ADD COLUMN gpu integer DEFAULT 5")
     with database.begin() as tx:
         (row,) = tx.jobs.read_details([job_id])[job_id].rows or ()
         assert row.properties["gpu"] == 5

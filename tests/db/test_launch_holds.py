@@ -31,7 +31,7 @@ from oar.lib.submission.sql_new_jobs import NewAlternative
 from oar.modules import node_change_state
 from oar.modules.runner.actions import check
 from oar.modules.runner.actions.context import ActionContext
-from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 
 
 def fail(
@@ -219,8 +219,7 @@ def hold_all(runtime: Runtime, resources: Sequence[int]) -> list[int]:
     database = runtime.database
     for number in range(3):
         fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive'")
+    execute_sql(database, "UPDATE resources SET state = 'Alive'")
     besteffort = [
         add_job(database, JobState.RUNNING, on=[one], types=["besteffort"], queue="besteffort") for one in resources
     ]
@@ -279,8 +278,7 @@ def test_a_held_reservation_kills_nobody_and_names_the_hold(runtime: Runtime) ->
         now = tx.now
     reserved = add_job(database, user="anna", reservation=Reservation.TO_SCHEDULE, start_time=now)
     MetaScheduler(runtime).round()
-    with database.begin() as tx:
-        assert lifecycle.move(tx, reserved, JobState.WAITING)
+    move_job(database, reserved, JobState.WAITING)
     assert MetaScheduler(runtime).round() == MetaSchedCode.DONE
     assert (killed(database), reason(database, reserved)) == ([], "FAULT")
 
@@ -644,8 +642,7 @@ def test_a_launch_that_waited_for_a_trial_goes_on_when_that_runs(runtime: Runtim
     trial = begin_configuration_trial(database, on=resources[:1])
     others = [add_job(database, JobState.LAUNCHING, on=[resource]) for resource in resources[1:]]
     assert not may_go_on(database, others[0])
-    with database.begin() as tx:
-        lifecycle.move(tx, trial, JobState.RUNNING)
+    move_job(database, trial, JobState.RUNNING)
     assert Wake(Tag.SCHEDULING) in sent
     assert all(may_go_on(database, other) for other in others)
     assert [hold.trial_job for hold in holds(database)] == [trial]

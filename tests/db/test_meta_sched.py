@@ -20,9 +20,7 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState, JobType, QueueState, Reservation
 from oar.lib.runtime import Runtime
 from oar.lib.submission import alteration
-from oar.lib.submission.resource_request import parse_request
-from oar.lib.submission.sql_new_jobs import NewAlternative
-from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 from tests.frontend import add_rules
 
 
@@ -168,8 +166,7 @@ def test_a_job_does_not_start_on_a_node_that_failed_meanwhile(clocked: Database,
     scheduler = MetaScheduler(runtime)
     situation = scheduler._platform.read()
     plan = scheduler._plan(situation, lambda queues: None)
-    with clocked.begin() as tx:
-        tx.execute("UPDATE resources SET next_state = 'Suspected' WHERE resource_id = %s", (ids[0],))
+    execute_sql(clocked, "UPDATE resources SET next_state = 'Suspected' WHERE resource_id = %s", ids[0])
     scheduler._write(situation, plan)
     scheduler.close()
     assert state_of(clocked, number) is JobState.WAITING
@@ -202,8 +199,7 @@ def test_a_job_that_is_altered_meanwhile_starts_as_it_is_then(clocked: Database,
 def test_a_node_that_is_about_to_come_back_is_not_there_yet(clocked: Database, scheduler: MetaScheduler) -> None:
     ids = add_resources(clocked, nodes=1, cores=1, state="Suspected")
     number = submit(clocked)
-    with clocked.begin() as tx:
-        tx.execute("UPDATE resources SET next_state = 'Alive' WHERE resource_id = %s", (ids[0],))
+    execute_sql(clocked, "UPDATE resources SET next_state = 'Alive' WHERE resource_id = %s", ids[0])
     scheduler.round()
     assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("NOT_ALIVE",)]
 
@@ -245,8 +241,7 @@ def test_a_plan_that_changed_is_stored_as_if_it_were_new(clocked: Database, runt
     at(clocked, NOW + 100)
     warm.round()
     found = tables(clocked)
-    with clocked.begin() as tx:
-        tx.execute("DELETE FROM gantt_jobs_resources; DELETE FROM gantt_jobs_predictions")
+    execute_sql(clocked, "DELETE FROM gantt_jobs_resources; DELETE FROM gantt_jobs_predictions")
     warm.close()
     run(runtime)
     assert tables(clocked) == found
@@ -273,13 +268,11 @@ def test_all_plans_are_kept_where_that_is_asked(clocked: Database) -> None:
 
 def test_reasons_go_when_the_job_starts(clocked: Database, scheduler: MetaScheduler) -> None:
     ids = add_resources(clocked, nodes=1, cores=1)
-    with clocked.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[0],))
+    execute_sql(clocked, "UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", ids[0])
     number = submit(clocked)
     scheduler.round()
     assert ask(clocked, "SELECT code FROM job_reasons WHERE job_id = %s", number) == [("NOT_ALIVE",)]
-    with clocked.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive' WHERE resource_id = %s", (ids[0],))
+    execute_sql(clocked, "UPDATE resources SET state = 'Alive' WHERE resource_id = %s", ids[0])
     scheduler.round()
     assert state_of(clocked, number) is JobState.TO_LAUNCH
     assert ask(clocked, "SELECT 1 FROM job_reasons") == []
@@ -354,8 +347,7 @@ def test_jobs_keep_away_from_besteffort_jobs_as_long_as_there_is_room(
     scheduler.round()
     assert weights(clocked) == [6, 2, 0, 0]
     assert held(clocked, ordinary) == [first + 2]
-    with clocked.begin() as tx:
-        lifecycle.move(tx, killable, JobState.ERROR)
+    move_job(clocked, killable, JobState.ERROR)
     scheduler.round()
     assert weights(clocked) == [0, 0, 0, 0]
 
@@ -562,7 +554,6 @@ def test_a_snapshot_read_warm_equals_one_read_cold(clocked: Database, runtime: R
     submit(clocked, "{cpuset = '1'}/network_address=1")
     warm = SnapshotReader(clocked, runtime.config)
     warm.read()
-    with clocked.begin() as tx:
-        tx.execute("UPDATE resources SET cpuset = '7' WHERE network_address = 'node-1'")
+    execute_sql(clocked, "UPDATE resources SET cpuset = '7' WHERE network_address = 'node-1'")
     submit(clocked, "{cpuset = '7'}/cpuset=1/network_address=1", properties="now() IS NOT NULL")
     assert warm.read().snapshot == SnapshotReader(clocked, runtime.config).read().snapshot

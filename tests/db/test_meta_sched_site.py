@@ -19,7 +19,8 @@ from oar.lib.facts.messages import Effect, Mail, Tag, Wake
 from oar.lib.facts.states import JobPriority, JobState
 from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources, state_of
+from oar.lib.views import wait_explanations
+from tests.builders import add_resources, execute_sql, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
 Make = Callable[..., MetaScheduler]
@@ -74,8 +75,7 @@ def test_quotas_of_a_file_hold_and_a_bad_file_leaves_them_in_force(
 def test_who_asks_for_quotas_without_a_queue_that_obeys_them_is_told_once(
     clocked: Database, scheduler_with: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with clocked.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
+    execute_sql(clocked, "UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
     scheduler = scheduler_with(quotas=True)
     scheduler.round()
     scheduler.round()
@@ -275,8 +275,7 @@ def test_scripts_of_tokens_are_asked_once_in_a_round_that_changes_a_walltime(
     script.write_text(f"#!/bin/sh\necho asked >> {calls}\necho 1\n")
     script.chmod(0o755)
     runs = submit(clocked, state=JobState.RUNNING, on=[resource])
-    with clocked.begin() as tx:
-        tx.execute("INSERT INTO walltime_change (job_id, pending) VALUES (%s, 600)", (runs,))
+    execute_sql(clocked, "INSERT INTO walltime_change (job_id, pending) VALUES (%s, 600)", runs)
     wants = submit(clocked, types=("token:lic=1",))
     scheduler_with(walltime_change_enabled=True, scheduler_token_scripts={"lic": str(script)}).round()
     assert state_of(clocked, wants) is JobState.TO_LAUNCH

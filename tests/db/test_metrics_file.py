@@ -36,7 +36,7 @@ from oar.lib.monitoring.records import ServerTask
 from oar.lib.runtime import Runtime
 from oar.modules import metrics_file
 from oar.modules.chronicle import Chronicle
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_rows import add_reservation
 from tests.process.this_machine import wait_until
 from tests.unit.sources import ROOT
@@ -141,8 +141,7 @@ def test_what_the_check_of_the_server_judges_is_told(database: Database, chronic
         tx.figures.record_success(ServerTask.ACCOUNTING)
         tx.execute("UPDATE task_runs SET last_success = last_success - 100")
     launch = add_job(database, JobState.ERROR)
-    with database.begin() as tx:
-        tx.execute("UPDATE job_ends SET code = 'PROLOGUE' WHERE job_id = %s", (launch,))
+    execute_sql(database, "UPDATE job_ends SET code = 'PROLOGUE' WHERE job_id = %s", launch)
     chronicle.go_on()
     lines = written(config)
     assert 'oar_queue_active{queue="default"} 0' in lines
@@ -166,8 +165,9 @@ def test_how_good_predictions_were_and_how_far_launches_are_is_told(
         sql = "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start) VALUES (%s, 'default', 1, %s)"
         tx.execute(sql, (job, start.start_time - 100))
     launched = add_job(database, JobState.LAUNCHING, on=resources[1:2])
-    with database.begin() as tx:
-        tx.execute("INSERT INTO job_runs (job_id, phase) VALUES (%s, 'NODES_OK') ON CONFLICT DO NOTHING", (launched,))
+    execute_sql(
+        database, "INSERT INTO job_runs (job_id, phase) VALUES (%s, 'NODES_OK') ON CONFLICT DO NOTHING", launched
+    )
     chronicle.go_on()
     lines = written(config)
     assert 'oar_job_start_error_seconds_sum{queue="default"} 100' in lines
@@ -189,8 +189,7 @@ def test_sessions_that_wait_for_a_lock_are_told(database: Database, chronicle: C
 
 
 def lock_scheduler_names(database: Database) -> None:
-    with database.begin() as tx:
-        tx.execute("LOCK TABLE scheduler")
+    execute_sql(database, "LOCK TABLE scheduler")
 
 
 def test_the_file_is_replaced_as_a_whole_and_can_be_read_by_others(chronicle: Chronicle, config: Config) -> None:

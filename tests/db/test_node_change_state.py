@@ -22,7 +22,7 @@ from oar.lib.nodes import state_changes
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state as ncs
-from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, state_of
 
 ROOT = User("root", 0)
 
@@ -142,8 +142,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> set[Topic]:
 def test_an_event_that_cannot_be_treated_stops_no_other(runtime: Runtime, stubborn: None) -> None:
     database = runtime.database
     good, bad, last = (add_job(database, JobState.FINISHING, on=add_resources(database)) for _ in range(3))
-    with database.begin() as tx:
-        tx.execute(f"UPDATE jobs SET message = 'cannot end' WHERE job_id = {bad}")
+    execute_sql(database, f"UPDATE jobs SET message = 'cannot end' WHERE job_id = {bad}")
     for job_id in (good, bad, last):
         happen(database, "SWITCH_INTO_TERMINATE_STATE", job_id)
     ncs.run(runtime)
@@ -158,11 +157,11 @@ def test_an_event_that_cannot_be_treated_stops_no_other(runtime: Runtime, stubbo
 @pytest.fixture
 def stubborn(database: Database) -> Iterator[None]:
     """Let the database refuse the end of a job whose message says so."""
-    with database.begin() as tx:
-        tx.execute("ALTER TABLE jobs ADD CONSTRAINT refuses CHECK (message <> 'cannot end' OR state <> 'Terminated')")
+    execute_sql(
+        database, "ALTER TABLE jobs ADD CONSTRAINT refuses CHECK (message <> 'cannot end' OR state <> 'Terminated')"
+    )
     yield
-    with database.begin() as tx:
-        tx.execute("ALTER TABLE jobs DROP CONSTRAINT refuses")
+    execute_sql(database, "ALTER TABLE jobs DROP CONSTRAINT refuses")
 
 
 def test_events_without_a_job_or_of_no_known_type_are_done_with(runtime: Runtime) -> None:
@@ -262,8 +261,7 @@ def test_a_job_that_broke_without_its_fault_waits_again(runtime: Runtime, sent: 
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     dependant = add_job(database)
-    with database.begin() as tx:
-        tx.execute("INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", (dependant, job_id))
+    execute_sql(database, "INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", dependant, job_id)
     happen(database, "PROLOGUE_ERROR", job_id)
     ncs.run(runtime)
     (copy,) = copies_of(database, job_id)

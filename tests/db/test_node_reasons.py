@@ -14,7 +14,7 @@ from oar.lib.nodes.sql_nodes import Nodes
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import finaud, node_change_state
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console
 
 
@@ -28,8 +28,7 @@ def test_why_nodes_are_drained_or_maintained_stands_in_the_event_and_beside_them
     assert reasons(console) == {"node-1": "two disks", "node-2": None, "node-3": "two disks"}
     assert "no new jobs: two disks\n" in console.type(oarnodes.main, "--summary", "node-1", user=EVE).out
     console.nodesetting("-m", "on", "-n", "--reason", "moves", "-h", "node-2")
-    with console.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent' WHERE network_address = 'node-2'")
+    execute_sql(console.database, "UPDATE resources SET state = 'Absent' WHERE network_address = 'node-2'")
     assert reasons(console)["node-2"] == "moves"
     with console.database.snapshot() as tx:
         assert [text for (text,) in tx.rows("SELECT description FROM event_logs ORDER BY event_id")] == [

@@ -10,12 +10,13 @@ from oar.lib.base import clock_memory
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.states import JobState
-from oar.lib.nodes import state_changes
-from oar.lib.nodes.reboot_commands import only_one, read_tried, write_tried
-from oar.lib.nodes.reboot_steps import Step, Tried
-from oar.lib.nodes.states import ResourceState
-from tests.builders import add_job, add_resources
+from oar.lib.facts.reboot_steps import Step, Tried
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.io import clock_memory
+from oar.lib.io.reboots import only_one, read_tried, write_tried
+from oar.lib.resources import nodes
+from oar.lib.rules.clock_watch import ClockWatch, Look
+from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console
 
 
@@ -42,8 +43,7 @@ def done(tmp_path: Path) -> list[str]:
 
 def suspect(database: Database, ids: list[int]) -> None:
     """Let some resources be Suspected."""
-    with database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Suspected', state_num = 3 WHERE resource_id = ANY(%s)", (ids,))
+    execute_sql(database, "UPDATE resources SET state = 'Suspected', state_num = 3 WHERE resource_id = ANY(%s)", ids)
 
 
 def test_broken_nodes_are_rebooted_once(phoenix: Console, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from oar.cli import oar_resources_init
 from oar.cli.common.command import CommandResult
-from oar.lib.access.records import User
-from tests.builders import add_resources
+from oar.lib.facts.records import User
+from tests.builders import add_resources, execute_sql
 from tests.db.console import ROOT, Console
 
 #: Reaches no host, but answers as some would: one fails, one talks nonsense.
@@ -75,8 +75,7 @@ def test_executed_they_are_there_and_numbers_go_on(desk: Desk) -> None:
 
 def test_known_hosts_are_left_alone_unless_they_are_updated(desk: Desk) -> None:
     desk.init("-x", hosts="n1\n")
-    with desk.console.database.begin() as tx:
-        tx.execute("UPDATE resources SET mem = 1")
+    execute_sql(desk.console.database, "UPDATE resources SET mem = 1")
     again = desk.init("-x", hosts="n1\n")
     assert "n1: it already has resources: nothing is changed. To update their properties, add --update" in again.err
     assert desk.console.values("mem") == [1, 1]

@@ -15,7 +15,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, Frontend
 from tests.process.this_machine import free_ports
 
@@ -301,8 +301,7 @@ def test_a_job_stuck_in_its_end_is_freed(frontend: Users) -> None:
     early = frontend.oardel("--force-terminate-finishing-job", job_id, user=ROOT)
     assert (early.exit, early.out) == (11, f"{begin}ERROR.\n")
     assert early.err.startswith(f"The job {job_id} is not in the Finishing state for more than 540s (")
-    with frontend.database.begin() as tx:
-        tx.execute("UPDATE job_state_logs SET date_start = date_start - 541 WHERE job_id = %s", (job_id,))
+    execute_sql(frontend.database, "UPDATE job_state_logs SET date_start = date_start - 541 WHERE job_id = %s", job_id)
     assert frontend.oardel("--force", job_id, user=ROOT) == CommandResult(0, f"{begin}REGISTERED.\n", "")
     waiting = add_job(frontend.database)
     assert frontend.oardel("--force", waiting, user=ROOT) == CommandResult(

@@ -15,7 +15,7 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 
 EVE = User("eve", 1001)
 NOW = 1_930_000_000
@@ -50,8 +50,7 @@ class Cluster:
 
     def execute(self, statement: str, *parameters: object) -> None:
         """Change something by hand."""
-        with self.database.begin() as tx:
-            tx.execute(statement, parameters)
+        execute_sql(self.database, statement, *parameters)
 
     def event(self, kind: str, node: str, job_id: int = 0) -> None:
         """Add an event of a node."""

@@ -19,8 +19,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.records import Group, Level
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.runtime import Runtime
-from oar.lib.submission.sql_new_jobs import NewAlternative
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 
 OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"
 EVE = User("eve", 1001)
@@ -67,8 +66,7 @@ class Cluster:
 
     def execute(self, statement: str, *parameters: object) -> None:
         """Change something that no program of ours would."""
-        with self.database.begin() as tx:
-            tx.execute(statement, parameters)
+        execute_sql(self.database, statement, *parameters)
 
     def predict(self, job_id: int, start: int, resources: list[int]) -> None:
         """Write what a round of the scheduler would."""

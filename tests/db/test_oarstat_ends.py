@@ -18,7 +18,7 @@ from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Cause, NodeUsage
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, move_job
 
 EVE = User("eve", 1001)
 NOW = 1_930_000_000
@@ -45,8 +45,7 @@ class Cluster:
 
     def move(self, job_id: int, *states: JobState) -> None:
         for state in states:
-            with self.database.begin() as tx:
-                assert lifecycle.move(tx, job_id, state)
+            move_job(self.database, job_id, state)
 
     def ended(self, cause: Cause, *used: NodeUsage, seconds: int = 100, **columns: object) -> int:
         """Add a job of eve that ran on all resources and ended."""

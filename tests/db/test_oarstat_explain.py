@@ -14,14 +14,13 @@ from oar.lib.access.records import User
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.records import Queue
-from oar.lib.jobs.states import JobPriority, JobState, QueueState, Reservation
-from oar.lib.nodes.states import ResourceState
+from oar.lib.facts.records import Queue, User
+from oar.lib.facts.states import JobPriority, JobState, QueueState, Reservation, ResourceState
+from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
 from oar.lib.submission import alteration
 from oar.lib.submission.alteration import JobChanges
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql, move_job
 from tests.db.test_meta_sched import at, submit
 
 NOW = 1_800_000_000
@@ -44,9 +43,7 @@ class Site:
 
     def move(self, job_id: int, *states: JobState) -> None:
         """Move a job through states."""
-        with self.database.begin() as tx:
-            for state in states:
-                assert lifecycle.move(tx, job_id, state)
+        move_job(self.database, job_id, *states)
 
     def explain(self, *words: object) -> CommandResult:
         """Ask oarstat."""
@@ -262,12 +259,13 @@ def test_how_good_predictions_were_is_told(site: Site) -> None:
     site.round()
     assert "So far:" not in site.explain(waiting).out  # 19 jobs are too few for words like "9 in 10"
     assert site.record(waiting)["start"]["half_off_by"] is None
-    with site.database.begin() as tx:
-        tx.execute(
-            "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
-            " VALUES (1001, 'default', 1, %s, %s)",
-            (NOW - 5000, NOW - 5000 - 30),
-        )
+    execute_sql(
+        site.database,
+        "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
+        " VALUES (1001, 'default', 1, %s, %s)",
+        NOW - 5000,
+        NOW - 5000 - 30,
+    )
     told = "half of the jobs in this queue started within 0:5:0 of what they were told first, 9 in 10 within 0:9:0"
     assert f"    So far: {told}\n" in site.explain(waiting).out
     start = site.record(waiting)["start"]

@@ -13,9 +13,9 @@ import pytest
 
 from oar.cli.oarstat_parts import follow
 from oar.lib.db.database import Database
-from oar.lib.history.sql_feed import Feed
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
+from oar.lib.db.listening.feed import Feed
+from oar.lib.facts.states import JobState
+from tests.builders import move_job
 from tests.db.test_oarstat import Cluster, cluster
 from tests.db.test_oarstat_looking import typed
 
@@ -41,8 +41,7 @@ def _position(database: Database) -> str:
 
 def _move(database: Database, job: int, *states: JobState) -> None:
     for state in states:
-        with database.begin() as tx:
-            lifecycle.move(tx, job, state)
+        move_job(database, job, state)
 
 
 def _moved(text: str) -> list[str]:

@@ -21,11 +21,10 @@ from oar.cli.oarsub_parts.interactive import Listener
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.history.event_types import EventType
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.records import Dependency, Group, Job, Level
-from oar.lib.jobs.states import JobState, JobType, Reservation
-from tests.builders import add_job, add_resources
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Dependency, Group, Job, Level, User
+from oar.lib.facts.states import EventType, JobState, JobType, Reservation
+from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.frontend import LoginNode, add_rules
 from tests.postgres import PostgreSQL
 
@@ -448,15 +447,13 @@ class TestKeys:
 
     def test_a_key_is_imported_from_a_file_or_the_line_and_hidden(self, site: LoginNode, tmp_path: Path) -> None:
         private, public = self.key(site, site.submit("-k", "true"))
-        with site.database.begin() as tx:
-            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        execute_sql(site.database, "UPDATE jobs SET state = 'Terminated'")
         (tmp_path / "key").write_text(private)
         job = site.submit("-k", "-i", tmp_path / "key", "true")
         assert self.key(site, job)[1] == public
         result = site.oarsub("-k", "--import-job-key-inline", private, "true")
         assert result.err == f"/!\\ Another job is using the same ssh keys\n{VERIFY}"
-        with site.database.begin() as tx:
-            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        execute_sql(site.database, "UPDATE jobs SET state = 'Terminated'")
         job = site.submit("--ssh_private_key", private, "--ssh_public_key", f"{public} me@home", "true")
         assert job.initial_request == (
             f"oarsub --ssh_private_key [HIDDEN INLINE JOB KEY] --ssh_public_key {public} me@home true"
@@ -465,8 +462,7 @@ class TestKeys:
 
     def test_the_environment_names_a_key(self, site: LoginNode, tmp_path: Path) -> None:
         private, public = self.key(site, site.submit("-k", "true"))
-        with site.database.begin() as tx:
-            tx.execute("UPDATE jobs SET state = 'Terminated'")
+        execute_sql(site.database, "UPDATE jobs SET state = 'Terminated'")
         (tmp_path / "key").write_text(private)
         result = site.oarsub("-v", "true", environment={"OAR_JOB_KEY_FILE": str(tmp_path / "key")})
         assert result.exit == 0
@@ -569,8 +565,7 @@ class TestReservation:
 
         def acknowledge() -> None:
             outage.__exit__(None, None, None)
-            with database.begin() as tx:
-                assert lifecycle.move(tx, job_id, JobState.WAITING)
+            move_job(database, job_id, JobState.WAITING)
 
         calls = [(outage.__enter__, "GOOD RESERVATION"), (acknowledge, None)]
 

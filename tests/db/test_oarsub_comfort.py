@@ -27,7 +27,7 @@ from oar.lib.jobs.end_listener import EndListener
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 from oar.lib.submission import job_environment, resubmission
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql, move_job
 from tests.frontend import Frontend, add_rules
 
 REPOSITORY = Path(__file__).parents[2]
@@ -58,8 +58,7 @@ class Site(Frontend):
 
     def end_rules(self) -> None:
         """Let everybody submit, root too."""
-        with self.database.begin() as tx:
-            tx.execute("DELETE FROM admission_rules")
+        execute_sql(self.database, "DELETE FROM admission_rules")
 
     def submit_again(self) -> None:
         """End the last job in Error, and submit it again as the system does."""
@@ -160,8 +159,7 @@ class TestWait:
 
     def test_a_job_that_is_gone_ended_badly(self, site: Site, then: Callable[[Callable[[], None]], None]) -> None:
         def forget() -> None:
-            with site.database.begin() as tx:
-                tx.execute("DELETE FROM jobs")
+            execute_sql(site.database, "DELETE FROM jobs")
 
         then(forget)
         assert site.oarsub("--wait", "x").exit == 11
@@ -314,8 +312,7 @@ class TestScript:
         )
         assert site.oarsub("--env", f"A={'x' * 100}", "--array", 2, "x").exit == 8
         assert site.type(oarsub.main, *large, user=User("bob", 0)).exit == site.oarsub("x").exit == 0
-        with site.database.begin() as tx:
-            lifecycle.move(tx, ended.id, JobState.ERROR)
+        move_job(site.database, ended.id, JobState.ERROR)
         assert site.oarsub(*large).exit == 0
         result = site.oarsub("--resubmit", ended.id)
         assert (result.exit, "exceed the limit of 1000" in result.err) == (4, True)

@@ -20,9 +20,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
-from oar.lib.jobs.records import Job
-from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, move_job
 from tests.frontend import ALICE, Frontend, add_rules
 from tests.process.this_machine import wait_until
 
@@ -97,9 +95,7 @@ class Site(Frontend):
 
     def move(self, job: Job, *states: JobState) -> None:
         """Let the job go on."""
-        with self.database.begin() as tx:
-            for state in states:
-                assert lifecycle.move(tx, job.id, state)
+        move_job(self.database, job.id, *states)
 
     def start(self, job: Job, line: str = GOOD) -> None:
         """Do what the scheduler and the Runner do for a job that starts; ``line`` is what the oarsub hears first."""

@@ -21,7 +21,7 @@ from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.resource_request import parse_request
 from oar.modules.runner.actions import job_data
-from tests.builders import add_resources
+from tests.builders import add_resources, move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import ALICE as TYPIST
 from tests.frontend import LoginNode, add_rules
@@ -292,8 +292,7 @@ class TestAlteration:
 class TestCopies:
     def test_a_copy_stays_in_the_reservation_while_it_lasts(self, site: Site, login: LoginNode, number: int) -> None:
         job = login.submit("--ar", number, "-l", "/resource_id=1,walltime=0:10", "x")
-        with site.database.begin() as tx:
-            lifecycle.move(tx, job.id, JobState.ERROR)
+        move_job(site.database, job.id, JobState.ERROR)
         assert login.oarsub("--resubmit", job.id).exit == 0
         copy = login.jobs()[-1]
         assert inside(site, copy) == ((f"inner={site.get(number).frame_id}",), number)

@@ -17,7 +17,7 @@ from oar.lib.db.database import Database
 from oar.lib.history import policy_log
 from oar.lib.history.policy_records import PolicyChange, PolicyItem, PolicyKind
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.console import EVE, ROOT, Console
 from tests.db.test_replay import configured
 from tests.unit.sources import ROOT as SOURCES
@@ -159,11 +159,9 @@ def test_a_check_tells_of_quotas_that_no_queue_obeys(database: Database, tmp_pat
     def check() -> CommandResult:
         return invoke(oar_conf.main, ["--check", "--connect"], environment={"OARCONFFILE": str(file)}, user=ROOT)
 
-    with database.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
+    execute_sql(database, "UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
     assert check() == CommandResult(0, "", f"/!\\ {NO_QUOTAS}\n")
-    with database.begin() as tx:
-        tx.execute("UPDATE queues SET scheduler_policy = 'kamelot' WHERE queue_name = 'default'")
+    execute_sql(database, "UPDATE queues SET scheduler_policy = 'kamelot' WHERE queue_name = 'default'")
     assert check() == CommandResult(0, "", "")
 
 

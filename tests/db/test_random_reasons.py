@@ -8,13 +8,14 @@ import pytest
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
-from oar.lib.jobs import lifecycle, sql_waits
-from oar.lib.jobs.reason_texts import WAITING_FOR, reason_sentence
-from oar.lib.jobs.records import Queue
-from oar.lib.jobs.states import JobState, QueueState, Reservation
-from oar.lib.jobs.wait_times import Waits, divide_waiting_time
+from oar.lib.db.jobs import job_waits
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, QueueState, Reservation
+from oar.lib.facts.times import format_date
+from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_sentence
+from oar.lib.rules.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql, move_job
 from tests.db.test_meta_sched import NOW, at, submit
 
 pytestmark = pytest.mark.slow
@@ -68,15 +69,16 @@ class World:
     def move(self, to: JobState, *sources: JobState) -> None:
         """Move one job, if there is one in such a state."""
         if found := self.live(*sources):
-            with self.database.begin() as tx:
-                lifecycle.move(tx, self.rng.choice(found), to)
+            move_job(self.database, self.rng.choice(found), to)
 
     def break_or_mend(self) -> None:
         state = self.rng.choice(["Alive", "Alive", "Suspected", "Absent"])
-        with self.database.begin() as tx:
-            tx.execute(
-                "UPDATE resources SET state = %s WHERE resource_id = %s", (state, self.rng.choice(self.resources))
-            )
+        execute_sql(
+            self.database,
+            "UPDATE resources SET state = %s WHERE resource_id = %s",
+            state,
+            self.rng.choice(self.resources),
+        )
 
     def stop_or_start_queue(self) -> None:
         with self.database.begin() as tx:

@@ -9,11 +9,11 @@ from oar.cli import oaraccounting
 from oar.cli.common.command import invoke
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
-from oar.lib.reservations.states import IntervalKind
+from oar.lib.facts.records import User
+from oar.lib.facts.reservation_states import IntervalKind
+from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.db.reservation_site import NOW, Site
 
 SLOTS, SECONDS = 4, 1000
@@ -76,8 +76,9 @@ def test_inner_jobs_that_count_are_not_those_of_reservations(site: Site, resourc
     inner = add_job(
         site.database, JobState.TERMINATED, on=resources[:1], walltime=100, user="carol", types=(f"inner={container}",)
     )
-    with site.database.begin() as tx:
-        tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", (NOW + 150, NOW + 250, inner))
+    execute_sql(
+        site.database, "UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", NOW + 150, NOW + 250, inner
+    )
     site.round(NOW + SECONDS)
     assert consumed(site) == {"alice": 4000}
     assert consumed(site, reservation_accounting="users") == {"alice": 3400, "bob": 600}
@@ -99,8 +100,7 @@ def test_intervals_that_nobody_closed_count_no_longer_than_their_reservation(sit
     site.go_to(NOW + 300)
     site.delete(User("alice", 1001), reservation)
     site.round(NOW + 301)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE reservation_intervals SET date_stop = 0 WHERE reservation_id = %s", (reservation,))
+    execute_sql(site.database, "UPDATE reservation_intervals SET date_stop = 0 WHERE reservation_id = %s", reservation)
     for mode in ("owner", "users"):
         assert consumed(site, reservation_accounting=mode) == {"alice": 1200}
         assert consumed(site, "ASKED", reservation_accounting=mode) == {"alice": 4000}
@@ -141,11 +141,13 @@ def test_replaced_resources_count_as_long_as_they_were_granted(site: Site, resou
 def test_time_in_suspension_that_is_not_the_users_is_the_owners(site: Site, resources: list[int]) -> None:
     reservation = begin(site)
     job = run_job(site, reservation, resources[:2], 100, 400)
-    with site.database.begin() as tx:
-        tx.execute(
-            "INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop) VALUES (%s, 'Suspended', %s, %s)",
-            (job, NOW + 200, NOW + 250),
-        )
+    execute_sql(
+        site.database,
+        "INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop) VALUES (%s, 'Suspended', %s, %s)",
+        job,
+        NOW + 200,
+        NOW + 250,
+    )
     site.round(NOW + SECONDS)
     keys: dict[str, Any] = {"accounting_subtract_suspended": True, "reservation_accounting": "users"}
     assert consumed(site, **keys) == {"alice": 3500, "bob": 500}
@@ -191,8 +193,7 @@ def test_the_bill_is_dated_when_the_reservation_leaves(site: Site, resources: li
     site.round(NOW + 1)
     site.round(NOW + SECONDS)
     assert site.get(reservation).ended == 0
-    with site.database.begin() as tx:
-        lifecycle.move(tx, inside, JobState.ERROR)
+    move_job(site.database, inside, JobState.ERROR)
     site.round(NOW + SECONDS + 30)
     with site.database.begin() as tx:
         bill = tx.reservation_logs.find_bill(reservation)

@@ -21,7 +21,7 @@ from oar.lib.reservations.records import AccessEntry, NewReservation
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.modules import leon, sarko
-from tests.builders import add_job, add_resources, for_no_reason
+from tests.builders import add_job, add_resources, for_no_reason, move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.postgres import PostgreSQL
 
@@ -156,9 +156,7 @@ def test_what_ends_in_an_outage_of_the_database_ends_when_it_is_back(
     site.round(NOW + 100)
     inside = site.submit_inside(number)
     site.round(NOW + 101)
-    with site.database.begin() as tx:
-        for state in (JobState.LAUNCHING, JobState.RUNNING):
-            assert lifecycle.move(tx, inside, state)
+    move_job(site.database, inside, JobState.LAUNCHING, JobState.RUNNING)
     with postgres.outage(settings.name):
         site.go_to(NOW + 2000)
         for work in (site.round, partial(sarko.run, site.runtime)):

@@ -19,7 +19,7 @@ from oar.lib.submission import submit
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.resource_request import parse_request
 from oar.modules import leon
-from tests.builders import add_resources, for_no_reason
+from tests.builders import add_resources, execute_sql, for_no_reason, move_job
 from tests.db.reservation_site import HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules
 
@@ -60,9 +60,7 @@ def held(site: Site, job: Job) -> set[int]:
 
 def move(site: Site, job: Job, *states: JobState) -> None:
     """Let a job come through states."""
-    with site.database.begin() as tx:
-        for state in states:
-            assert lifecycle.move(tx, job.id, state)
+    move_job(site.database, job.id, *states)
 
 
 def end(site: Site, job: Job) -> None:
@@ -151,16 +149,14 @@ def test_a_node_of_which_only_a_part_is_reserved_is_no_node_for_its_jobs(
 def test_no_start_is_foreseen_while_the_reservation_is_in_hard_error(site: Site, login: LoginNode) -> None:
     made = site.ask("/network_address=2", NOW, NOW + HOUR, is_hard=True)
     site.round()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
+    execute_sql(site.database, "UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
     job = login.submit("--ar", made, "-l", "/resource_id=1,walltime=0:10", "x")
     assert begun(site, job) == [False]
     explained = login.type(oarstat.main, "--explain", job.id).out
     assert "is in error: reserved host node-1 is Absent; no job of it starts meanwhile" in explained
     assert "    Start: not foreseen\n" in explained
     assert json.loads(login.type(oarstat.main, "--start", job.id, "-J").out)[str(job.id)]["scheduled_start"] is None
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Alive', state_num = 1")
+    execute_sql(site.database, "UPDATE resources SET state = 'Alive', state_num = 1")
     assert begun(site, job) == [True]
 
 

@@ -13,7 +13,7 @@ from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.reservation_events import tell_site
 from oar.modules.runner.dispatch import Action
 from oar.modules.runner.reservation_news import ReservationNewsfeed
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
 
@@ -69,8 +69,7 @@ def test_a_mail_about_an_error_that_leaves_nothing_says_that_no_job_starts(site:
     ids = add_resources(site.database, nodes=1, cores=2)
     site.ask("/resource_id=2", NOW, NOW + HOUR, mail_options="a", owner="alice")
     site.round()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent' WHERE resource_id = ANY(%s)", (list(ids),))
+    execute_sql(site.database, "UPDATE resources SET state = 'Absent' WHERE resource_id = ANY(%s)", list(ids))
     site.round(NOW + 1)
     (mail,) = [effect for effect in sent if isinstance(effect, ReservationMail)]
     assert "No job of it starts: none of its 2 slots is left (soft error handling)." in mail.text.splitlines()
@@ -120,8 +119,7 @@ def test_what_is_lost_at_once_is_one_mail_and_what_comes_back_is_none(site: Site
 
     def errors(date: int, state: str, *lost: int) -> int:
         """The mails of a round before which some resources have changed their state."""
-        with site.database.begin() as tx:
-            tx.execute("UPDATE resources SET state = %s WHERE resource_id = ANY(%s)", (state, list(lost)))
+        execute_sql(site.database, "UPDATE resources SET state = %s WHERE resource_id = ANY(%s)", state, list(lost))
         del sent[:]
         site.round(date)
         return len([effect for effect in sent if isinstance(effect, ReservationMail)])

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.command import CommandResult
-from oar.lib.jobs.states import JobState
-from oar.lib.reservations.states import ReservationState
-from tests.builders import add_job, add_resources
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import JobState
+from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
 from tests.plain import same_in_all_formats
 
@@ -302,8 +302,7 @@ def test_the_limit_holds_in_a_verification_too(desk: Desk) -> None:
 
 
 def test_what_is_missing_of_a_granted_reservation_is_told_with_the_grant(desk: Desk) -> None:
-    with desk.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
+    execute_sql(desk.database, "UPDATE resources SET state = 'Absent', state_num = 2 WHERE network_address = 'node-1'")
     told = desk.qrsub("-a", "+1h", "-d", "60", "-h", "node-1", "-l", "nodes=1")
     number = desk.last().number
     assert told.out.splitlines() == [

@@ -12,7 +12,7 @@ from oar.lib.reservations.granted import add_revision
 from oar.lib.reservations.sql_fault_predicates import FAULTS, ReservationFault
 from oar.lib.reservations.states import ReservationState as S
 from oar.modules.runner import bipbip_commander
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, move_job
 from tests.db.reservation_site import ALICE, NOW, Site
 
 Said = list[str]
@@ -165,8 +165,7 @@ def lives_on(site: RepairedSite) -> None:
     site.round(START + 1)
     assert site.job(site.job_inside) is JobState.TO_LAUNCH
     assert site.frame is JobState.RUNNING
-    with site.database.begin() as tx:
-        lifecycle.move(tx, site.job_inside, JobState.ERROR)
+    move_job(site.database, site.job_inside, JobState.ERROR)
     site.round(END)
     assert (site.get(site.number).ended, site.frame) == (END, JobState.TERMINATED)
     assert site.events(site.number) == LIFE

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from oar.cli import oaraccounting, oarstat
-from oar.lib.access.records import User
-from oar.lib.base.times import format_date
-from oar.lib.jobs.states import JobState
-from oar.lib.reservations import reporting_file
-from oar.lib.reservations.records import ReservationLog, ReservationRevision, ReservationUsage
-from oar.lib.reservations.states import ReservationState as S
-from tests.builders import add_job, add_resources
+from oar.lib.facts.advance_reservations import ReservationLog, ReservationRevision, ReservationUsage
+from oar.lib.facts.records import User
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
+from oar.lib.views import reservation_reporting
+from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import Console
 from tests.db.reservation_rows import add_reservation
 from tests.postgres import PostgreSQL
@@ -37,11 +37,14 @@ class History(NamedTuple):
 def run_job(console: Console, ids: list[int], start: int, stop: int, **columns: Any) -> int:
     """Add a job that has ended, submitted a minute before its start."""
     job = add_job(console.database, JobState.TERMINATED, on=ids, user="bob", project="bio", **columns)
-    with console.database.begin() as tx:
-        tx.execute(
-            "UPDATE jobs SET submission_time = %s, start_time = %s, stop_time = %s, exit_code = 256 WHERE job_id = %s",
-            (start - 60, start, stop, job),
-        )
+    execute_sql(
+        console.database,
+        "UPDATE jobs SET submission_time = %s, start_time = %s, stop_time = %s, exit_code = 256 WHERE job_id = %s",
+        start - 60,
+        start,
+        stop,
+        job,
+    )
     return job
 
 

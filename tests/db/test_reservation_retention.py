@@ -3,10 +3,10 @@
 import pytest
 
 from oar.lib.config.files import Config, parse
-from oar.lib.jobs import accounting, lifecycle
-from oar.lib.jobs.states import JobState
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import accounting
 from oar.lib.reservations import retention
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql, move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
 DAY = 86400
@@ -38,8 +38,7 @@ def ended(site: Site) -> int:
     ids = add_resources(site.database, nodes=2, cores=1)
     number = site.ask("/resource_id=2", NOW, NOW + HOUR)
     site.round()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
+    execute_sql(site.database, "UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", ids[1])
     site.round(NOW + 10)
     with site.database.begin() as tx:
         tx.reservations.request_change(number, "alice", "{}", NOW + 20)
@@ -74,8 +73,7 @@ def test_one_of_which_a_job_is_kept_stays(site: Site, ended: int) -> None:
     site.round()
     inside = site.submit_inside(number)
     site.delete(ALICE, number)
-    with site.database.begin() as tx:
-        lifecycle.move(tx, inside, JobState.ERROR)
+    move_job(site.database, inside, JobState.ERROR)
     site.round()
     site.go_to(NOW + 40 * DAY)
     account(site)

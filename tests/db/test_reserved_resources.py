@@ -4,10 +4,10 @@ import pytest
 
 from oar.cli import oaralter, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
-from oar.lib.jobs.records import Queue
-from oar.lib.jobs.states import JobState, QueueState
-from oar.lib.reservations.states import ReservationState as S
-from tests.builders import add_job, add_resources, state_of
+from oar.lib.facts.records import Queue
+from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.facts.states import JobState, QueueState
+from tests.builders import add_job, add_resources, execute_sql, state_of
 from tests.db.console import Console
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules
@@ -28,8 +28,7 @@ def ids(site: Site) -> list[int]:
 @pytest.fixture
 def number(site: Site, ids: list[int]) -> int:
     """An advance reservation of the first node, in a queue of its own."""
-    with site.database.begin() as tx:
-        tx.execute("INSERT INTO queues VALUES ('course', 3, 'default', 'Active')")
+    execute_sql(site.database, "INSERT INTO queues VALUES ('course', 3, 'default', 'Active')")
     condition = "mem >= 64 AND type = 'default' AND network_address LIKE 'node-_' AND network_address <> 'node-9'"
     made = site.ask(f"{{{condition}}}/network_address=1", NOW + 100, NOW + HOUR)
     with site.database.begin() as tx:
@@ -111,8 +110,7 @@ def test_the_type_and_the_host_of_reserved_resources_are_kept(site: Site, consol
 
 
 def test_the_removal_of_a_resource(site: Site, console: Console, ids: list[int], number: int) -> None:
-    with site.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Dead', state_num = 4")
+    execute_sql(site.database, "UPDATE resources SET state = 'Dead', state_num = 4")
     result = console.type(oarremoveresource.main, ids[0])
     text = f"denied: resource {ids[0]} is reserved by the advance reservation {number}\n{FORCE}"
     assert (result.exit, result.err) == (9, text)
@@ -262,8 +260,7 @@ def test_a_drain_is_always_allowed_and_breaks_no_reservation(site: Site, console
 
 def for_nobody(site: Site, number: int) -> None:
     """Let nobody use a reservation."""
-    with site.database.begin() as tx:
-        tx.execute("UPDATE reservation_acl SET entry = 'NONE' WHERE reservation_id = %s", (number,))
+    execute_sql(site.database, "UPDATE reservation_acl SET entry = 'NONE' WHERE reservation_id = %s", number)
 
 
 @pytest.mark.parametrize("words", [("-s", "Dead"), ("-m", "on"), ("-s", "Absent"), ("-p", "mem=32")])

@@ -10,11 +10,12 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchJob, WrongState
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.records import Job, JobKeys
-from oar.lib.jobs.states import JobState, JobType, Reservation
+from oar.lib.facts.errors import NoSuchJob, WrongState
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Job, JobKeys, User
+from oar.lib.facts.states import JobState, JobType, Reservation
 from oar.lib.submission import resubmission
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.frontend import ALICE, Frontend, add_rules
 
 BOB = User("bob", 0)
@@ -35,8 +36,7 @@ def submit(site: Frontend, *words: object) -> Job:
 
 
 def end(site: Frontend, job: Job, state: JobState = JobState.ERROR) -> None:
-    with site.database.begin() as tx:
-        assert lifecycle.move(tx, job.id, state)
+    move_job(site.database, job.id, state)
 
 
 def resubmit(site: Frontend, job_id: int, *words: object, user: User = ALICE) -> CommandResult:
@@ -305,5 +305,4 @@ class TestSeveral:
 
 def end_with(site: Frontend, job: Job, state: JobState, exit_code: int | None) -> None:
     end(site, job)
-    with site.database.begin() as tx:
-        tx.execute("UPDATE jobs SET state = %s, exit_code = %s WHERE job_id = %s", (state, exit_code, job.id))
+    execute_sql(site.database, "UPDATE jobs SET state = %s, exit_code = %s WHERE job_id = %s", state, exit_code, job.id)

@@ -13,8 +13,8 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import accounting, clock_doubts, lifecycle, retention
 from oar.lib.jobs.records import JobKeys
 from oar.lib.jobs.retention import DAY
-from oar.lib.jobs.states import JobState
-from tests.builders import add_job, add_resources
+from oar.lib.rules.clock_watch import ClockWatch, Look
+from tests.builders import add_job, add_resources, execute_sql
 
 NOW = 1_900_000_000
 #: Tables that know a job by its number.
@@ -111,8 +111,7 @@ def test_jobs_are_removed_in_pieces_and_those_that_stay_are_passed(past: Past, m
     monkeypatch.setattr(retention, "ROWS", 2)
     ids = [past.ended(40 + number) for number in range(7)]
     past.account()
-    with past.database.begin() as tx:
-        tx.execute("UPDATE jobs SET accounted = 'NO' WHERE job_id = ANY(%s)", (ids[3:6],))
+    execute_sql(past.database, "UPDATE jobs SET accounted = 'NO' WHERE job_id = ANY(%s)", ids[3:6])
     assert past.purge(retention_jobs=30) == {"RETENTION_JOBS": 4}
     assert past.jobs() == ids[3:6]
 
@@ -137,8 +136,7 @@ def test_keys_of_ended_jobs_go_and_those_of_live_ones_stay(past: Past, database:
     past.clock = NOW - 90 * DAY
     live = add_job(database, JobState.RUNNING, on=past.resources)
     past.clock = NOW
-    with database.begin() as tx:
-        tx.execute("UPDATE challenges SET ssh_private_key = 'secret'")
+    execute_sql(database, "UPDATE challenges SET ssh_private_key = 'secret'")
     assert past.purge(retention_challenges=30) == {"RETENTION_CHALLENGES": 1}
     with database.begin() as tx:
         assert tx.column("SELECT job_id FROM challenges") == [live]

@@ -6,6 +6,8 @@ from psycopg2 import errors
 
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
+from tests.builders import execute_sql
 from tests.postgres import PostgreSQL
 
 SECRET = [
@@ -41,8 +43,7 @@ def test_of_staged_files_it_sees_all_but_the_checksums(database: Database) -> No
 
 
 def test_the_environment_of_jobs_is_hidden_from_it(database: Database) -> None:
-    with database.begin() as tx:
-        tx.execute("INSERT INTO jobs (job_user, job_env) VALUES ('alice', 'SECRET=1')")
+    execute_sql(database, "INSERT INTO jobs (job_user, job_env) VALUES ('alice', 'SECRET=1')")
     with database.readonly() as tx:
         assert tx.rows("SELECT job_user, job_env FROM jobs WHERE job_env IS NULL") == [("alice", None)]
 

@@ -14,12 +14,14 @@ from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.history.event_types import EventType
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
-from oar.lib.jobs.states import JobState, JobType, KillState, Reservation
-from oar.lib.nodes.states import ResourceState
+from oar.lib.db.planning.deadlines import KillTimer, TimeLimit
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.facts.module_codes import SarkoCode
+from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
+from oar.lib.io import clock_memory
+from oar.lib.rules.clock_watch import GRACE, ClockWatch
 from oar.lib.runtime import Runtime
 from oar.modules import sarko
 from oar.modules.sarko import (
@@ -31,7 +33,7 @@ from oar.modules.sarko import (
     kill_step,
 )
 from oar.modules.worker import PassOrder
-from tests.builders import add_job, add_resources, for_no_reason
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job
 
 BEGIN = 1_900_000_000
 
@@ -142,8 +144,7 @@ def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> N
     job_id = world.running()
     for seconds, state in [(10, JobState.SUSPENDED), (40, JobState.RESUMING), (60, JobState.RUNNING)]:
         world.at(seconds)
-        with world.database.begin() as tx:
-            assert lifecycle.move(tx, job_id, state)
+        move_job(world.database, job_id, state)
     world.at(150)
     assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 151)
     world.at(151)
@@ -152,8 +153,7 @@ def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> N
 
 def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
     job_id = world.running()
-    with world.database.begin() as tx:
-        assert lifecycle.move(tx, job_id, JobState.SUSPENDED)
+    move_job(world.database, job_id, JobState.SUSPENDED)
     world.at(10_000)
     assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
 
@@ -242,8 +242,7 @@ def test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = world.running()
-    with world.database.begin() as tx:
-        tx.execute("UPDATE resources SET desktop_computing = 'YES', expiry_date = %s", (BEGIN + 60,))
+    execute_sql(world.database, "UPDATE resources SET desktop_computing = 'YES', expiry_date = %s", BEGIN + 60)
     steady = [0.0]
     monkeypatch.setattr(sarko, "time", SimpleNamespace(monotonic=lambda: steady[0]))
     world.watch = ClockWatch()
@@ -342,8 +341,7 @@ def test_a_kill_without_answer_is_repeated_and_at_last_the_job_is_given_up(world
 
 def test_a_kill_that_was_obeyed_is_over(world: World) -> None:
     job_id = world.killed(world.running())
-    with world.database.begin() as tx:
-        lifecycle.move(tx, job_id, JobState.FINISHING)
+    move_job(world.database, job_id, JobState.FINISHING)
     world.at(1000)
     assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
     assert world.kill(job_id) is KillState.FRAGGED
@@ -352,8 +350,7 @@ def test_a_kill_that_was_obeyed_is_over(world: World) -> None:
 def test_a_job_submitted_into_a_killed_container_ends_too(world: World) -> None:
     container = world.killed(world.running(types=["container=mine"]))
     inner = add_job(world.database, types=["inner=mine"])
-    with world.database.begin() as tx:
-        lifecycle.move(tx, container, JobState.FINISHING)
+    move_job(world.database, container, JobState.FINISHING)
     world.sarko()
     assert world.kill(inner) is KillState.LEON
 

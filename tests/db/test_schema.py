@@ -12,6 +12,10 @@ from oar.lib.base.version import SCHEMA
 from oar.lib.db import schema
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.schema import schema
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.version import SCHEMA
+from tests.builders import execute_sql
 from tests.db.catalog import TABLES, catalog
 from tests.postgres import PostgreSQL
 
@@ -235,13 +239,13 @@ def test_view_nodes(database: Database) -> None:
 
 
 def test_view_usage_daily(database: Database) -> None:
-    with database.begin() as tx:
-        tx.execute(
-            "INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,"
-            " consumption_type, consumption) VALUES"
-            " (86400, 129599, 'alice', 'p', 'default', 'ASKED', 10),"
-            " (129600, 172799, 'alice', 'p', 'default', 'ASKED', 5),"
-            " (86400, 129599, 'alice', 'p', 'default', 'USED', 3)"
-        )
+    execute_sql(
+        database,
+        "INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,"
+        " consumption_type, consumption) VALUES"
+        " (86400, 129599, 'alice', 'p', 'default', 'ASKED', 10),"
+        " (129600, 172799, 'alice', 'p', 'default', 'ASKED', 5),"
+        " (86400, 129599, 'alice', 'p', 'default', 'USED', 3)",
+    )
     with database.readonly() as tx:
         assert tx.rows("SELECT * FROM view_usage_daily") == [(86400, "alice", "p", "default", 15, 3)]

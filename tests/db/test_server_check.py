@@ -17,16 +17,13 @@ from oar.cli.common.health_probes import (
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.history import policy_log
-from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds, queues
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.states import JobState, LaunchFault, QueueState
-from oar.lib.monitoring.health import judge_cluster
-from oar.lib.monitoring.records import FailedLaunches, HealthFacts, QueueStatus, ServerTask
-from oar.lib.nodes import state_changes
-from oar.lib.nodes.states import ResourceState
-from tests.builders import add_job, add_resources
+from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, ServerTask
+from oar.lib.facts.records import User
+from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault, QueueState, ResourceState
+from oar.lib.jobs import fault_holds, policies, queues
+from oar.lib.resources import nodes
+from oar.lib.rules.server_health import judge_cluster
+from tests.builders import add_job, add_resources, execute_sql
 
 ROOT = User("root", 0)
 
@@ -127,8 +124,7 @@ def refuse(database: Database, number: int, ago: int = 0) -> None:
 def test_refusals_are_counted_since_the_last_submission_that_was_accepted(database: Database, config: Config) -> None:
     refuse(database, 2, ago=20)
     job = add_job(database)
-    with database.begin() as tx:
-        tx.execute("UPDATE jobs SET submission_time = submission_time - 10 WHERE job_id = %s", (job,))
+    execute_sql(database, "UPDATE jobs SET submission_time = submission_time - 10 WHERE job_id = %s", job)
     assert probed(config).refusals.number == 0
     refuse(database, 3)
     assert probed(config).refusals == (3, "a submission of bob: not you")
@@ -159,8 +155,7 @@ def test_rules_in_files_that_cannot_be_read_are_named(database: Database, config
 
 def fail_launch(database: Database, code: EndCode) -> None:
     job = add_job(database, JobState.ERROR)
-    with database.begin() as tx:
-        tx.execute("UPDATE job_ends SET code = %s WHERE job_id = %s", (str(code), job))
+    execute_sql(database, "UPDATE job_ends SET code = %s WHERE job_id = %s", str(code), job)
 
 
 def test_launches_that_fail_for_one_reason_are_counted_until_a_job_starts(database: Database, config: Config) -> None:

@@ -17,9 +17,13 @@ from oar.lib.adoption.sql_old_databases import OldDatabase
 from oar.lib.base.errors import DatabaseUnavailable, SchemaError
 from oar.lib.db.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import ROUND_LOCK
-from oar.lib.db.locks import Locks
-from oar.lib.db.migrations import connect_admin
+from oar.lib.db.installation.migrations import connect_admin
+from oar.lib.db.installation.old_databases import OldDatabase
+from oar.lib.db.sql.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
+from oar.lib.db.sql.lock_keys import ROUND_LOCK
+from oar.lib.db.sql.locks import Locks
+from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
+from tests.builders import execute_sql
 from tests.postgres import PROFILE, running
 from tests.silence import Relay, relay_to
 
@@ -118,8 +122,7 @@ def test_a_silent_database_is_reported_once_and_given_up(settings: DatabaseSetti
     database = Database(_behind(relay, settings, 2))
     reports = list[DatabaseUnavailable]()
     database.when_waiting(reports.append)
-    with database.begin() as tx:
-        tx.execute("SELECT 1")
+    execute_sql(database, "SELECT 1")
     relay.fall_silent()
     with pytest.raises(DatabaseUnavailable, match="no answer within"), database.begin():
         pass
@@ -151,8 +154,7 @@ def test_a_slow_statement_is_no_silence(settings: DatabaseSettings, relay: Relay
     database = Database(_behind(relay, settings, 1))
     reports = list[DatabaseUnavailable]()
     database.when_waiting(reports.append)
-    with database.begin() as tx:
-        tx.execute("SELECT pg_sleep(2)")
+    execute_sql(database, "SELECT pg_sleep(2)")
     assert reports == []
 
 

@@ -24,9 +24,8 @@ from oar.lib.db.user_sql import Asker
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
 from oar.lib.submission.feasibility import UnknownProperty, open_cluster
-from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.user_files.files import UserFiles
-from tests.builders import add_resources
+from oar.lib.user_files import UserFiles
+from tests.builders import add_resources, execute_sql
 from tests.frontend import add_rules
 from tests.postgres import PostgreSQL
 
@@ -99,8 +98,7 @@ class TestSize:
             size(cluster, "{1/(resource_id-resource_id) = 1}/resource_id=1")
 
     def test_properties_with_strange_names(self, cluster: Database) -> None:
-        with cluster.begin() as tx:
-            tx.execute('ALTER TABLE resources ADD COLUMN "odd""%s" integer DEFAULT 1')
+        execute_sql(cluster, 'ALTER TABLE resources ADD COLUMN "odd""%s" integer DEFAULT 1')
         with open_cluster(cluster, Asker("alice")) as opened:
             assert opened.size([Group("", (Level('odd"%s', 1),))], "") == 13
 

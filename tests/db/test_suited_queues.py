@@ -2,8 +2,9 @@
 
 import pytest
 
-from oar.lib.jobs.states import QueueState
-from oar.lib.reservations.states import ReservationState
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import QueueState
+from tests.builders import execute_sql
 from tests.db.reservation_desk import Desk
 
 
@@ -27,7 +28,6 @@ def test_what_is_disabled_or_does_not_answer_is_suited(desk: Desk, queue: QueueS
 
 
 def test_what_is_dead_is_not_suited(desk: Desk) -> None:
-    with desk.database.begin() as tx:
-        tx.execute("UPDATE resources SET state = 'Dead' WHERE network_address = 'node-1'")
+    execute_sql(desk.database, "UPDATE resources SET state = 'Dead' WHERE network_address = 'node-1'")
     assert desk.qrsub("-a", "+1h", "-d", "60", "-h", "node-1").exit == 1
     assert desk.hosts(desk.granted("-a", "+1h", "-d", "60", "-pe", "slots", "2")) == ["node-2"] * 2

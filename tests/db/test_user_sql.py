@@ -16,8 +16,12 @@ from oar.lib.conditions.parser import parse
 from oar.lib.conditions.tree import columns
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Parameters, Statements
-from oar.lib.db.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
+from oar.lib.db.foreign_code.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import Parameters, Statements
+from oar.lib.facts.errors import BadCondition, ConfigError
+from oar.lib.facts.resource_set import positions
+from tests.builders import execute_sql
 from tests.conditions_corpus import ACCEPTED, AT_THE_LIMITS, COLUMNS, HOSTILE
 
 ALICE = Asker("alice", frozenset({"job_env", "notify", "initial_request"}))
@@ -158,11 +162,11 @@ def test_a_condition_that_fails_leaves_the_limit_as_it_is(site: Database) -> Non
 
 
 def test_what_is_just_allowed_costs_little_time_and_memory(site: Database) -> None:
-    with site.begin() as tx:
-        tx.execute(
-            "INSERT INTO resources (network_address, host, cpu, cpufreq)"
-            " SELECT 'n' || i, repeat('e', 240) || i, i, 2.4 FROM generate_series(1, 500) i"
-        )
+    execute_sql(
+        site,
+        "INSERT INTO resources (network_address, host, cpu, cpufreq)"
+        " SELECT 'n' || i, repeat('e', 240) || i, i, 2.4 FROM generate_series(1, 500) i",
+    )
     for text in AT_THE_LIMITS:
         with session(site, Subject.RESOURCES, ALICE) as opened:
             with opened.guarded() as tx:
@@ -299,8 +303,7 @@ ENDLESS = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 2 FROM n) SELE
 
 def test_a_condition_that_takes_too_long_is_ended_on_the_server_too(settings: DatabaseSettings) -> None:
     database = Database(settings._replace(user_sql_timeout=1), application="oar:slow")
-    with database.begin() as tx:
-        tx.execute("INSERT INTO resources (network_address) VALUES ('node-1')")
+    execute_sql(database, "INSERT INTO resources (network_address) VALUES ('node-1')")
     with pytest.raises(BadCondition, match="it takes longer than 1 s"):
         found(database, ENDLESS, SITE)
     with database.begin() as tx:

@@ -11,7 +11,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.runtime import Runtime
 from oar.lib.submission import resubmission
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, ask, at
 from tests.frontend import LoginNode, add_rules
 
@@ -33,8 +33,7 @@ def run(site: LoginNode) -> None:
     )
     scheduler.round()
     scheduler.close()
-    with site.database.begin() as tx:
-        tx.execute("UPDATE jobs SET state = 'Running' WHERE state = 'toLaunch'")
+    execute_sql(site.database, "UPDATE jobs SET state = 'Running' WHERE state = 'toLaunch'")
 
 
 def walltimes(site: LoginNode) -> list[int]:

@@ -10,7 +10,7 @@ from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
 from oar.lib.facts.states import EventType, JobState
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources
+from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 
 HOUR = 3600
@@ -146,8 +146,7 @@ def test_a_shorter_walltime_lets_the_next_job_come_sooner_and_never_ends_in_the_
     desk.ask(number, -1800)
     desk.round()
     assert (desk.walltime(number), desk.start(after)) == (1800, 1801)
-    with desk.database.begin() as tx:
-        tx.execute("UPDATE walltime_change SET pending = -9000")
+    execute_sql(desk.database, "UPDATE walltime_change SET pending = -9000")
     desk.round(at_=600)
     assert (desk.walltime(number), desk.change(number, "pending", "granted")) == (600, (0, -3000))
 

@@ -16,7 +16,7 @@ from oar.lib.jobs.states import JobState
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.planning.sql_rounds import ResourceRow, Rounds
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources, for_no_reason
+from tests.builders import add_resources, execute_sql, for_no_reason
 from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a fixture
 
 
@@ -33,8 +33,7 @@ def test_what_is_read_warm_follows_every_change(clocked: Database, runtime: Runt
         return read == cold
 
     assert is_followed()
-    with clocked.begin() as tx:
-        tx.execute("INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", (waiting, first))
+    execute_sql(clocked, "INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", waiting, first)
     assert is_followed()
     with clocked.begin() as tx:
         tx.execute("UPDATE moldable_job_descriptions SET moldable_walltime = 7 WHERE moldable_job_id = %s", (second,))
@@ -142,8 +141,7 @@ def test_resources_are_read_again_when_more_than_their_last_use_has_changed(
 
     def read_after(change: str) -> list[str]:
         """What was read again: resources, filters."""
-        with clocked.begin() as tx:
-            tx.execute(change)
+        execute_sql(clocked, change)
         reads.clear()
         situation, found = warm.read(), list(reads)
         assert situation == SnapshotReader(clocked, runtime.config).read()
