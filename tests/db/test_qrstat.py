@@ -529,12 +529,6 @@ def test_json_has_what_the_detail_has_with_types(console: Console) -> None:
     assert (record["id"], "reservation_id" in record) == (193, False)  # the key of its row is nobody's business
 
 
-def test_every_machine_format_is_written(console: Console) -> None:
-    add_both(console)
-    assert show(console, "-Y").startswith("---\n192:") or "'192':" in show(console, "-Y")
-    assert show(console, "-D").startswith("{")
-
-
 def test_a_thousand_reservations_take_a_fixed_number_of_statements(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job
 from tests.db.reservation_desk import EVE, HOUR, NOW, ROOT, Desk
 from tests.frontend import add_rules
-from tests.plain import same_in_all_formats, without_way_out
+from tests.plain import without_way_out
 
 
 @pytest.fixture
@@ -104,12 +104,6 @@ def test_the_record_of_what_was_granted_is_that_of_qrstat_in_each_format(desk: D
         assert desk.type(qrdel.main, number).exit == 0
 
 
-def test_a_verification_tells_the_same_in_each_format(desk: Desk) -> None:
-    words = ("-a", "+1h", "-d", "60", "-pe", "slots", "2", "-w", "v")
-    told = same_in_all_formats(*(desk.qrsub(*words, f"-{letter}").out for letter in "JYXD"))
-    assert told["granted_slots"] == [{"queue": "default", "host": "node-1", "slots": 2}]
-
-
 def test_all_of_a_request_is_stored(desk: Desk) -> None:
     words = ("-a", "+1h", "-e", "202701151000", "-N", "course.1", "-A", "acct 1", "-u", "root,!daemon", "-u", "@team")
     more = ("-he", "y", "-m", "eb", "-M", "a@b.c,root", "-replace", "n", "-idle", "10m", "-project", "p1")
@@ -141,7 +135,6 @@ def test_an_administrator_asks_for_somebody_and_over_jobs(desk: Desk) -> None:
 
 # -- refused ----------------------------------------------------------------------------------------------------------
 
-SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
 #: What is typed, and what is said.
 REFUSALS = [
     ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option'),

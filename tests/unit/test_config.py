@@ -101,15 +101,6 @@ def test_what_is_written_quoted_is_read_back(text: str) -> None:
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_values_that_are_not_set_have_their_documented_defaults() -> None:
-    config = Config()
-    assert (config.server_port, config.appendice_server_port, config.bipbip_commander_port) == (6666, 6670, 6671)
-    assert config.default_job_walltime == 7200
-    assert config.openssh_cmd == "/usr/bin/ssh -p 6667 -e none"
-    assert config.mail_recipient is None
-    assert config.job_resource_manager_property_db_field is None
-
-
 @pytest.mark.parametrize(("text", "value"), [("yes", True), ("TRUE", True), ("1", True), ("No", False), ("0", False)])
 def test_a_boolean_may_be_written_in_six_ways(text: str, value: bool) -> None:
     assert parse(f"QUOTAS={text}").config.quotas is value
@@ -240,14 +231,6 @@ def test_other_ways_to_prepare_jobs_are_refused_with_the_way_out() -> None:
 def test_a_constant_that_is_set_otherwise_is_warned_about() -> None:
     assert warnings("NOTIFY_TCP_SOCKET_ENABLED=1") == []
     assert warnings("NOTIFY_TCP_SOCKET_ENABLED=0") == ["f:1: NOTIFY_TCP_SOCKET_ENABLED: has no effect: a constant"]
-
-
-def test_a_key_of_other_systems_that_has_no_effect_says_why() -> None:
-    assert warnings("SCHEDULER_NB_PROCESSES=4\nSQLALCHEMY_POOL_SIZE=5") == [
-        "f:1: SCHEDULER_NB_PROCESSES: has no effect: a round is one process",
-        "f:2: SQLALCHEMY_POOL_SIZE: has no effect: API_THREADS says how many requests are answered at a time",
-    ]
-    assert warnings("SCHEDULER_NB_PROCESSES=1") == []
 
 
 def test_the_configuration_is_frozen() -> None:

@@ -165,40 +165,6 @@ def test_installed_files_are_named_as_the_code_names_them(path: Path) -> None:
 
 
 @BY_NAME
-def test_tables_have_nothing_between_their_columns(path: Path) -> None:
-    assert not [row for edge, rows in tables(path) for row in rows if crosses(edge, row)]
-
-
-@BY_NAME
-def test_words_of_a_sentence_have_one_blank_between_them(path: Path) -> None:
-    """A tool that widens a column may widen sentences below it, too."""
-    assert not [line for line in prose(path) if re.search(r"\S {2,}\S", line)]
-
-
-def prose(path: Path) -> Iterator[str]:
-    """Every line of a document's paragraphs: none of a table, a picture in characters, what is typed."""
-    for paragraph in re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).split("\n\n"):
-        lines = paragraph.split("\n")
-        if not any(re.fullmatch(r"=+(?: +=+)+", line) for line in lines):
-            yield from (line for line in lines if not line.startswith((" ", "|", ".. ")))
-
-
-def tables(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every table whose columns are marked by lines of ``=``: the line, and the rows between the lines."""
-    lines = path.read_text().split("\n")
-    edges = [number for number, line in enumerate(lines) if re.fullmatch(r" *=+(?: +=+)+", line)]
-    for first, last in zip(edges, edges[2:], strict=False):
-        if lines[first] == lines[last] and lines[first + 1] and not lines[first - 1]:
-            yield lines[first], lines[first + 1 : last]
-
-
-def crosses(edge: str, row: str) -> bool:
-    """Whether a row has text where the line above has a gap between two columns."""
-    gaps = [number for number, character in enumerate(edge) if character == " " and number > edge.index("=")]
-    return row != edge and any(row[number : number + 1].strip() for number in gaps)
-
-
-@BY_NAME
 def test_links_lead_somewhere(path: Path) -> None:
     assert not [target for target in links(path) if not (path.parent / target).exists()]
 
@@ -304,13 +270,6 @@ def test_the_usual_way_of_a_job_is_one_that_exists() -> None:
     assert way
     states = [JobState(word) for word in way[1].split(" --> ")]
     assert all(after in JOB_MOVES[before] for before, after in pairwise(states))
-
-
-def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
-    lines = (generate.DOCS / "glossary.rst").read_text().split("\n")
-    words = [line for line, below in pairwise(lines) if line and below.startswith("    ") and not line.startswith(" ")]
-    assert len(words) > 100
-    assert words == sorted(set(words), key=str.lower)
 
 
 # -- how examples are compared ----------------------------------------------------------------------------------------

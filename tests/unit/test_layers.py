@@ -235,25 +235,6 @@ def test_statements_do_not_know_services() -> None:
     ]
 
 
-def shown_packages() -> dict[str, int]:
-    """Return the packages in the table for contributors, with their rows; a name alone lies beside the first one."""
-    rows = [line for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if line.startswith("| `oar")]
-    shown: dict[str, int] = {}
-    for number, row in enumerate(rows):
-        first, *others = re.findall(r"`([\w/]+)`", row.split("|")[1])
-        place = first.rpartition("/")[0]
-        names = [first, *(name if "/" in name else f"{place}/{name}" for name in others)]
-        shown |= {name.replace("/", "."): number for name in names}
-    return shown
-
-
-def test_contributors_are_shown_each_package() -> None:
-    """Those of one subject may stand under the name of the package around them."""
-    shown = shown_packages()
-    around = set(shown) - {"oar.lib", "oar.cli", "oar.api", "oar.modules"}
-    assert not [name for name in MAY_USE if name not in shown and name.rpartition(".")[0] not in around]
-
-
 def test_imports_point_down() -> None:
     assert not [
         (source, target)
