@@ -174,21 +174,18 @@ def test_oarsubs_of_one_user_that_do_not_listen_leave_places_for_those_of_others
     assert begun(dispatch) == [good]
 
 
-@pytest.fixture
-def few_notices(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Lower the limit of notices that wait; return it."""
-    monkeypatch.setattr("oar.modules.runner.dispatch.NOTICES_WAITING", 200)
-    return 200
-
-
-def test_commands_of_one_user_do_not_pile_up_for_ever(few_notices: int) -> None:
+def test_commands_of_one_user_do_not_pile_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oar.modules.runner.dispatch.NOTICES_WAITING", 50)
     dispatch = Dispatch(limit=1, workers=1)
-    taken = [dispatch.add(Action(ActionKind.NOTICE, job, args=("alice",))) for job in range(few_notices + 1)]
-    assert taken == [True] * few_notices + [False]
+    taken = [dispatch.add(Action(ActionKind.NOTICE, job, args=("alice",))) for job in range(51)]
+    assert taken == [True] * 50 + [False]
     assert dispatch.add(Action(ActionKind.NOTICE, 1, args=("bob",)))
 
 
-def test_scripts_for_advance_reservations_that_hang_hold_up_no_kill_and_keep_their_order(few_notices: int) -> None:
+def test_scripts_for_advance_reservations_that_hang_hold_up_no_kill_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oar.modules.runner.dispatch.NOTICES_WAITING", 50)
     dispatch = Dispatch(limit=1, workers=1)
     events = [Action(ActionKind.AR_EVENT, frame, args=(str(line),)) for line in range(2) for frame in range(1, 100)]
     for event in events:
@@ -196,7 +193,7 @@ def test_scripts_for_advance_reservations_that_hang_hold_up_no_kill_and_keep_the
     assert begun(dispatch) == events[:AR_EVENTS_AT_A_TIME]
     dispatch.add(Action(ActionKind.KILL, 1))
     assert begun(dispatch) == [Action(ActionKind.KILL, 1)]
-    more = [dispatch.add(Action(ActionKind.AR_EVENT, 1, args=(str(line),))) for line in range(2, 2 + few_notices)]
+    more = [dispatch.add(Action(ActionKind.AR_EVENT, 1, args=(str(line),))) for line in range(2, 52)]
     assert (more[0], more[-1]) == (True, False)
 
 
