@@ -291,7 +291,7 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
         ("postgresql:///fresh?host={socket}&user=fresh_rw", "is a database of this generation of OAR"),
     ],
 )
-def test_a_wrong_address_is_one_line(adopt: Adopt, postgres: PostgreSQL, origin: str, told: str) -> None:
+def test_a_wrong_address_gives_a_one_line_error(adopt: Adopt, postgres: PostgreSQL, origin: str, told: str) -> None:
     result = adopt(origin=origin.format(socket=postgres.socket))
     assert (result.exit, result.out) == (1, "")
     assert told in result.err
@@ -562,7 +562,7 @@ def test_two_open_rows_of_the_log_become_one(old: OldSite, adopt: Adopt, new: An
     assert new(open_rows) == [(NOW,)]
 
 
-def test_words_that_do_not_fit_are_no_call(adopt: Adopt, conf: Path) -> None:
+def test_options_that_need_each_other_are_rejected_alone(adopt: Adopt, conf: Path) -> None:
     for words in (["--adopt"], ["--check", "--from", "postgresql:///old"]):
         result = invoke(oar_database.main, ["--conf", str(conf), *words], user=User("root", 0))
         assert (result.exit, "must be used together" in result.err) == (1, True)

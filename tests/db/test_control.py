@@ -42,7 +42,7 @@ def events_of(database: Database, job_id: int) -> list[Event]:
 # -- delete -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_owner_deletes_his_job(database: Database, sent: list[Effect]) -> None:
+def test_the_owner_can_delete_a_job(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
     assert delete(database, ALICE, job_id) == [None]
     assert kill_of(database, job_id) is KillState.LEON
@@ -53,7 +53,7 @@ def test_the_owner_deletes_his_job(database: Database, sent: list[Effect]) -> No
     assert state_of(database, job_id) is JobState.WAITING
 
 
-def test_an_administrator_deletes_any_job_and_another_user_none(database: Database, sent: list[Effect]) -> None:
+def test_an_administrator_can_delete_any_job_and_another_user_cannot(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
     assert delete(database, EVE, job_id) == [ControlRefusal.NOT_YOURS]
     assert kill_of(database, job_id) is None
@@ -62,7 +62,7 @@ def test_an_administrator_deletes_any_job_and_another_user_none(database: Databa
     assert delete(database, ROOT, job_id) == [None]
 
 
-def test_a_second_deletion_is_refused_and_the_server_is_told_again(database: Database, sent: list[Effect]) -> None:
+def test_a_second_deletion_is_rejected_and_wakes_the_server_again(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database)
     delete(database, ALICE, job_id)
     sent.clear()
@@ -77,7 +77,7 @@ def test_only_a_job_with_notices_has_an_event_to_be_checked(database: Database) 
     assert [event.to_check for event in events_of(database, quiet) + events_of(database, loud)] == [False, True]
 
 
-def test_what_the_owner_is_told_of_a_deletion(database: Database) -> None:
+def test_the_owner_gets_a_notice_of_a_deletion(database: Database) -> None:
     job_id = add_job(database, notify="mail:alice@example.org", name="long")
     delete(database, ROOT, job_id)
     with database.begin() as tx:
@@ -86,7 +86,7 @@ def test_what_the_owner_is_told_of_a_deletion(database: Database) -> None:
     assert notice == Notice(job_id, "long", "alice", "mail:alice@example.org", "frontend", NoticeTag.INFO, text, job_id)
 
 
-def test_a_container_takes_the_jobs_in_it_along(database: Database) -> None:
+def test_deleting_a_container_deletes_its_inner_jobs(database: Database) -> None:
     container = add_job(database, types=["container"])
     inner = add_job(database, types=[f"inner={container}", "container=box"])
     innermost = add_job(database, types=["inner=box"])
@@ -97,7 +97,7 @@ def test_a_container_takes_the_jobs_in_it_along(database: Database) -> None:
     ]
 
 
-def test_a_site_may_let_inner_jobs_live(database: Database) -> None:
+def test_inner_jobs_survive_if_the_site_configures_it(database: Database) -> None:
     container = add_job(database, types=["container"])
     inner = add_job(database, types=[f"inner={container}"])
     delete(database, ALICE, container, with_inner=False)
@@ -114,7 +114,7 @@ def test_the_newest_container_of_a_name_before_the_job_is_meant(database: Databa
     assert kill_of(database, inner) is KillState.LEON
 
 
-def test_of_two_that_delete_at_once_one_is_told_that_it_is_under_way(database: Database) -> None:
+def test_one_of_two_concurrent_deletions_is_rejected(database: Database) -> None:
     job_id = add_job(database)
     start = threading.Barrier(2, timeout=120)
     answers: list[ControlRefusal | None] = []
@@ -268,9 +268,7 @@ def test_a_round_gives_the_place_of_a_held_job_to_others(database: Database, sen
 
 
 @pytest.mark.parametrize("state", [JobState.SUSPENDED, JobState.RESUMING])
-def test_what_the_owner_is_told_of_is_done_by_the_server_which_sends_notices(
-    database: Database, sent: list[Effect], state: JobState
-) -> None:
+def test_requests_with_notices_are_left_to_the_server(database: Database, sent: list[Effect], state: JobState) -> None:
     job_id = add_job(database, state, on=add_resources(database), notify="mail:alice@site")
     sent.clear()
     if state is JobState.SUSPENDED:
@@ -292,7 +290,7 @@ def test_a_job_that_is_about_to_go_on_is_held_at_once(database: Database, sent: 
     assert sent == [Wake(Tag.TERM)]
 
 
-def test_the_oarsub_that_waits_for_a_job_hears_that_it_is_held(database: Database, sent: list[Effect]) -> None:
+def test_a_waiting_oarsub_is_notified_of_a_hold(database: Database, sent: list[Effect]) -> None:
     job_id = add_job(database, job_type=JobType.INTERACTIVE, info_type="frontend:4242")
     hold(database, ALICE, job_id)
     assert sent == [Ask(JobAction.TELL, job_id)]

@@ -53,7 +53,7 @@ def end(database: Database, job_id: int, to: JobState = JobState.TERMINATED) -> 
 
 
 @pytest.mark.parametrize(("ago", "after_start"), [(0, 900), (600, 300), (3600, 0)])
-def test_an_end_that_was_told_late_has_its_own_date_which_is_not_before_the_start(
+def test_an_end_reported_late_keeps_its_date_not_before_the_start(
     database: Database, ago: int, after_start: int
 ) -> None:
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
@@ -101,7 +101,7 @@ def test_a_hundred_jobs_that_end_together_cost_the_transactions_and_statements_o
     assert end_all(database, monkeypatch, 100) == two
 
 
-def test_what_the_node_found_is_part_of_the_cause(database: Database) -> None:
+def test_the_fault_reported_by_the_node_is_part_of_the_cause(database: Database) -> None:
     job_id = finishing(database, ExecCode.OUTPUT, None)
     with database.begin() as tx:
         tx.job_runs.note_fault(job_id, NodeFault(NodeFaultKind.OUTPUT, "EACCES", "/root/é"))
@@ -133,7 +133,7 @@ def test_the_memory_that_ran_out_is_named_by_node(database: Database) -> None:
         assert tx.job_runs.usage([job_id]) == {job_id: [good, bad]}
 
 
-def test_a_second_clean_up_that_finds_nothing_takes_nothing_back(database: Database) -> None:
+def test_a_second_cleanup_without_figures_keeps_the_first_ones(database: Database) -> None:
     job_id = finishing(database, ExecCode.OK, 0)
     found = NodeUsage("node-1", 2, 1.5, 1000, None, 0, 0)
     for figures in (found, NodeUsage("node-1", 2)):
@@ -155,7 +155,7 @@ def test_who_deleted_a_waiting_job_is_remembered(runtime: Runtime, user: User, c
     assert cause_of(runtime.database, job_id) == cause
 
 
-def test_who_asks_first_for_the_end_of_a_job_is_its_cause(database: Database) -> None:
+def test_the_first_kill_request_is_the_cause(database: Database) -> None:
     job_id = finishing(database, ExecCode.KILLED, None)
     with database.begin() as tx:
         control.ask_end(tx, {job_id: Cause(EndCode.EVICTED, {"for_job": 4711})})
@@ -163,7 +163,7 @@ def test_who_asks_first_for_the_end_of_a_job_is_its_cause(database: Database) ->
     assert end(database, job_id, JobState.ERROR) == Cause(EndCode.EVICTED, {"for_job": 4711})
 
 
-def test_a_job_whose_time_is_over_is_told_how_long_it_ran(runtime: Runtime) -> None:
+def test_the_cause_of_a_passed_walltime_holds_the_run_time(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=100)
     with database.begin() as tx:
@@ -189,7 +189,7 @@ def test_the_inner_jobs_of_a_container_end_because_of_it(runtime: Runtime) -> No
     assert cause_of(database, outer) == Cause(EndCode.STOPPED)
 
 
-def test_a_job_whose_node_is_taken_away_is_told_which(runtime: Runtime) -> None:
+def test_the_cause_of_a_withdrawn_node_names_it(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     execute_sql(database, "UPDATE resources SET next_state = 'Absent' WHERE network_address = 'node-2'")
@@ -209,7 +209,7 @@ def _roll_back(tx: Transaction, job_id: int) -> None:
 
 
 @pytest.mark.parametrize("then", [_forget, _roll_back])
-def test_nothing_is_left_of_a_job_that_is_gone_or_did_not_end(
+def test_no_cause_or_usage_remains_of_removed_or_rolled_back_jobs(
     database: Database, then: Callable[[Transaction, int], None]
 ) -> None:
     job_id = finishing(database, ExecCode.OK, 0)

@@ -78,7 +78,7 @@ def answer(result: CommandResult) -> tuple[int, list[str]]:
     return result.exit, [line for line in result.out.splitlines() if not line.startswith("[ADMISSION RULE]")]
 
 
-def test_a_job_that_could_start_at_once_is_told_when_and_where(site: Site) -> None:
+def test_an_estimate_of_a_job_that_can_start_shows_date_and_nodes(site: Site) -> None:
     now = format_date(NOW)
     assert answer(site.estimate("-l", "nodes=2,walltime=1", "true")) == (
         0,
@@ -86,7 +86,7 @@ def test_a_job_that_could_start_at_once_is_told_when_and_where(site: Site) -> No
     )
 
 
-def test_a_job_that_would_wait_is_told_why(site: Site) -> None:
+def test_an_estimate_of_a_job_that_must_wait_shows_the_reason(site: Site) -> None:
     first, end = site.fill(), format_date(NOW + 3601)
     code, lines = answer(site.estimate("-l", "resource_id=1,walltime=1", "true"))
     assert code == 0
@@ -112,7 +112,7 @@ def test_the_other_spellings_mean_the_same(site: Site) -> None:
     assert site.jobs() == []
 
 
-def test_programs_get_a_record(site: Site) -> None:
+def test_machine_formats_hold_the_estimate(site: Site) -> None:
     first = site.fill()
     record = site.record("-l", "nodes=1,walltime=2", "true")
     assert (record["feasible"], record["start"], record["walltime"]) == (True, NOW + 3601, 7200)
@@ -176,7 +176,7 @@ def test_a_reservation_is_answered_as_it_would_be(site: Site) -> None:
     assert site.record("-r", date, "-l", "nodes=2,walltime=1")["feasible"] is False
 
 
-def test_a_job_that_could_never_start_is_told_why(site: Site) -> None:
+def test_an_estimate_of_an_impossible_job_shows_the_reason(site: Site) -> None:
     with site.database.begin() as tx:
         tx.queues.set_state(["default"], QueueState.NOT_ACTIVE)
     code, lines = answer(site.estimate("true"))

@@ -92,9 +92,7 @@ def launched(database: Database, job_id: int) -> None:
 # -- a directory, a file server ---------------------------------------------------------------------------------------
 
 
-def test_a_minute_without_ldap_costs_no_node_and_holds_the_jobs_of_its_users_only(
-    runtime: Runtime, sent: list[Effect]
-) -> None:
+def test_ldap_failures_hold_the_jobs_of_the_users_and_suspect_no_node(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=6, cores=1)
     users = ("anna", "ben", "cleo")
@@ -116,7 +114,7 @@ def test_a_minute_without_ldap_costs_no_node_and_holds_the_jobs_of_its_users_onl
     assert state_of(database, local) is JobState.TO_LAUNCH
 
 
-def test_the_directory_is_told_once_and_launches_go_on_when_the_account_is_known(
+def test_a_directory_failure_is_mailed_once_and_launches_resume_when_the_account_is_known(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
     database = runtime.database
@@ -139,7 +137,7 @@ def test_the_directory_is_told_once_and_launches_go_on_when_the_account_is_known
     assert {state_of(database, job) for job in copies(database, *failed)} == {JobState.TO_LAUNCH}
 
 
-def test_a_directory_of_which_no_node_can_say_anything_twice_is_told(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_hold_is_confirmed_after_two_checks_without_result(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
@@ -154,7 +152,7 @@ def test_a_directory_of_which_no_node_can_say_anything_twice_is_told(runtime: Ru
 # -- scripts of the site ----------------------------------------------------------------------------------------------
 
 
-def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_prologue_that_fails_everywhere_suspects_only_the_first_nodes(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=6, cores=1)
     failed = [
@@ -183,7 +181,7 @@ def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, s
         assert tx.resources.to_sweep() == ["node-1", "node-2"]  # suspected before the fault was known to be common
 
 
-def test_a_site_that_forbids_it_uses_no_node_again_for_a_common_prologue(runtime: Runtime) -> None:
+def test_nodes_stay_suspected_after_a_common_failure_if_repair_is_disabled(runtime: Runtime) -> None:
     runtime = Runtime(runtime.config.replace(disable_suspected_nodes_repair=True), runtime.database)
     resources = add_resources(runtime.database, nodes=6, cores=1)
     for number in range(3):
@@ -312,7 +310,7 @@ def add_random_holds(database: Database, rng: random.Random) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_jobs_of_held_users_and_their_trials_keep_nobody_else_waiting(runtime: Runtime, seed: int) -> None:
+def test_held_users_and_their_trials_delay_no_other_job(runtime: Runtime, seed: int) -> None:
     rng, database = random.Random(seed), runtime.database
     add_random_jobs(database, rng, add_resources(database, nodes=6, cores=1))
     trials = add_random_holds(database, rng)
@@ -397,7 +395,7 @@ def test_a_queue_is_stopped_when_its_jobs_fail_one_after_the_other(
     assert mails(sent).count("The queue default is stopped") == 1
 
 
-def test_a_success_between_failures_keeps_a_queue_going(runtime: Runtime) -> None:
+def test_a_success_between_failures_keeps_a_queue_active(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=2, cores=1)
     for number in range(QUEUE_FAILURES):
@@ -410,7 +408,7 @@ def test_a_success_between_failures_keeps_a_queue_going(runtime: Runtime) -> Non
         assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
 
 
-def test_users_whom_the_server_prologue_refuses_among_launches_hold_nobody_else(runtime: Runtime) -> None:
+def test_failures_of_the_server_prologue_between_launches_hold_only_their_users(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "anna", on=resources[:1])
@@ -421,7 +419,7 @@ def test_users_whom_the_server_prologue_refuses_among_launches_hold_nobody_else(
     assert [hold.user for hold in holds(database)] == ["anna", "ben"]
 
 
-def test_two_users_whom_the_server_prologue_fails_without_a_launch_between_hold_all(
+def test_failures_of_the_server_prologue_for_two_users_without_a_launch_hold_all(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
     resources = add_resources(runtime.database, nodes=3, cores=1)
@@ -432,7 +430,7 @@ def test_two_users_whom_the_server_prologue_fails_without_a_launch_between_hold_
 
 
 @pytest.mark.parametrize("type_", ["SERVER_PROLOGUE_ERROR", "SERVER_EPILOGUE_ERROR"])
-def test_failures_that_are_treated_hours_later_hold_not_everybody(runtime: Runtime, type_: str) -> None:
+def test_failures_processed_hours_later_do_not_hold_all_users(runtime: Runtime, type_: str) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=2, cores=1)
     job_id = add_job(database, JobState.LAUNCHING, on=resources[:1], user="anna")
@@ -443,7 +441,7 @@ def test_failures_that_are_treated_hours_later_hold_not_everybody(runtime: Runti
     assert "" not in {hold.user for hold in holds(database)}
 
 
-def test_the_server_epilogue_holds_no_launch(runtime: Runtime) -> None:
+def test_a_failing_server_epilogue_holds_no_launch(runtime: Runtime) -> None:
     resources = add_resources(runtime.database, nodes=2, cores=1)
     for user in ("anna", "ben"):
         fail(runtime, "SERVER_EPILOGUE_ERROR", user, on=resources[:1])
@@ -463,7 +461,7 @@ def test_one_user_stops_no_queue(runtime: Runtime, type_: str, held: list[str]) 
     assert [hold.user for hold in holds(database)] == held
 
 
-def test_the_trial_after_one_that_failed_is_another_users(runtime: Runtime) -> None:
+def test_after_a_failed_trial_another_user_gets_the_next_trial(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     for user in ("anna", "ben"):
@@ -483,7 +481,7 @@ def test_the_trial_after_one_that_failed_is_another_users(runtime: Runtime) -> N
     assert users in (["anna", "ben", "anna"], ["ben", "anna", "ben"])
 
 
-def test_a_user_whose_job_alone_can_start_is_the_trial_again(runtime: Runtime) -> None:
+def test_the_only_user_whose_job_can_start_gets_the_next_trial(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     fail(runtime, "SERVER_PROLOGUE_ERROR", "anna", on=resources[:1])
@@ -566,7 +564,7 @@ def test_the_hold_of_a_removed_account_ends_when_its_jobs_are_deleted(runtime: R
     assert holds(database) == []
 
 
-def test_the_hold_of_a_user_says_nothing_about_the_nodes_of_others(runtime: Runtime) -> None:
+def test_the_hold_of_a_user_does_not_protect_nodes_of_other_users(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=7, cores=1)
     for number in range(3):
@@ -661,7 +659,7 @@ def test_a_fault_that_a_launch_found_concerns_all_that_run_the_checker(runtime: 
     assert not may_go_on(database, trial, "deploy")
 
 
-def test_of_two_that_would_be_the_trial_one_is(runtime: Runtime) -> None:
+def test_only_one_of_two_candidates_becomes_the_trial(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     failed = begin_configuration_trial(database, on=resources[:1])
@@ -680,7 +678,7 @@ def test_of_two_that_would_be_the_trial_one_is(runtime: Runtime) -> None:
 # -- what is not planned meanwhile ------------------------------------------------------------------------------------
 
 
-def test_what_depends_on_a_held_launch_waits_for_it(runtime: Runtime) -> None:
+def test_a_job_that_depends_on_a_held_launch_waits(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=3, cores=1)
     failed = fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
@@ -714,7 +712,7 @@ def test_jobs_that_need_no_account_on_a_node_are_not_held(runtime: Runtime) -> N
 
 
 @pytest.mark.parametrize("type_", ["CPUSET_CLEAN_ERROR", "CAN_NOT_WRITE_NODE_FILE", "SSH_TRANSFER_TIMEOUT"])
-def test_a_suspicion_that_a_machine_can_check_is_finauds(runtime: Runtime, type_: str) -> None:
+def test_a_suspicion_that_a_check_can_clear_is_handled_by_finaud(runtime: Runtime, type_: str) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=2, cores=1)
     fail(runtime, type_, "anna", on=resources[:1], hosts=["node-1"])
@@ -737,7 +735,7 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
         assert tx.nodes.due_checks() == {}
 
 
-def test_faults_of_all_nodes_use_up_no_check_of_a_node(runtime: Runtime) -> None:
+def test_common_failures_do_not_count_as_checks_of_a_node(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=2, cores=1)
     with database.begin() as tx:
@@ -754,7 +752,7 @@ def suspect(database: Database, suspicion: Suspicion) -> None:
         state_changes.suspect(tx, ["node-1"], finaud=True, reasons={"node-1": suspicion})
 
 
-def test_a_check_that_a_node_has_to_pass_is_not_replaced(runtime: Runtime) -> None:
+def test_a_required_check_of_a_node_is_not_replaced(runtime: Runtime) -> None:
     database = runtime.database
     add_resources(database, nodes=2, cores=1)
     suspect(database, Suspicion("CPUSET_ERROR", NodeCheck.CGROUP))
@@ -763,7 +761,7 @@ def test_a_check_that_a_node_has_to_pass_is_not_replaced(runtime: Runtime) -> No
         assert tx.nodes.due_checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
 
 
-def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Runtime) -> None:
+def test_a_node_suspected_without_check_gets_a_required_check(runtime: Runtime) -> None:
     database = runtime.database
     add_resources(database, nodes=2, cores=1)
     suspect(database, Suspicion("does not answer"))
@@ -800,7 +798,7 @@ def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False, is_bus
     check.check(cast(ActionContext, context), "node-1")
 
 
-def test_no_user_makes_a_node_suspected_by_his_own_home(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_user_cannot_suspect_a_node_by_his_own_home(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
     fail(runtime, "HOME_MISSING", "mallory", on=resources[:1], hosts=["node-1"])
@@ -826,7 +824,7 @@ def test_a_node_that_cannot_check_a_home_now_ends_no_hold(runtime: Runtime) -> N
     assert [hold.failures for hold in holds(database)] == [3]
 
 
-def test_no_users_together_make_a_node_suspected_by_their_homes(runtime: Runtime) -> None:
+def test_several_users_cannot_suspect_a_node_by_their_homes(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
     for user in ("mallory", "trudy"):
@@ -853,7 +851,7 @@ def test_a_node_that_reports_its_homes_or_accounts_as_missing_is_suspected(runti
         assert tx.resources.to_sweep() == ["node-1"]
 
 
-def test_launches_go_on_when_the_node_without_the_home_is_out_of_use(runtime: Runtime) -> None:
+def test_launches_resume_when_the_node_without_the_home_is_absent(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
     fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])

@@ -139,7 +139,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> set[Topic]:
     return topics
 
 
-def test_an_event_that_cannot_be_treated_stops_no_other(runtime: Runtime, stubborn: None) -> None:
+def test_an_event_that_fails_does_not_block_others(runtime: Runtime, stubborn: None) -> None:
     database = runtime.database
     good, bad, last = (add_job(database, JobState.FINISHING, on=add_resources(database)) for _ in range(3))
     execute_sql(database, f"UPDATE jobs SET message = 'cannot end' WHERE job_id = {bad}")
@@ -164,14 +164,14 @@ def stubborn(database: Database) -> Iterator[None]:
     execute_sql(database, "ALTER TABLE jobs DROP CONSTRAINT refuses")
 
 
-def test_events_without_a_job_or_of_no_known_type_are_done_with(runtime: Runtime) -> None:
+def test_events_without_job_or_of_unknown_type_are_closed(runtime: Runtime) -> None:
     for type_, job_id in [("NONSENSE", 0), ("SWITCH_INTO_ERROR_STATE", 4711), ("RESUME_JOB", 0), ("WALLTIME", 0)]:
         happen(runtime.database, type_, job_id)
     assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert unchecked(runtime.database) == []
 
 
-def test_two_that_treat_the_same_event_do_it_once(runtime: Runtime) -> None:
+def test_two_concurrent_passes_process_an_event_once(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     happen(database, "PROLOGUE_ERROR", job_id)
@@ -208,7 +208,7 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
 
 
 @pytest.mark.parametrize("is_repair_disabled", [False, True])
-def test_who_is_told_of_a_suspicion_reads_whether_nodes_come_back_by_themselves(
+def test_the_mail_of_a_suspicion_states_whether_nodes_recover_automatically(
     runtime: Runtime, sent: list[Effect], *, is_repair_disabled: bool
 ) -> None:
     add_resources(runtime.database)
@@ -238,7 +238,7 @@ def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("state", [ResourceState.ABSENT, ResourceState.DEAD])
-def test_what_is_away_is_not_suspected(runtime: Runtime, state: ResourceState) -> None:
+def test_absent_and_dead_nodes_are_not_suspected(runtime: Runtime, state: ResourceState) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1)
     with database.begin() as tx:
@@ -257,7 +257,7 @@ def copies_of(database: Database, job_id: int) -> list[int]:
         return tx.column("SELECT job_id FROM jobs WHERE resubmit_job_id = %s ORDER BY 1", (job_id,))
 
 
-def test_a_job_that_broke_without_its_fault_waits_again(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_job_that_failed_through_no_fault_of_its_own_is_resubmitted(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     dependant = add_job(database)
@@ -274,7 +274,7 @@ def test_a_job_that_broke_without_its_fault_waits_again(runtime: Runtime, sent: 
         assert [one.required for one in tx.jobs.dependencies([dependant])[dependant]] == [copy]
 
 
-def test_a_chain_of_copies_comes_to_an_end(runtime: Runtime) -> None:
+def test_resubmissions_in_a_row_are_limited(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
     for _ in range(3):
@@ -319,7 +319,7 @@ def steer(runtime: Runtime, job_id: int, what: str) -> None:
     ncs.run(runtime)
 
 
-def test_a_waiting_job_is_held_and_let_go(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_waiting_job_is_held_and_released(runtime: Runtime, sent: list[Effect]) -> None:
     job_id = add_job(runtime.database, job_type=JobType.INTERACTIVE, info_type="frontend:4242")
     happen(runtime.database, "HOLD_WAITING_JOB", job_id)
     ncs.run(runtime)
@@ -376,7 +376,7 @@ def test_a_deploy_job_is_not_suspended(runtime: Runtime) -> None:
     assert event.hosts == ()
 
 
-def test_the_owner_hears_that_somebody_deletes_his_job(runtime: Runtime, sent: list[Effect]) -> None:
+def test_the_owner_is_notified_of_a_deletion(runtime: Runtime, sent: list[Effect]) -> None:
     job_id = add_job(runtime.database, notify="mail:alice@example.org")
     with runtime.database.begin() as tx:
         control.delete(tx, ROOT, [job_id], with_inner=True)
@@ -395,7 +395,7 @@ def ask(database: Database, ids: list[int], to: ResourceState, *, finaud: bool =
         tx.resources.ask_state(ids, to, finaud=finaud)
 
 
-def test_a_change_that_is_asked_is_made_and_logged(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_requested_state_change_is_made_and_logged(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=2)
     ask(database, ids, ResourceState.SUSPECTED, finaud=True)
@@ -406,7 +406,7 @@ def test_a_change_that_is_asked_is_made_and_logged(runtime: Runtime, sent: list[
     assert Mail("Resource state modifications", "node-1: Alive -> Suspected (2 resources)") in sent
 
 
-def test_a_change_to_what_is_already_so_is_forgotten(runtime: Runtime, sent: list[Effect]) -> None:
+def test_a_change_to_the_present_state_is_dropped(runtime: Runtime, sent: list[Effect]) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1)
     ask(database, ids, ResourceState.ALIVE)
@@ -417,7 +417,7 @@ def test_a_change_to_what_is_already_so_is_forgotten(runtime: Runtime, sent: lis
 
 
 @pytest.mark.parametrize("state", [ResourceState.DEAD, ResourceState.ABSENT])
-def test_jobs_on_what_goes_away_must_end(runtime: Runtime, sent: list[Effect], state: ResourceState) -> None:
+def test_jobs_on_resources_that_leave_are_killed(runtime: Runtime, sent: list[Effect], state: ResourceState) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=2, cores=1)
     here = add_job(database, JobState.RUNNING, on=ids[:1])
@@ -462,7 +462,7 @@ def test_a_cleaning_counts_once(runtime: Runtime) -> None:
     assert states(database)[ids[0]] == ("Suspected", "Alive", False)
 
 
-def test_what_has_no_node_or_nothing_to_clean_comes_back_at_once(runtime: Runtime) -> None:
+def test_resources_without_node_or_cleaning_become_alive_at_once(runtime: Runtime) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1, type="licence", network_address="")
     ids += add_resources(database, nodes=1, cores=1, desktop_computing="YES")

@@ -113,7 +113,7 @@ def test_a_deletion_is_registered(frontend: Users) -> None:
         (None, "This job does not exist.", 7),
     ],
 )
-def test_a_refused_deletion_says_why(frontend: Users, whose: str | None, reason: str, code: int) -> None:
+def test_a_rejected_deletion_reports_the_reason(frontend: Users, whose: str | None, reason: str, code: int) -> None:
     job_id = add_job(frontend.database, user=whose) if whose else 4711
     if whose == "alice":
         frontend.oardel(job_id)
@@ -122,7 +122,7 @@ def test_a_refused_deletion_says_why(frontend: Users, whose: str | None, reason:
     )
 
 
-def test_a_job_that_has_ended_is_a_success(frontend: Users) -> None:
+def test_deleting_an_ended_job_succeeds(frontend: Users) -> None:
     ended, live = add_job(frontend.database, JobState.ERROR), add_job(frontend.database)
     assert frontend.oardel(ended) == CommandResult(
         0, f"Deleting the job = {ended} ...ENDED.\nThe job(s) [ {ended} ] had ended before.\n", ""
@@ -132,7 +132,7 @@ def test_a_job_that_has_ended_is_a_success(frontend: Users) -> None:
     )
 
 
-def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Users) -> None:
+def test_invalid_ids_are_reported_and_valid_ones_are_processed(frontend: Users) -> None:
     job_id = add_job(frontend.database)
     result = frontend.oardel("abc", job_id, "12x", "9" * 40)
     assert result.exit == 4
@@ -144,7 +144,7 @@ def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Users) -> None:
     )
 
 
-def test_a_job_behind_an_option_of_another_scheduler(frontend: Users) -> None:
+def test_options_of_other_schedulers_are_explained(frontend: Users) -> None:
     expected = "Unknown option: j\n# Here: the numbers of jobs, without an option\n"
     assert frontend.type(oardel.main, "-j", "12") == CommandResult(1, "", expected)
 
@@ -174,7 +174,7 @@ def test_all_jobs_of_an_array(frontend: Users, order: str) -> None:
     assert result.out.endswith(f"The job(s) [ {first} {second} ] will be deleted in the near future.\n")
 
 
-def test_what_is_no_array_is_said(frontend: Users) -> None:
+def test_an_unknown_array_is_reported(frontend: Users) -> None:
     assert frontend.oardel("--array", "42", "x") == CommandResult(
         4,
         "",
@@ -192,7 +192,7 @@ def test_jobs_by_a_condition_and_by_id(frontend: Users) -> None:
     )
 
 
-def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Users) -> None:
+def test_a_condition_is_limited_to_the_named_user(frontend: Users) -> None:
     mine = [add_job(frontend.database, name=name) for name in ("long", "short")]
     others = add_job(frontend.database, user="bob", name="long")
     said = frontend.oardel("--sql", "job_name = 'long'", "-u", "carol", user=ROOT)
@@ -214,7 +214,7 @@ def test_nothing_to_do_shows_the_usage(frontend: Users) -> None:
 # -- checkpoint and signal --------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Users, runner: Runner) -> None:
+def test_a_checkpoint_is_requested_and_its_result_awaited(frontend: Users, runner: Runner) -> None:
     job_id = frontend.running()
     assert frontend.oardel("-c", job_id) == CommandResult(
         0,
@@ -225,7 +225,7 @@ def test_a_checkpoint_is_asked_and_its_result_awaited(frontend: Users, runner: R
 
 
 @pytest.mark.parametrize("word", ["USR1", "SIGUSR1", "usr1", "10"])
-def test_a_signal_is_asked_by_name_or_number(frontend: Users, runner: Runner, word: str) -> None:
+def test_a_signal_is_requested_by_name_or_number(frontend: Users, runner: Runner, word: str) -> None:
     runner.result = EventType.SIG_SUCCESS
     job_id = frontend.running()
     assert frontend.oardel("-s", word, job_id) == CommandResult(
@@ -283,7 +283,7 @@ def test_an_unknown_signal_is_refused(frontend: Users, word: str) -> None:
 # -- for administrators -----------------------------------------------------------------------------------------------
 
 
-def test_besteffort_is_given_and_taken(frontend: Users) -> None:
+def test_besteffort_is_set_and_removed(frontend: Users) -> None:
     job_id = frontend.running()
     assert frontend.oardel("-b", job_id, user=ROOT) == CommandResult(
         0, f"Add besteffort type for the job {job_id}.\n", ""
@@ -311,7 +311,7 @@ def test_a_job_stuck_in_its_end_is_freed(frontend: Users) -> None:
     )
 
 
-def test_users_may_do_neither(frontend: Users) -> None:
+def test_users_cannot_set_besteffort_or_force_an_end(frontend: Users) -> None:
     assert frontend.oardel("-b", 1) == CommandResult(8, "", "You must be oar or root to use the -b option\n")
     assert frontend.oardel("--force-terminate-finishing-job", 1) == CommandResult(
         8, "", "You must be oar or root to use the --force-terminate-finishing-job option\n"
@@ -388,7 +388,7 @@ def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Users) -> N
     assert frontend.oardel("--state", "W,Z") == CommandResult(1, "", 'Unknown state "Z"\n')
 
 
-def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Users) -> None:
+def test_option_all_means_own_jobs_and_for_administrators_all_jobs(frontend: Users) -> None:
     mine, running = add_job(frontend.database), frontend.running(name="fem")
     others = add_job(frontend.database, user="bob", name="fem")
     for user, words, found in [
@@ -403,7 +403,7 @@ def test_all_jobs_are_one_s_own_or_everybody_s(frontend: Users) -> None:
     assert frontend.oardel("--state", "") == CommandResult(1, "", 'Unknown state ""\n')
 
 
-def test_each_job_is_asked_for(frontend: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_job_is_confirmed(frontend: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = add_job(frontend.database), add_job(frontend.database, name="a\nb")
     third, others = add_job(frontend.database), add_job(frontend.database, user="bob")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nYes\n"))
@@ -418,7 +418,7 @@ def test_each_job_is_asked_for(frontend: Users, monkeypatch: pytest.MonkeyPatch)
     assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([first, second, third, others])) == {second}
 
 
-def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Users) -> None:
+def test_all_jobs_of_a_user_are_held_and_resumed(frontend: Users) -> None:
     running = frontend.running()
 
     def end(tx: Transaction) -> bool:
@@ -437,14 +437,14 @@ def test_all_jobs_of_a_user_are_held_and_go_on(frontend: Users) -> None:
     assert [(each["job_id"], each["ok"]) for each in told] == [(running, True), (waiting, True)]
 
 
-def test_nobody_acts_on_jobs_of_others_by_naming_them(frontend: Users) -> None:
+def test_users_cannot_act_on_jobs_of_others(frontend: Users) -> None:
     job_id = add_job(frontend.database, user="bob")
     assert frontend.oardel("-u", "bob").exit == 1
     assert frontend.type(oarhold.main, "-u", "bob").exit == 1
     assert frontend.ask(lambda tx: tx.job_requests.jobs_to_kill([job_id])) == set()
 
 
-def test_programs_get_a_list_of_what_came_of_each_request(frontend: Users) -> None:
+def test_machine_formats_list_the_result_of_each_request(frontend: Users) -> None:
     mine, others = add_job(frontend.database), add_job(frontend.database, user="bob")
     result = frontend.oardel("--json", mine, others, "abc")
     assert result.exit == 15

@@ -92,7 +92,7 @@ def test_behind_a_job_whose_time_is_over_no_date_is_told(site: Site) -> None:
     assert json.loads(starts.out)[str(second)]["scheduled_start"] is None
 
 
-def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:
+def test_explain_shows_reason_start_and_jobs_in_front(site: Site) -> None:
     first = submit(site.database, "/resource_id=2", user="bob")
     second = submit(site.database, "/resource_id=1")
     site.round()
@@ -105,7 +105,7 @@ def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> Non
     )
 
 
-def test_programs_get_the_numbers(site: Site) -> None:
+def test_machine_formats_hold_the_numbers_of_the_reason(site: Site) -> None:
     first, second = submit(site.database, "/resource_id=2"), submit(site.database, "/resource_id=2")
     third = submit(site.database, "/resource_id=1")
     site.round()
@@ -246,7 +246,7 @@ def test_a_reason_is_dated_by_its_first_round_and_written_once(site: Site) -> No
         assert tx.rows("SELECT date, code FROM job_waits WHERE job_id = %s", (second,)) == [(NOW, "BUSY")]
 
 
-def test_how_good_predictions_were_is_told(site: Site) -> None:
+def test_explain_shows_the_accuracy_of_predictions(site: Site) -> None:
     submit(site.database, "/resource_id=2")
     waiting = submit(site.database, "/resource_id=2")
     with site.database.begin() as tx:
@@ -272,7 +272,7 @@ def test_how_good_predictions_were_is_told(site: Site) -> None:
     assert (start["half_off_by"], start["most_off_by"]) == (300, 540)
 
 
-def test_with_fair_share_the_shares_are_told(database: Database) -> None:
+def test_explain_shows_the_shares_with_fair_share(database: Database) -> None:
     targets = {"alice": 60.0}
     site = Site(database, Config(job_priority=JobPriority.FAIRSHARE, scheduler_fairsharing_user_targets=targets))
     with database.begin() as tx:

@@ -145,7 +145,7 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
         (["-l", "", "{}"], 'denied: -l "" names nothing\n'),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_rejected_changes_change_nothing(
     site: Site, alter: Typed, number: int, arguments: list[str], said: str
 ) -> None:
     with site.database.begin() as tx:
@@ -308,7 +308,7 @@ def test_options_that_are_not_given_stay(site: Site, alter: Typed, runtime: Runt
     assert asked()[4] == f"({condition}) AND (cpuset = '1')"
 
 
-def test_a_trial_tells_what_would_be_answered_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
+def test_a_verification_prints_the_result_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
     add_resources(site.database, nodes=1, cores=1)
     with site.database.snapshot() as tx:
         before = tx.reservations.by_numbers([number])
@@ -357,7 +357,7 @@ def test_a_change_without_an_answer_is_withdrawn(site: Site, qralter_alone: Type
 
 
 @pytest.mark.parametrize("departure", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_leaves_withdraws_his_change_and_asks_for_no_other(
+def test_a_signal_withdraws_the_change_and_skips_the_others(
     site: Site, qralter_alone: Typed, number: int, departure: signal.Signals
 ) -> None:
     def leave(effects: Sequence[Effect]) -> None:
@@ -369,7 +369,7 @@ def test_who_leaves_withdraws_his_change_and_asks_for_no_other(
     assert _answers(site) == ["dropped"]
 
 
-def test_an_answer_that_was_first_is_printed(site: Site, qralter_alone: Typed, number: int) -> None:
+def test_an_answer_before_the_signal_is_printed(site: Site, qralter_alone: Typed, number: int) -> None:
     def answer_and_leave(effects: Sequence[Effect]) -> None:
         site.answer()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -243,7 +243,7 @@ def test_attributes_do_not_stay_when_the_change_is_withdrawn(
     assert _all_of(site, reservation) == before
 
 
-def test_a_trial_tells_whose_jobs_would_end_with_their_access(site: Site, alter: Typed, reservation: int) -> None:
+def test_a_verification_lists_jobs_that_would_lose_access(site: Site, alter: Typed, reservation: int) -> None:
     job, number = site.submit_inside(reservation), str(site.get(reservation).number)
     before = _all_of(site, reservation)
     lost = f"job {job} would be deleted: its owner could not use the reservation"
@@ -252,5 +252,5 @@ def test_a_trial_tells_whose_jobs_would_end_with_their_access(site: Site, alter:
     assert _all_of(site, reservation) == before
 
 
-def test_who_asks_for_nothing_is_told_so(site: Site, alter: Typed, reservation: int) -> None:
+def test_a_change_without_options_is_rejected(site: Site, alter: Typed, reservation: int) -> None:
     assert alter(str(site.get(reservation).number)).err == "qralter: nothing is to be changed\n"

@@ -100,7 +100,7 @@ def test_a_series_ends_with_its_queue(site: Site) -> None:
 # -- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_a_series_of_which_nothing_can_be_granted_is_refused_though_it_may_skip(site: Site) -> None:
+def test_a_series_without_any_place_is_rejected_even_if_it_may_skip(site: Site) -> None:
     site.ask("/resource_id=2", NOW, NOW + 10 * HOUR)
     series = site.ask_series("/resource_id=1", NOW + 60, 600, depth=3, skips_conflicts=True)
     site.round()
@@ -219,7 +219,7 @@ def test_an_occurrence_that_was_just_asked_for_goes_with_its_series(site: Site) 
     assert violations(site) == []
 
 
-def test_a_foreign_series_is_not_deleted_by_others_but_by_operators(site: Site) -> None:
+def test_only_owner_and_operators_delete_a_series(site: Site) -> None:
     series = site.ask_series("/resource_id=1", NOW + 60, 600)
     site.round()
     denied = f'denied: "bob" is not allowed to delete series {series}\n'
@@ -351,7 +351,7 @@ def test_a_series_whose_occurrences_have_places_beside_each_other_may_overlap(si
     assert alter(site, "-series", first.number, "-d", "3:0:0").err.startswith(f"denied: Series {series} can't")
 
 
-def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
+def test_changes_that_a_series_does_not_allow_are_rejected(site: Site) -> None:
     alone = site.ask("/resource_id=1", NOW + 60, NOW + 660)
     series = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
     site.round()

@@ -151,7 +151,7 @@ def test_the_time_in_which_a_job_was_suspended_does_not_count(world: World) -> N
     assert world.sarko().code == SarkoCode.KILL
 
 
-def test_a_suspended_job_has_all_the_time_of_the_world(world: World) -> None:
+def test_a_suspended_job_has_no_deadline(world: World) -> None:
     job_id = world.running()
     move_job(world.database, job_id, JobState.SUSPENDED)
     world.at(10_000)
@@ -407,6 +407,6 @@ def test_a_node_that_stays_suspected_is_given_up_if_the_site_wants_it(world: Wor
     assert Wake(Tag.CHSTATE) in world.sent
 
 
-def test_nothing_to_do_is_said(world: World) -> None:
+def test_a_pass_without_work_reports_nothing(world: World) -> None:
     assert world.sarko() == SarkoPass(SarkoCode.NOTHING, None)
     assert world.sent == []

@@ -116,7 +116,7 @@ def test_a_forced_change_waits_for_no_date_and_for_no_step(desk: Desk) -> None:
     assert (desk.walltime(number), desk.change(number, "granted_with_force", "force")) == (2 * HOUR, (HOUR, "NO"))
 
 
-def test_nobody_who_was_promised_the_resources_is_delayed(desk: Desk) -> None:
+def test_no_job_with_a_planned_start_is_delayed(desk: Desk) -> None:
     number = desk.run(desk.ids[:1])
     desk.run(desk.ids[1:])
     after = submit(desk.database, "/resource_id=2,walltime=1")
@@ -151,7 +151,7 @@ def test_a_shorter_walltime_lets_the_next_job_come_sooner_and_never_ends_in_the_
     assert (desk.walltime(number), desk.change(number, "pending", "granted")) == (600, (0, -3000))
 
 
-def test_nothing_is_changed_where_changes_are_off(desk: Desk) -> None:
+def test_no_change_is_granted_if_the_function_is_disabled(desk: Desk) -> None:
     number = desk.run(desk.ids[:1])
     desk.ask(number, 600)
     desk.round(walltime_change_enabled=False)
