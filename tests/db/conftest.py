@@ -17,7 +17,7 @@ from tests.builders import add_resources
 from tests.db.console import Console
 from tests.db.reservation_desk import NOW, Desk
 from tests.db.reservation_site import ALICE, Site, Typed
-from tests.frontend import add_rules
+from tests.frontend import LoginNode, add_rules
 
 
 @pytest.fixture
@@ -48,6 +48,14 @@ def site(database: Database, runtime: Runtime) -> Iterator[Site]:
     made = Site(database, runtime)
     yield made
     made.scheduler.close()
+
+
+@pytest.fixture
+def login(site: Site) -> LoginNode:
+    """A login node of that site, with two nodes of two cores and the default rules."""
+    add_resources(site.database, nodes=2, cores=2)
+    add_rules(site.database)
+    return LoginNode(site.database)
 
 
 @pytest.fixture

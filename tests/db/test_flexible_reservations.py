@@ -7,18 +7,8 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.reservations.states import ReservationState
-from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
-from tests.frontend import LoginNode, add_rules
-
-
-@pytest.fixture
-def login(site: Site) -> LoginNode:
-    """Two nodes of two cores, and the default rules."""
-    add_resources(site.database, nodes=2, cores=2)
-    add_rules(site.database)
-    return LoginNode(site.database)
+from tests.frontend import LoginNode
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.resource_request import parse_request
 from oar.modules.runner.actions import job_data
-from tests.builders import add_resources, move_job
+from tests.builders import move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import ALICE as TYPIST
 from tests.frontend import LoginNode, add_rules
@@ -29,14 +29,6 @@ from tests.frontend import LoginNode, add_rules
 VERIFY = "# Error: please verify your job submission syntax.\n"
 ROOT = User("root", 0)
 BOB = User("bob", 0)  #: with the rights of whoever runs the tests
-
-
-@pytest.fixture
-def login(site: Site) -> LoginNode:
-    """Two nodes of two cores, and the default rules."""
-    add_resources(site.database, nodes=2, cores=2)
-    add_rules(site.database)
-    return LoginNode(site.database)
 
 
 @pytest.fixture
