@@ -9,7 +9,9 @@ import pytest
 
 from oar.cli import oar_database, oaraccounting, oarstat
 from oar.cli.common.command import Command, CommandResult, invoke
-from oar.lib.access.records import User
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.records import User
+from tests.conftest import secure
 from tests.db.catalog import catalog
 from tests.db.old_oar import NOW, OldSite
 from tests.documents import SOURCE, matches, named_blocks
@@ -21,33 +23,60 @@ Adopt = Callable[..., CommandResult]
 Type = Callable[..., CommandResult]
 
 
-@pytest.fixture
-def old(postgres: PostgreSQL) -> Iterator[OldSite]:
-    """A site under OAR 2.5 that was just installed."""
+@pytest.fixture(scope="module")
+def old_template(postgres: PostgreSQL) -> Iterator[str]:
+    """A database of OAR 2.5 that was just installed; tests get copies."""
+    name = "old_template"
     postgres.execute("CREATE ROLE old LOGIN")
-    postgres.execute("CREATE DATABASE old OWNER old ENCODING 'UTF8' TEMPLATE template0")
-    site = OldSite(postgres, "old")
+    postgres.execute(f"CREATE DATABASE {name} OWNER old ENCODING 'UTF8' TEMPLATE template0")
+    site = OldSite(postgres, name)
     site.install()
-    yield site
     site.close()
-    postgres.execute("DROP DATABASE old WITH (FORCE)")
+    yield name
+    postgres.execute(f"DROP DATABASE {name}")
     postgres.execute("DROP ROLE old")
 
 
 @pytest.fixture
-def conf(postgres: PostgreSQL, tmp_path: Path) -> Iterator[Path]:
-    """A configuration of the new site, whose database was just created."""
-    path = tmp_path / "oar.conf"
+def old(postgres: PostgreSQL, old_template: str) -> Iterator[OldSite]:
+    """A site under OAR 2.5 that was just installed."""
+    postgres.execute(f"CREATE DATABASE old OWNER old TEMPLATE {old_template}")
+    site = OldSite(postgres, "old")
+    yield site
+    site.close()
+    postgres.execute("DROP DATABASE old WITH (FORCE)")
+
+
+def write_conf(directory: Path, postgres: PostgreSQL, name: str) -> Path:
+    """Write a configuration of the new site."""
+    path = directory / "oar.conf"
     path.write_text(
-        f'DB_HOSTNAME="{postgres.socket}"\nDB_BASE_NAME="fresh"\nDB_BASE_LOGIN="fresh_rw"\nDB_BASE_PASSWD="x"\n'
+        f'DB_HOSTNAME="{postgres.socket}"\nDB_BASE_NAME="{name}"\nDB_BASE_LOGIN="fresh_rw"\nDB_BASE_PASSWD="x"\n'
         'DB_BASE_LOGIN_RO="fresh_ro"\nDB_BASE_PASSWD_RO="y"\n'
     )
+    return path
+
+
+@pytest.fixture(scope="module")
+def new_template(postgres: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database that was just created; tests get copies."""
+    name = "fresh_template"
+    path = write_conf(tmp_path_factory.mktemp("conf"), postgres, name)
     typed = ["--conf", str(path), "--db-admin-user=postgres", "--create"]
     assert invoke(oar_database.main, typed, user=User("root", 0)).exit == 0
-    yield path
-    postgres.execute("DROP DATABASE IF EXISTS fresh WITH (FORCE)")
+    yield name
+    postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
     for login in ("fresh_rw", "fresh_ro"):
-        postgres.execute(f"DROP ROLE IF EXISTS {login}")
+        postgres.execute(f"DROP ROLE {login}")
+
+
+@pytest.fixture
+def conf(postgres: PostgreSQL, new_template: str, tmp_path: Path) -> Iterator[Path]:
+    """A configuration of the new site, whose database was just created."""
+    postgres.execute(f"CREATE DATABASE fresh OWNER fresh_rw TEMPLATE {new_template}")
+    secure(postgres, DatabaseSettings(host=postgres.socket, name="fresh", user="fresh_rw", ro_user="fresh_ro"))
+    yield write_conf(tmp_path, postgres, "fresh")
+    postgres.execute("DROP DATABASE IF EXISTS fresh WITH (FORCE)")
 
 
 @pytest.fixture
@@ -251,7 +280,6 @@ def test_running_jobs_are_waited_for(old: OldSite, adopt: Adopt, new: Any, monke
     result = adopt("--running")
     assert (result.exit, result.err) == (0, "")
     assert result.out.startswith("Waiting for 1 jobs of the old server; their walltimes end 20")
-    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in result.out
     assert new(f"SELECT state FROM jobs WHERE job_id = {job}") == [("Terminated",)]
 
 
@@ -267,6 +295,7 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
     result = adopt("--running")
     assert (result.exit, result.err) == (0, "")
     assert "As in the old database" not in result.out
+    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in result.out
     assert (
         new(f"SELECT state, message FROM jobs WHERE job_id IN ({job}, {waiting})")
         == [("Error", "lost with the old server")] * 2

@@ -835,11 +835,10 @@ def test_several_users_cannot_suspect_a_node_by_their_homes(runtime: Runtime) ->
     assert [hold.user for hold in holds(database)] == ["mallory", "trudy"]
 
 
-@pytest.mark.parametrize("type_", ["HOME_MISSING", "USER_SHELL"])
-def test_a_node_that_reports_its_homes_or_accounts_as_missing_is_suspected(runtime: Runtime, type_: str) -> None:
+def test_a_node_that_reports_its_homes_as_missing_is_suspected(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
-    fail(runtime, type_, "anna", on=resources[:1], hosts=["node-1"])
+    fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"
     assert holds(database) == []
@@ -860,3 +859,11 @@ def test_launches_resume_when_the_node_without_the_home_is_absent(runtime: Runti
         tx.resources.move(resources[:1], ResourceState.ABSENT, finaud=False)
     ask(runtime, {"anna"})
     assert holds(database) == []
+
+
+def test_a_node_that_knows_no_account_is_suspected_at_once(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna"}, is_of_node=True)
+    assert node_states(database)["node-1"] == "Suspected"
