@@ -12,10 +12,11 @@ from oar.lib.db.jobs import job_waits
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, QueueState, Reservation
 from oar.lib.facts.times import format_date
+from oar.lib.jobs import lifecycle
 from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_sentence
 from oar.lib.rules.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
-from tests.builders import add_resources, execute_sql, move_job
+from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, at, submit
 
 pytestmark = pytest.mark.slow
@@ -69,7 +70,8 @@ class World:
     def move(self, to: JobState, *sources: JobState) -> None:
         """Move one job, if there is one in such a state."""
         if found := self.live(*sources):
-            move_job(self.database, self.rng.choice(found), to)
+            with self.database.begin() as tx:
+                lifecycle.move(tx, self.rng.choice(found), to)
 
     def break_or_mend(self) -> None:
         state = self.rng.choice(["Alive", "Alive", "Suspected", "Absent"])
