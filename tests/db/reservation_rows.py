@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from oar.lib.db.database import Database
-from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.reservations.records import AccessEntry
 from tests.builders import execute_sql
 
 #: What a row has that a test says nothing about.

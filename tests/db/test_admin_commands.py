@@ -8,11 +8,12 @@ import pytest
 
 from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.resources import nodes
+from oar.lib.bus.messages import Effect, Tag, Wake
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources, execute_sql, move_job, state_of
 from tests.db.console import EVE, Console
 from tests.frontend import add_rules

@@ -15,8 +15,7 @@ from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.jobs.states import JobState, Reservation
 from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, RULES, Frontend, add_rules
 

@@ -9,7 +9,7 @@ import pytest
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.situation import Situation
-from oar.lib.base.clock_watch import GRACE, ClockWatch
+from oar.lib.base.clock_watch import ClockWatch
 from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Effect, ReservationMail
 from oar.lib.config.files import Config
@@ -23,8 +23,8 @@ from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.rules.clock_watch import ClockWatch
-from oar.lib.rules.end_cause_texts import cause_text
+from oar.lib.reservations.states import ChangeAnswer, ReservationEvent
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_job, add_resources, execute_sql, for_no_reason

@@ -17,7 +17,6 @@ from oar.lib.db.archive import Archive
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.jobs import retention
-from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.builders import execute_sql
 from tests.db.test_retention import Past
 from tests.postgres import PostgreSQL

@@ -6,6 +6,8 @@ import pytest
 
 from oar.lib.reservations import alteration
 from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.states import ChangeAnswer
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources, execute_sql
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 

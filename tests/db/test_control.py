@@ -7,12 +7,12 @@ import pytest
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.db.planning.gantt import PredictionRow
-from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
-from oar.lib.facts.records import Event, User
-from oar.lib.facts.states import EventType, JobState, JobType, KillState
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
+from oar.lib.jobs.states import JobState, JobType, KillState
+from oar.lib.planning.sql_plan import PredictionRow
 from tests.builders import add_job, add_resources, execute_sql, state_of
 
 ALICE = User("alice", 1001)

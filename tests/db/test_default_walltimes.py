@@ -4,9 +4,10 @@ import pytest
 
 from oar.cli import oaralter
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
+from oar.lib.access.records import User
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.submission import resubmission
 from tests.builders import add_resources, move_job
 from tests.db.reservation_site import HOUR, NOW, Site, Typed

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from oar.lib.base.errors import BadRequest
 from oar.lib.bus.topics import Channel, Topic
 from oar.lib.db.database import Database
-from oar.lib.db.history.history import Log
-from oar.lib.db.listening.feed import Feed, settled
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.history import Position
-from oar.lib.facts.states import JobState
-from oar.lib.facts.topics import Channel, Topic
+from oar.lib.history.records import Position
+from oar.lib.history.sql_feed import Feed, settled
+from oar.lib.history.sql_history import Log
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, move_job
 
 WRITERS = 8

@@ -7,6 +7,7 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.states import ReservationState
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode
 

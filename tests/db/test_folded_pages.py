@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.jobs import job_pages
-from oar.lib.db.jobs.job_pages import FoldedJobs
-from oar.lib.facts.job_query import JobPlace, JobQuery
-from oar.lib.facts.states import FINAL, JobState
+from oar.lib.jobs import sql_pages
+from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.sql_pages import FoldedJobs
+from oar.lib.jobs.states import FINAL, JobState
 from tests.builders import execute_sql
 
 ALL = JobQuery(states=None)

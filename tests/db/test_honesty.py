@@ -11,8 +11,7 @@ from oar.kao.rounds.writing import prediction_history
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.modules import kao_commands, prediction_errors
 from tests.builders import move_job
 from tests.db.test_meta_sched import ask, submit

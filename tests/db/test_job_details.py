@@ -3,8 +3,8 @@
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_details import FEW_RESOURCES
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.sql_details import FEW_RESOURCES
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, execute_sql
 
 

@@ -20,6 +20,8 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState, JobType, QueueState, Reservation
 from oar.lib.runtime import Runtime
 from oar.lib.submission import alteration
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 from tests.frontend import add_rules
 

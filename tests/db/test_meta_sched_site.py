@@ -15,11 +15,9 @@ from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Effect, Mail, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect, Mail, Tag, Wake
-from oar.lib.facts.states import JobPriority, JobState
-from oar.lib.facts.times import format_date
+from oar.lib.jobs import explanations
+from oar.lib.jobs.states import JobPriority, JobState
 from oar.lib.runtime import Runtime
-from oar.lib.views import wait_explanations
 from tests.builders import add_resources, execute_sql, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 

@@ -10,12 +10,11 @@ from oar.lib.base import clock_memory
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.reboot_steps import Step, Tried
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.io import clock_memory
-from oar.lib.io.reboots import only_one, read_tried, write_tried
-from oar.lib.resources import nodes
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.reboot_commands import only_one, read_tried, write_tried
+from oar.lib.nodes.reboot_steps import Step, Tried
+from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console
 

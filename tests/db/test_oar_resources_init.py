@@ -8,7 +8,7 @@ import pytest
 
 from oar.cli import oar_resources_init
 from oar.cli.common.command import CommandResult
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
 from tests.builders import add_resources, execute_sql
 from tests.db.console import ROOT, Console
 

@@ -10,11 +10,14 @@ import zmq
 
 from oar.cli import oardel, oarhold, oarresume
 from oar.cli.common.command import CommandResult
+from oar.lib.access.records import User
+from oar.lib.bus import sockets
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, Frontend
 from tests.process.this_machine import free_ports

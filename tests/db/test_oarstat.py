@@ -19,6 +19,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.records import Group, Level
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.runtime import Runtime
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources, execute_sql
 
 OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"

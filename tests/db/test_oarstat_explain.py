@@ -14,9 +14,9 @@ from oar.lib.access.records import User
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Queue, User
-from oar.lib.facts.states import JobPriority, JobState, QueueState, Reservation, ResourceState
-from oar.lib.facts.times import format_date
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobPriority, JobState, QueueState, Reservation
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.lib.submission import alteration
 from oar.lib.submission.alteration import JobChanges

@@ -13,8 +13,8 @@ import pytest
 
 from oar.cli.oarstat_parts import follow
 from oar.lib.db.database import Database
-from oar.lib.db.listening.feed import Feed
-from oar.lib.facts.states import JobState
+from oar.lib.history.sql_feed import Feed
+from oar.lib.jobs.states import JobState
 from tests.builders import move_job
 from tests.db.test_oarstat import Cluster, cluster
 from tests.db.test_oarstat_looking import typed

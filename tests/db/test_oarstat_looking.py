@@ -14,7 +14,8 @@ import pytest
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
-from oar.cli.oarstat_parts import chart, fields
+from oar.cli.oarstat_parts import tables
+from oar.lib.base.times import format_date, local_midnight
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE
 from oar.lib.jobs.states import JobState

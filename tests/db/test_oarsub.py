@@ -21,9 +21,9 @@ from oar.cli.oarsub_parts.interactive import Listener
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Dependency, Group, Job, Level, User
-from oar.lib.facts.states import EventType, JobState, JobType, Reservation
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import Dependency, Group, Job, Level
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.frontend import LoginNode, add_rules
 from tests.postgres import PostgreSQL

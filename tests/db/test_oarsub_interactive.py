@@ -20,6 +20,8 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
 from tests.builders import add_job, add_resources, move_job
 from tests.frontend import ALICE, Frontend, add_rules
 from tests.process.this_machine import wait_until

@@ -12,11 +12,8 @@ from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.walltime_changes import WalltimeChange
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EventType, JobState
-from oar.lib.facts.times import format_date
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_rows import add_reservation
 from tests.frontend import ALICE, Frontend

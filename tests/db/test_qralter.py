@@ -10,11 +10,8 @@ import pytest
 
 from oar.cli import qrsub
 from oar.cli.common.command import CommandResult, invoke
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import Cause, User
-from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.facts.states import EndCode, JobState
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Effect
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Cause
@@ -22,7 +19,6 @@ from oar.lib.jobs.states import JobState
 from oar.lib.reservations import drafts
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.grid_engine_times import write_date
-from oar.lib.reservations.records import AccessEntry
 from oar.lib.reservations.states import ChangeAnswer
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources

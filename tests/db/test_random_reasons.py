@@ -8,13 +8,11 @@ import pytest
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
-from oar.lib.db.jobs import job_waits
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState, Reservation
-from oar.lib.facts.times import format_date
-from oar.lib.jobs import lifecycle
-from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_sentence
-from oar.lib.rules.wait_times import Waits, divide_waiting_time
+from oar.lib.jobs import lifecycle, sql_waits
+from oar.lib.jobs.reason_texts import WAITING_FOR, reason_sentence
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState, Reservation
+from oar.lib.jobs.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, at, submit

@@ -9,9 +9,8 @@ from oar.cli import oaraccounting
 from oar.cli.common.command import invoke
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import IntervalKind
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.states import IntervalKind
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.db.reservation_site import NOW, Site

@@ -5,10 +5,6 @@ import json
 import pytest
 
 from oar.cli import oarstat
-from oar.lib.facts.records import Job, JobSpec
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import EndCode, JobState, JobType
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Job, JobSpec

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.command import CommandResult
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.states import ReservationState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
 from tests.plain import same_in_all_formats

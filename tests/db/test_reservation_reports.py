@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from oar.cli import oaraccounting, oarstat
-from oar.lib.facts.advance_reservations import ReservationLog, ReservationRevision, ReservationUsage
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
-from oar.lib.views import reservation_reporting
+from oar.lib.access.records import User
+from oar.lib.base.times import format_date
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations import reporting_file
+from oar.lib.reservations.records import ReservationLog, ReservationRevision, ReservationUsage
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import Console
 from tests.db.reservation_rows import add_reservation

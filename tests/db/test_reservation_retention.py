@@ -3,8 +3,8 @@
 import pytest
 
 from oar.lib.config.files import Config, parse
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import accounting
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import retention
 from tests.builders import add_resources, execute_sql, move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site

@@ -6,12 +6,13 @@ import pytest
 
 from oar.cli import qralter, qrdel, qrstat
 from oar.cli.common.command import CommandResult, invoke
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.messages import ReservationMail
-from oar.lib.facts.records import Queue, User
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import QueueState
+from oar.lib.access.records import User
+from oar.lib.bus.messages import ReservationMail
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
 from oar.lib.reservations import deletion
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
 from tests.frontend import add_rules

@@ -4,9 +4,9 @@ import pytest
 
 from oar.cli import oaralter, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
-from oar.lib.facts.records import Queue
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState, QueueState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_job, add_resources, execute_sql, state_of
 from tests.db.console import Console
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site

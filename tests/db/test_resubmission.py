@@ -10,10 +10,8 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchJob, WrongState
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import NoSuchJob, WrongState
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Job, JobKeys, User
-from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.jobs.records import Job, JobKeys
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.submission import resubmission
 from tests.builders import add_job, add_resources, execute_sql, move_job
 from tests.frontend import ALICE, Frontend, add_rules

@@ -13,7 +13,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import accounting, clock_doubts, lifecycle, retention
 from oar.lib.jobs.records import JobKeys
 from oar.lib.jobs.retention import DAY
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, execute_sql
 
 NOW = 1_900_000_000

@@ -6,7 +6,6 @@ from psycopg2 import errors
 
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from tests.builders import execute_sql
 from tests.postgres import PostgreSQL
 

@@ -14,14 +14,11 @@ from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.planning.deadlines import KillTimer, TimeLimit
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
-from oar.lib.facts.module_codes import SarkoCode
-from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
-from oar.lib.io import clock_memory
-from oar.lib.rules.clock_watch import GRACE, ClockWatch
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
+from oar.lib.jobs.states import JobState, JobType, KillState, Reservation
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import sarko
 from oar.modules.sarko import (

@@ -12,9 +12,6 @@ from oar.lib.base.version import SCHEMA
 from oar.lib.db import schema
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.schema import schema
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.version import SCHEMA
 from tests.builders import execute_sql
 from tests.db.catalog import TABLES, catalog
 from tests.postgres import PostgreSQL

@@ -17,12 +17,15 @@ from oar.cli.common.health_probes import (
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, ServerTask
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault, QueueState, ResourceState
-from oar.lib.jobs import fault_holds, policies, queues
-from oar.lib.resources import nodes
-from oar.lib.rules.server_health import judge_cluster
+from oar.lib.history import policy_log
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import fault_holds, queues
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.states import JobState, LaunchFault, QueueState
+from oar.lib.monitoring.health import judge_cluster
+from oar.lib.monitoring.records import FailedLaunches, HealthFacts, QueueStatus, ServerTask
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources, execute_sql
 
 ROOT = User("root", 0)

@@ -17,12 +17,9 @@ from oar.lib.adoption.sql_old_databases import OldDatabase
 from oar.lib.base.errors import DatabaseUnavailable, SchemaError
 from oar.lib.db.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
 from oar.lib.db.database import Database
-from oar.lib.db.installation.migrations import connect_admin
-from oar.lib.db.installation.old_databases import OldDatabase
-from oar.lib.db.sql.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
-from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.db.sql.locks import Locks
-from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.locks import Locks
+from oar.lib.db.migrations import connect_admin
 from tests.builders import execute_sql
 from tests.postgres import PROFILE, running
 from tests.silence import Relay, relay_to

@@ -24,7 +24,8 @@ from oar.lib.db.user_sql import Asker
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
 from oar.lib.submission.feasibility import UnknownProperty, open_cluster
-from oar.lib.user_files import UserFiles
+from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF, parse_request
+from oar.lib.user_files.files import UserFiles
 from tests.builders import add_resources, execute_sql
 from tests.frontend import add_rules
 from tests.postgres import PostgreSQL

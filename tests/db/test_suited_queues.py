@@ -2,8 +2,8 @@
 
 import pytest
 
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import QueueState
+from oar.lib.jobs.states import QueueState
+from oar.lib.reservations.states import ReservationState
 from tests.builders import execute_sql
 from tests.db.reservation_desk import Desk
 

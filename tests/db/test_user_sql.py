@@ -16,11 +16,8 @@ from oar.lib.conditions.parser import parse
 from oar.lib.conditions.tree import columns
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Parameters, Statements
-from oar.lib.facts.errors import BadCondition, ConfigError
-from oar.lib.facts.resource_set import positions
+from oar.lib.db.statements import Parameters, Statements
+from oar.lib.db.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
 from tests.builders import execute_sql
 from tests.conditions_corpus import ACCEPTED, AT_THE_LIMITS, COLUMNS, HOSTILE
 

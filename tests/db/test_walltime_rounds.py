@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, ask, at, job, submit

@@ -9,8 +9,10 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import ResourceColumns, Snapshot, StoredPlacement
 from oar.kao.planner.schedule import schedule
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState, ReasonCode, ResourceState
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours
 
 H = hours(1)
