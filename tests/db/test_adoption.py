@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oar.lib.db.sql.connections import DatabaseSettings
 
 from oar.cli import oar_database, oaraccounting, oarstat
 from oar.cli.common.command import Command, CommandResult, invoke
 from oar.lib.access.records import User
+from oar.lib.db.connections import DatabaseSettings
 from tests.conftest import secure
 from tests.db.catalog import catalog
 from tests.db.old_oar import NOW, OldSite
