@@ -13,8 +13,9 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_requests import WalltimeChange
 from oar.lib.jobs.states import JobState
-from tests.builders import add_job, add_resources, execute_sql
+from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
 from tests.frontend import ALICE, Frontend
 
@@ -219,7 +220,8 @@ def test_a_walltime_grows_by_so_much_in_all(frontend: Frontend) -> None:
     assert ask(frontend, job, "+1:0:1") == refused(3, f"Forbidden: request cannot be accepted {limit}")
     ask(frontend, job, "+1")
     assert ask(frontend, job, "+1:1") == refused(3, f"Forbidden: request cannot be updated {limit}")
-    execute_sql(frontend.database, "UPDATE walltime_change SET pending = 0, granted = 1800 WHERE job_id = %s", job)
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE walltime_change SET pending = 0, granted = 1800 WHERE job_id = %s", (job,))
     assert ask(frontend, job, "+0:31").exit == 3
     assert ask(frontend, job, "+0:30") == accepted(job)
     assert ask(frontend, job, "+9", user=ROOT) == accepted(job, "updated")
@@ -344,12 +346,12 @@ def test_how_it_stands_with_a_running_job(frontend: Frontend) -> None:
         "  Pending/unsatisfied:    0:0:0\n"
     )
     ask(frontend, job, "+0:15", "--timeout", 600, "--whole", "--delay-next-jobs")
-    execute_sql(
-        frontend.database,
-        "UPDATE walltime_change SET granted = 1800, granted_with_force = 1800, granted_with_whole = 60"
-        " WHERE job_id = %s",
-        job,
-    )
+    with frontend.database.begin() as tx:
+        tx.execute(
+            "UPDATE walltime_change SET granted = 1800, granted_with_force = 1800, granted_with_whole = 60"
+            " WHERE job_id = %s",
+            (job,),
+        )
     assert ask(frontend, job).out == (
         f"Walltime change status for job {job} (job is running):\n"
         "  Current walltime:       2:0:0\n"
@@ -369,7 +371,8 @@ def test_how_it_stood_with_a_job_that_has_ended(frontend: Frontend) -> None:
     job = running(frontend)
     allow(frontend, allowed_users_to_delay_jobs=("*",))
     ask(frontend, job, "+0:15", "--delay")
-    execute_sql(frontend.database, "UPDATE jobs SET state = 'Terminated' WHERE job_id = %s", job)
+    with frontend.database.begin() as tx:
+        tx.execute("UPDATE jobs SET state = 'Terminated' WHERE job_id = %s", (job,))
     assert ask(frontend, job).out == (
         f"Walltime change status for job {job} (job is not running):\n"
         "  Walltime:       2:0:0\n"
