@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.jobs import sql_pages
+from oar.lib.jobs import sql_listings
 from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import FoldedJobs
+from oar.lib.jobs.sql_listings import FoldedJobs
 from oar.lib.jobs.states import FINAL, JobState
 from tests.builders import execute_sql
 

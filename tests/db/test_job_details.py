@@ -3,7 +3,7 @@
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.jobs.sql_details import FEW_RESOURCES
+from oar.lib.jobs.sql_jobs import FEW_RESOURCES
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, execute_sql
 

@@ -24,7 +24,7 @@ INFRASTRUCTURE = {
     "oar.lib.config",
     "oar.lib.notifications",
     "oar.lib.remote",
-    "oar.lib.user_files",
+    "oar.lib.user_files.files",
 }
 #: Subjects: in each, records import records only, statements (``sql*.py``) import nothing that uses statements.
 SUBJECTS = {
