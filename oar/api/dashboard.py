@@ -14,7 +14,7 @@ from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.base.disks import FullDisk, nearly_full
-from oar.lib.jobs.query import LIVE_STATES
+from oar.lib.jobs.records import LIVE_STATES
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes.states import ResourceState
 

@@ -35,7 +35,7 @@ from oar.lib.nodes.machines import NoSuchMachine
 from oar.lib.nodes.properties import ExistsWithOtherType, InUse, NoProperty
 from oar.lib.nodes.reserved import WouldBreak
 from oar.lib.reservations.alteration import ChangeDenied
-from oar.lib.reservations.asking import TooManyReservations
+from oar.lib.reservations.requests import TooManyReservations
 from oar.lib.reservations.rights import Denied
 from oar.lib.reservations.userset_changes import NoUserset, UsersetInUse
 from oar.lib.submission.once import KeyReused

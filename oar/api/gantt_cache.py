@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.responses import encoded
 from oar.lib.base.errors import OarError
-from oar.lib.history.gantt_chunks import DAY, chunk_version, day_chunk
+from oar.lib.history.gantt import DAY, chunk_version, day_chunk
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -23,7 +23,7 @@ from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.db.user_sql import Subject, evaluate
 from oar.lib.jobs import answer_texts, control, walltime
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
-from oar.lib.jobs.query import JobPlace
+from oar.lib.jobs.records import JobPlace
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
 from oar.lib.reservations import job_deletion

@@ -11,7 +11,7 @@ from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.base.errors import NoSuchJob
-from oar.lib.history.gantt_chunks import ranges
+from oar.lib.history.gantt import ranges
 from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_k
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
-from oar.lib.access.records import User
 from oar.lib.access.scopes import JobAct
 from oar.lib.base.errors import NotAllowed, OarError, UserError
 from oar.lib.bus.topics import Topic
 from oar.lib.history.records import JobStateChange
+from oar.lib.jobs.privacy import check_reads_output
 from oar.lib.jobs.states import FINAL, JobType
 from oar.lib.jobs.views import JobView, job_view
 from oar.lib.user_files import files as user_files
@@ -345,14 +345,7 @@ def _output(who: Asking, job_id: int) -> _JobOutput:
     if not who.config.api_output:
         raise OutputNotHere("this site does not serve the output of jobs (API_OUTPUT)")
     view = who.database.look(lambda tx: job_view(tx, job_id, who.privacy))
-    _check_owner(user, view)
+    check_reads_output(user, view.job)
     if view.job.job_type is JobType.INTERACTIVE:
         raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")
     return _JobOutput(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))
-
-
-def _check_owner(user: User, view: JobView) -> None:
-    if user.name != view.job.user:
-        raise NotAllowed(f"the output of job {view.job.id} is for its owner")
-    if user.uid == 0 or user.uid == os.geteuid():
-        raise NotAllowed("files of root and of the service itself are not served")

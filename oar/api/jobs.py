@@ -18,7 +18,7 @@ from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service
 from oar.lib.base.errors import BadRequest
 from oar.lib.jobs.explanations import outlooks
 from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
-from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.jobs.records import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import MOST_COUNTED, ListedJob
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.views import job_columns, job_view

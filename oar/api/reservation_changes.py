@@ -28,7 +28,7 @@ from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts.planned_reservations import ChangeStep
 from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchResource, NotAllowed
-from oar.lib.reservations import alteration, answers, deletion, rights, series_changes
+from oar.lib.reservations import alteration, deletion, requests, rights, series_changes
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
 from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationState
@@ -177,7 +177,7 @@ async def reservation_series_alter(request: Request, reservation: Named, body: S
         return answer_of(request, outcome)
     items = []
     for reservation_id in outcome.record["coming"]:
-        decided = await wait_for_decision(who, partial(answers.find, who.database, reservation_id))
+        decided = await wait_for_decision(who, partial(requests.find_answer, who.database, reservation_id))
         if decided is not None and decided.state in GRANTED:
             items.append(await _altered_item(request, who, ChangeReservation(user, body.options, decided.number)))
     return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
@@ -250,7 +250,7 @@ async def _change(request: Request, who: Asking, task: ChangeReservation) -> "tu
     change_id: int = outcome.record.get("change", 0)
     if not change_id:
         return outcome, None
-    change = await wait_for_decision(who, partial(answers.find_change, who.database, change_id))
+    change = await wait_for_decision(who, partial(requests.find_change_answer, who.database, change_id))
     change = change or await in_thread(_give_up, who, change_id)
     if change is None:
         raise NoAnswer(no_decision(who, "the change"))

@@ -24,9 +24,9 @@ from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.lib.access.records import User
 from oar.lib.base.errors import Unavailable
-from oar.lib.reservations import answers, drafts
+from oar.lib.reservations import drafts, requests
 from oar.lib.reservations.drafts import Requester, ReservationDraft
-from oar.lib.reservations.insertion import AskedReservation
+from oar.lib.reservations.frames import StoredRequest
 from oar.lib.reservations.preparation import ReservationWish
 from oar.lib.reservations.states import ReservationState
 from oar.lib.reservations.views import granted_slots, reservation_record, shown
@@ -49,7 +49,7 @@ class CreateReservation(NamedTuple):
 
     def run(self, desk: Desk) -> Outcome:
         """Store the request.  Raises UserError, Unavailable."""
-        written: list[AskedReservation] = []
+        written: list[StoredRequest] = []
         share = _KeyShare(self.once, desk.config.api_idempotency_hours) if self.once else None
         requester = Requester(self.user, self.line)
         try:
@@ -70,12 +70,12 @@ class _KeyShare(NamedTuple):
         """Reserve the key.  Raises AlreadyDone, KeyReused."""
         self.once.begin(tx, self.hours)
 
-    def end(self, tx: "Transaction", stored: AskedReservation, draft: ReservationDraft) -> None:
+    def end(self, tx: "Transaction", stored: StoredRequest, draft: ReservationDraft) -> None:
         """Record the id of the reservation, whose state is read for each response."""
         self.once.end(tx, _stored_record(stored, draft))
 
 
-def _stored_record(stored: AskedReservation, draft: ReservationDraft) -> dict[str, object]:
+def _stored_record(stored: StoredRequest, draft: ReservationDraft) -> dict[str, object]:
     return {"id": stored.id, "output": text_of(draft.output)}
 
 
@@ -231,9 +231,9 @@ async def reservation_request(request: Request, body: ReservationRequest, key: I
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     reservation_id: int = outcome.record["id"]
-    decided = await wait_for_decision(who, partial(answers.find, who.database, reservation_id))
+    decided = await wait_for_decision(who, partial(requests.find_answer, who.database, reservation_id))
     if decided is None:
-        decided = await in_thread(answers.withdraw, who.database, reservation_id, user.name)
+        decided = await in_thread(requests.cancel_unanswered, who.database, reservation_id, user.name)
     if decided is None:
         raise NoAnswer(no_decision(who, "the request"))
     answered = await in_thread(_created_response, request, who, decided, outcome.record)

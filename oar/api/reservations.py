@@ -19,7 +19,7 @@ from oar.api.service import Asking, asking, service_of
 from oar.lib.base.errors import BadRequest, NoSuchResource, Unavailable
 from oar.lib.base.name_patterns import matching
 from oar.lib.bus.topics import Topic
-from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.reservations import rights
 from oar.lib.reservations.access_lists import Visitor
 from oar.lib.reservations.records import ReservationLog, is_number

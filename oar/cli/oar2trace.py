@@ -9,8 +9,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, COUNT, LARGEST_NUMBER, Stop, option
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.base.times import parse_date
-from oar.lib.history.traces import TraceWish, resource_records, trace
-from oar.lib.history.workload_formats import TraceFormat
+from oar.lib.history.traces import TraceFormat, TraceWish, resource_records, trace
 
 EXIT_DATABASE = 2
 

@@ -14,7 +14,7 @@ from oar.lib.base.times import format_date, parse_date
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
-from oar.lib.history.policy_records import PolicyChange, PolicyKind
+from oar.lib.history.records import PolicyChange, PolicyKind
 from oar.lib.remote.key_installation import ACCOUNT
 from oar.lib.runtime import DEFAULT_FILES, DEFAULT_OARDIR, conf_file, is_frontend, read_config
 

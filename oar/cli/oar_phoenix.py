@@ -17,10 +17,9 @@ from oar.lib.control_delivery import delivering
 from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.jobs import clock_doubts
 from oar.lib.monitoring.records import ServerTask
-from oar.lib.nodes import reboot_commands
-from oar.lib.nodes.reboot_commands import RebootCommand
-from oar.lib.nodes.reboot_steps import Step, Tried
-from oar.lib.nodes.reboots import RebootPlan, RebootPolicy, known_by, plan
+from oar.lib.nodes import broken_node_reboot_commands
+from oar.lib.nodes.broken_node_reboot_commands import RebootCommand
+from oar.lib.nodes.broken_node_reboots import RebootPlan, RebootPolicy, Step, Tried, known_by, plan
 
 if TYPE_CHECKING:
     from oar.lib.base.processes import CommandOutcome
@@ -52,19 +51,21 @@ def main(context: Context, *, only_tell: bool) -> None:
         click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
         return
     status = Path(config.phoenix_status_file)
-    with reboot_commands.only_one(status) as is_mine:
+    with broken_node_reboot_commands.only_one(status) as is_mine:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is running.")
             return
         set_ahead = clock_doubts.ahead(context.database, clock_memory.read(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
         tried = {
-            node: last for node, last in known_by(reboot_commands.read_tried(status), now).items() if node in broken
+            node: last
+            for node, last in known_by(broken_node_reboot_commands.read_tried(status), now).items()
+            if node in broken
         }
         decided = plan(broken, tried, _policy(config, commands), now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:
-            reboot_commands.write_tried(status, {**tried, **_steps(decided, now)})
+            broken_node_reboot_commands.write_tried(status, {**tried, **_steps(decided, now)})
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:
@@ -97,7 +98,7 @@ def _broken(context: Context) -> set[str]:
         kept = {
             resource.network_address for resource in resources if resource.id in maintained
         } | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not reboot_commands.can_be_named(node))
+    odd = sorted(node for node in nodes - kept if not broken_node_reboot_commands.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."
@@ -129,18 +130,18 @@ def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: 
     failed = []
     for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
         if nodes:
-            outcomes = reboot_commands.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
+            outcomes = broken_node_reboot_commands.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
             _log(Path(config.phoenix_logdir), step, outcomes)
             failed += [node for node, outcome in outcomes.items() if not outcome.succeeded]
     if failed:
-        where = Path(config.phoenix_logdir) / reboot_commands.LOG_NAME
+        where = Path(config.phoenix_logdir) / broken_node_reboot_commands.LOG_NAME
         raise Stop(f"[ERROR] The command failed for {', '.join(failed)}: see {where}.", EXIT_CONFIGURATION)
 
 
 def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") -> None:
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%S")
-    with (directory / reboot_commands.LOG_NAME).open("a", encoding="utf-8") as log:
+    with (directory / broken_node_reboot_commands.LOG_NAME).open("a", encoding="utf-8") as log:
         for node, outcome in outcomes.items():
             end = "timeout" if outcome.timed_out else f"exit code {outcome.code}"
             log.write(f"{date} {step} {node}: {end}\n")

@@ -241,7 +241,7 @@ def _events(tx: Transaction, names: Sequence[str], event_range: EventRange, mach
     events = {node: events_by_node[node] for node in names if node in events_by_node}
     if not machine:
         return render.node_events(events)
-    from oar.lib.history.views_events import event_record
+    from oar.lib.history.views import event_record
 
     records = {
         node: [{**event_record(event), "hostname": node} for event in node_events]

@@ -14,7 +14,7 @@ from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format
-from oar.lib.reservations import alteration, answers, preparation
+from oar.lib.reservations import alteration, preparation, requests
 from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.grid_engine_times import write_date, write_option_date
@@ -216,7 +216,7 @@ def _change_one_series(context: Context, options: QralterOptions, name: str, *, 
     changed = series_changes.change(changer, options.wish, name)
     patience = config.reservation_answer_timeout
     answered = [
-        answers.wait(database, partial(answers.find, database, occurrence.id), patience)
+        requests.wait_for_answer(database, partial(requests.find_answer, database, occurrence.id), patience)
         for occurrence in changed.coming
     ]
     return {
@@ -242,7 +242,9 @@ def _alter(context: Context, options: QralterOptions, name: str, outcomes: Outco
     try:
         _changer(context).ask(options.wish, name, note)
         if change_id := written[0].change_id:
-            answer = answers.wait(database, lambda: answers.find_change(database, change_id), patience)
+            answer = requests.wait_for_answer(
+                database, lambda: requests.find_change_answer(database, change_id), patience
+            )
     except (KeyboardInterrupt, Hangup):
         has_left, why = True, ""
     context.fate = ""

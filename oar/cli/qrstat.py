@@ -29,7 +29,7 @@ from oar.lib.reservations.views import (
 )
 
 if TYPE_CHECKING:
-    from oar.lib.reservations.views_series import ShownSeries
+    from oar.lib.reservations.views import ShownSeries
 
 UNKNOWN = "Following advance reservations do not exist:"
 #: Message about given reservations that have ended.
@@ -234,7 +234,7 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:
         raise Stop("qrstat: the XML format of Grid Engine has no series: use -json or -yaml")
-    from oar.lib.reservations.views_series import series_record, shown_series
+    from oar.lib.reservations.views import series_record, shown_series
 
     with context.database.snapshot() as tx:
         series = tx.reservations.all_series(ended=options.ended)

@@ -15,10 +15,10 @@ from oar.cli.common.reservation_commands import warn_of_mail, with_default_optio
 from oar.lib.base.errors import BadCondition, OarError, Refused
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.resource_set import format_ranges, from_positions
-from oar.lib.reservations import answers, drafts, preparation, rights
+from oar.lib.reservations import drafts, preparation, requests, rights
 from oar.lib.reservations.drafts import Requester
+from oar.lib.reservations.frames import StoredRequest
 from oar.lib.reservations.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
 from oar.lib.reservations.records import AccessEntry, AdvanceReservation
 from oar.lib.reservations.states import INCOMPLETE, STARTED, ReservationState
@@ -249,24 +249,24 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
     Cancel the request if the caller stops waiting.  Raises Stop.
     """
     database, config = context.database, context.runtime.config
-    patience, written = config.reservation_answer_timeout, list[AskedReservation]()
+    patience, written = config.reservation_answer_timeout, list[StoredRequest]()
     context.fate = UNANSWERED.format(patience)
     try:
         draft = drafts.ask(database, config, requester, wish, written.append)
         _print_rules(draft.output)
-        answer = answers.wait(database, lambda: answers.find(database, written[0].id), patience)
+        answer = requests.wait_for_answer(database, lambda: requests.find_answer(database, written[0].id), patience)
         why = NOBODY.format(patience)
     except (KeyboardInterrupt, Hangup):
         answer, why = None, ""
     context.fate = ""
     for asked in () if answer else written:
-        answer = answers.withdraw(database, asked.id, context.user.name)
+        answer = requests.cancel_unanswered(database, asked.id, context.user.name)
     if answer is None:
         raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
     return answer, _is_moved(answer, written[0])
 
 
-def _is_moved(answer: AdvanceReservation, asked: AskedReservation) -> bool:
+def _is_moved(answer: AdvanceReservation, asked: StoredRequest) -> bool:
     """Return whether the window differs from the requested one; an immediate start does not count."""
     is_at_once = asked.start <= answer.submission_time and answer.state in STARTED
     return (answer.start, answer.end) != (asked.start, asked.end) and not is_at_once

@@ -19,7 +19,7 @@ from typing import Any
 from oar.lib import logs, runtime
 from oar.lib.base import processes
 from oar.lib.base.errors import AlreadyRunning, ConfigError, OarError
-from oar.lib.base.rate_limit import HourlyLimit
+from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.base.version import VERSION
 from oar.lib.bus import frames
 from oar.lib.bus import sockets as bus

@@ -19,7 +19,7 @@ from oar.api.gantt_cache import MAX_MOMENTS, OF_JOBS, ChunkFiles, Chunks, Chunks
 from oar.api.response_cache import Cache
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.history.gantt_chunks import DAY
+from oar.lib.history.gantt import DAY
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes

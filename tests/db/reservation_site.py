@@ -8,11 +8,17 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.access.records import User
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import asking, deletion, recurrence
+from oar.lib.reservations import deletion, recurrence, requests
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.reservations.request_records import ReservationAlternative, encode
-from oar.lib.reservations.series_records import NewSeries, Series
+from oar.lib.reservations.records import (
+    AccessEntry,
+    AdvanceReservation,
+    NewReservation,
+    NewSeries,
+    ReservationAlternative,
+    Series,
+    encode,
+)
 from oar.lib.reservations.states import ReservationState
 from oar.lib.runtime import Runtime
 from oar.lib.submission.resource_request import parse_request
@@ -55,7 +61,7 @@ class Site:
         alternatives = [ReservationAlternative(parse_request(request).groups)]
         new = NewReservation(owner, start, end, encode(alternatives), queue="default", time_offset=6, **fields)
         with self.database.begin() as tx:
-            return asking.ask(tx, new, [AccessEntry(owner)], limit=limit).id
+            return requests.create(tx, new, [AccessEntry(owner)], limit=limit).id
 
     def ask_series(
         self, request: str, start: int, duration: int, *, rule: str = "FREQ=HOURLY", depth: int = 2, **fields: Any
@@ -68,7 +74,7 @@ class Site:
         new = NewReservation("alice", start, end, text, queue="default", time_offset=6, **fields)
         row = NewSeries("alice", rule, "UTC", start, duration, "", depth, skips, len(starts), depth + 1, following)
         with self.database.begin() as tx:
-            return asking.ask_series(tx, new, [AccessEntry("alice")], row, starts[:depth], limit=0).series_id
+            return requests.create_series(tx, new, [AccessEntry("alice")], row, starts[:depth], limit=0).series_id
 
     def series(self, series_id: int) -> Series:
         with self.database.begin() as tx:

@@ -21,8 +21,8 @@ from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration
 from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
-from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.requests import TooManyReservations
 from oar.lib.reservations.states import ChangeAnswer, ReservationEvent
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime

@@ -8,7 +8,7 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.jobs import sql_listings
-from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import FoldedJobs
 from oar.lib.jobs.states import FINAL, JobState
 from tests.builders import execute_sql

@@ -5,9 +5,8 @@ import pytest
 from oar.cli import qrsub
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.reservations import asking, drafts
-from oar.lib.reservations.records import AccessEntry, NewReservation
-from oar.lib.reservations.request_records import ReservationAlternative, encode
+from oar.lib.reservations import drafts, requests
+from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAlternative, encode
 from oar.lib.reservations.sql_fault_predicates import ReservationFault
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.submission.resource_request import parse_request
@@ -29,7 +28,7 @@ def ask_range(site: Site, *numbers: int) -> int:
     alternatives = [ReservationAlternative(parse_request(f"/resource_id={number}").groups) for number in numbers]
     new = NewReservation("alice", NOW + 100, NOW + HOUR, encode(alternatives), queue="default", time_offset=6)
     with site.database.begin() as tx:
-        return asking.ask(tx, new, [AccessEntry("alice")], limit=0).id
+        return requests.create(tx, new, [AccessEntry("alice")], limit=0).id
 
 
 def test_of_a_range_the_frame_keeps_what_was_granted_and_its_place(site: Site) -> None:

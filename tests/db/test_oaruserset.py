@@ -8,11 +8,10 @@ import pytest
 from oar.cli import oaruserset
 from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
-from oar.lib.reservations import alteration, asking
+from oar.lib.reservations import alteration, requests
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.preparation import BadReservation
-from oar.lib.reservations.records import AccessEntry, NewReservation
-from oar.lib.reservations.request_records import ReservationAlternative, encode
+from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAlternative, encode
 from oar.lib.reservations.states import ReservationState
 from oar.lib.submission.resource_request import parse_request
 from tests.db.console import EVE, Console
@@ -192,7 +191,7 @@ def test_a_request_that_is_being_written_keeps_the_users_whom_it_names(console: 
     with ThreadPoolExecutor(1) as other:
         with console.database.begin() as tx:
             new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
-            number = asking.ask(tx, new, [AccessEntry("@team")], limit=0).number
+            number = requests.create(tx, new, [AccessEntry("@team")], limit=0).number
             typed = other.submit(console.type, oaruserset.main, *words)
             while not is_somebody_waiting(console):
                 assert not typed.done()
@@ -208,4 +207,4 @@ def test_a_request_is_refused_whose_userset_goes_before_it_is_written(console: C
     with console.database.begin() as tx:
         new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
         with pytest.raises(BadReservation, match='Userset or group "team" does not exist'):
-            asking.ask(tx, new, [AccessEntry("@team")], limit=0)
+            requests.create(tx, new, [AccessEntry("@team")], limit=0)

@@ -12,7 +12,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.statements import Parameters, Row
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.sql_history import _STATE_CHANGES
-from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import Listings
 from tests.db.history import fill
 from tests.db.statements import Statement, statements

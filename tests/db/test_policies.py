@@ -15,7 +15,7 @@ from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING, OF_REQUESTS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history import policy_log
-from oar.lib.history.policy_records import PolicyChange, PolicyItem, PolicyKind
+from oar.lib.history.records import PolicyChange, PolicyItem, PolicyKind
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, execute_sql
 from tests.db.console import EVE, ROOT, Console

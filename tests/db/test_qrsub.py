@@ -19,9 +19,8 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState
-from oar.lib.reservations import answers, asking
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import decode
+from oar.lib.reservations import requests
+from oar.lib.reservations.records import AdvanceReservation, decode
 from oar.lib.reservations.states import ReservationState
 from oar.lib.runtime import Runtime
 from oar.lib.submission.resource_request import parse_request
@@ -469,14 +468,14 @@ def test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn(
 ) -> None:
     site.config = site.config.replace(reservation_answer_timeout=60)
     site.database.deliver = lambda effects: os.kill(os.getpid(), first) if not _is_withdrawn(site) else None
-    withdraw = asking.withdraw
+    withdraw = requests.cancel
 
     def interrupted(*arguments: Any) -> Any:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         return withdraw(*arguments)
 
-    monkeypatch.setattr(asking, "withdraw", interrupted)
+    monkeypatch.setattr(requests, "cancel", interrupted)
     assert site.qrsub("-d", "60") == CommandResult(26, "", "the request was withdrawn\n")
     assert site.last().state is ReservationState.REFUSED
 
@@ -516,7 +515,7 @@ def test_an_answer_that_was_first_is_printed(desk: Desk) -> None:
 
 
 def test_who_waits_is_told_at_once(site: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "LONGEST_PAUSE", 3600.0)
+    monkeypatch.setattr(requests, "LONGEST_PAUSE", 3600.0)
     site.config = site.config.replace(reservation_answer_timeout=120)
     server = Database(site.database.settings, application="oar:test-server")
     server._clock = lambda: NOW

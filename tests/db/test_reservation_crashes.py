@@ -15,7 +15,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import alteration, asking, deletion, repairs
+from oar.lib.reservations import alteration, deletion, repairs, requests
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.records import AccessEntry, NewReservation
 from oar.lib.reservations.states import ReservationState as S
@@ -204,13 +204,13 @@ def test_no_occurrence_of_a_series_is_lost_or_doubled(site: Site, dying: DyingDa
 def ask(tx: Transaction, site: Site, number: int) -> None:
     """What qrsub writes."""
     new = NewReservation("alice", NOW + 5000, NOW + 6000, site.get(number).request, queue="default", time_offset=6)
-    asking.ask(tx, new, [AccessEntry("alice")], limit=9)
+    requests.create(tx, new, [AccessEntry("alice")], limit=9)
 
 
 def withdraw(tx: Transaction, site: Site, number: int) -> None:
     """What a qrsub writes that is interrupted; the request is the last one."""
     (asked,) = [each for each in tx.reservations.live() if each.state is S.ASKED]
-    assert asking.withdraw(tx, asked.id, "alice") is None
+    assert requests.cancel(tx, asked.id, "alice") is None
 
 
 def alter(tx: Transaction, site: Site, number: int) -> None:

@@ -8,7 +8,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import FINAL, JobState, Reservation
 from oar.lib.reservations import repairs
-from oar.lib.reservations.granted import add_revision
+from oar.lib.reservations.revisions import add_revision
 from oar.lib.reservations.sql_fault_predicates import FAULTS, ReservationFault
 from oar.lib.reservations.states import ReservationState as S
 from oar.modules.runner import bipbip_commander

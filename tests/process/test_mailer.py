@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from oar.cli.oarsub_parts.interactive import Listener
-from oar.lib.base.rate_limit import HourlyLimit
+from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.config.files import Config
 from oar.lib.notifications.mailer import Mailer, MailQueue, QueuedMail
 from oar.lib.submission.oarsub_lines import tell_oarsub

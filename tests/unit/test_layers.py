@@ -24,7 +24,7 @@ INFRASTRUCTURE = {
     "oar.lib.config",
     "oar.lib.notifications",
     "oar.lib.remote",
-    "oar.lib.user_files.files",
+    "oar.lib.user_files",
 }
 #: Subjects: in each, records import records only, statements (``sql*.py``) import nothing that uses statements.
 SUBJECTS = {
@@ -127,7 +127,7 @@ REACHING = {
     "oar.lib.jobs.end_listener",
     "oar.lib.nodes.energy",
     "oar.lib.nodes.ping_checker",
-    "oar.lib.nodes.reboot_commands",
+    "oar.lib.nodes.broken_node_reboot_commands",
     "oar.lib.reservations.listener",
     "oar.lib.reservations.sql_feed",
     "oar.lib.submission.oarsub_lines",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oar.lib.base.errors import BadRequest
 from oar.lib.reservations import recurrence
-from oar.lib.reservations.series_records import MAX_OCCURRENCES
+from oar.lib.reservations.records import MAX_OCCURRENCES
 
 PARIS = ZoneInfo("Europe/Paris")
 

@@ -4,25 +4,25 @@ import pytest
 
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, Level
-from oar.lib.reservations import requests
+from oar.lib.reservations import requested_resources
 from oar.lib.reservations.environments import SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
 from oar.lib.reservations.queue_lists import SiteQueues
-from oar.lib.reservations.request_records import ReservationAlternative, decode, encode
+from oar.lib.reservations.records import ReservationAlternative, decode, encode
 
 HOSTS = 100
 
 
 def alternatives(environment: str, slots: str) -> tuple[ReservationAlternative, ...]:
     hosts = frozenset(f"node-{number}" for number in range(HOSTS))
-    site = requests.Site({}, frozenset(), {}, HOSTS, SiteQueues((), hosts, SiteEnvironments()))
-    return requests.read(ReservationWish(pe=(environment, slots)), Config(), site).alternatives
+    site = requested_resources.Site({}, frozenset(), {}, HOSTS, SiteQueues((), hosts, SiteEnvironments()))
+    return requested_resources.read(ReservationWish(pe=(environment, slots)), Config(), site).alternatives
 
 
 def test_a_long_range_is_asked_down_to_its_least_number_however_many_ways_there_are_to_lay_it() -> None:
     asked = alternatives("round_robin", "1-100")
     numbers = [each.slots for each in asked]
-    assert len(asked) <= requests.MAX_ALTERNATIVES
+    assert len(asked) <= requested_resources.MAX_ALTERNATIVES
     assert (numbers[0], numbers[-1]) == (HOSTS, 1)
     assert numbers == sorted(numbers, reverse=True)
     hosts = [asked[place].groups[0].levels[0].quantity for place in range(2)]
@@ -31,7 +31,7 @@ def test_a_long_range_is_asked_down_to_its_least_number_however_many_ways_there_
 
 def test_every_environment_of_a_pattern_is_asked_with_its_whole_range() -> None:
     asked = alternatives("*", "1-100")
-    assert len(asked) <= requests.MAX_ALTERNATIVES
+    assert len(asked) <= requested_resources.MAX_ALTERNATIVES
     names = list(dict.fromkeys(each.pe for each in asked))
     assert names == ["alloc_pe_slots", "mpi", "round_robin", "slots", "smp"]
     for name in names:
@@ -51,7 +51,9 @@ def test_a_condition_of_many_alternatives_is_stored_once() -> None:
 
 @pytest.mark.parametrize("number", ["x", "²", "-1", "1" * 19, "1" * 5000])
 def test_what_is_no_number_that_a_property_can_have_is_refused(number: str) -> None:
-    site = requests.Site({"mem": "integer"}, frozenset(), {}, HOSTS, SiteQueues((), frozenset(), SiteEnvironments()))
+    site = requested_resources.Site(
+        {"mem": "integer"}, frozenset(), {}, HOSTS, SiteQueues((), frozenset(), SiteEnvironments())
+    )
     with pytest.raises(BadReservation) as refusal:
-        requests.read(ReservationWish(resources=(f"mem={number}",)), Config(), site)
+        requested_resources.read(ReservationWish(resources=(f"mem={number}",)), Config(), site)
     assert str(refusal.value).startswith(f'denied: "{number}" is no number, and mem is one')

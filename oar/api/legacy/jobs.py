@@ -23,9 +23,9 @@ from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest, NoSuchJob
 from oar.lib.base.times import format_duration
 from oar.lib.db.user_sql import Subject, evaluate
-from oar.lib.history.views_events import event_record
+from oar.lib.history.views import event_record
 from oar.lib.jobs import walltime
-from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import MOST_COUNTED
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.views import JobView, job_view, job_views

@@ -12,7 +12,7 @@ from oar.lib.jobs.explanations import Explanation, Firmness, PredictedStart
 from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
 from oar.lib.jobs.reason_texts import WAITING_FOR
 from oar.lib.jobs.sql_waits import AwaitedJob
-from oar.lib.jobs.views_ends import JobEnd, job_ends
+from oar.lib.jobs.views import JobEnd, job_ends
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
-from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
+from oar.lib.db.connections import ConnectionPool, DatabaseSettings, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
-from oar.lib.db.transaction import Transaction
+from oar.lib.db.transaction import Transaction, retry
 
 if TYPE_CHECKING:
     from oar.lib.bus.messages import Effect
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Errors after which the same unit of work may be tried again: serialization failure, deadlock.
-RETRIED = frozenset({"40001", "40P01"})
-RETRIES = 5
 #: SQLSTATE of a statement that took longer than its time limit.
 _CANCELED = "57014"
 _READ_ONLY, _DISK_FULL = "25006", "53100"
@@ -98,19 +95,7 @@ class Database:
         ``work`` must have no effect of its own but on its transaction.
         """
         since = time.monotonic()
-        for attempt in range(RETRIES):
-            try:
-                with self.begin(since) as tx:
-                    return work(tx)
-            except psycopg2.Error as error:
-                if error.pgcode not in RETRIED:
-                    raise
-            except DatabaseUnavailable:
-                if attempt == RETRIES - 1:
-                    raise
-            time.sleep(random_pause(0, 0.02 * 2**attempt))
-        with self.begin(since) as tx:
-            return work(tx)
+        return retry(lambda: self.begin(since), work)
 
     @contextmanager
     def readonly(self) -> Iterator[Transaction]:

@@ -1,10 +1,14 @@
-"""A transaction and its tables.  This file is the only one that knows all of them."""
+"""A transaction, its classes of statements, and its retry.  This file is the only one that knows all classes."""
 
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from oar.lib.db.statements import Statements
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.db.connections import random_pause
+from oar.lib.db.statements import Statements, psycopg2
 
 if TYPE_CHECKING:
     from oar.lib.access.sql_access import Access
@@ -96,3 +100,28 @@ class Transaction(Statements):
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_checks", "SubmissionChecks")
     system: "Lazy[System]" = Lazy("oar.lib.db.system", "System")
     usage: "Lazy[Usage]" = Lazy("oar.lib.history.sql_usage", "Usage")
+
+
+#: SQLSTATE of errors after which a unit of work may run again: serialization failure, deadlock.
+RETRIED = frozenset({"40001", "40P01"})
+RETRIES = 5
+
+
+def retry(begin: "Callable[[], AbstractContextManager[Transaction]]", work: "Callable[[Transaction], T]") -> T:
+    """Run `work` in a transaction; run it again after a deadlock, a serialization failure or a lost connection.
+
+    Between two attempts there is a random pause that doubles.  Raises what the last attempt raises.
+    """
+    for attempt in range(RETRIES):
+        try:
+            with begin() as tx:
+                return work(tx)
+        except psycopg2.Error as error:
+            if error.pgcode not in RETRIED:
+                raise
+        except DatabaseUnavailable:
+            if attempt == RETRIES - 1:
+                raise
+        time.sleep(random_pause(0, 0.02 * 2**attempt))
+    with begin() as tx:
+        return work(tx)

@@ -1,15 +1,22 @@
-"""The Gantt diagram: jobs and resources between two dates, as one record."""
+"""The Gantt diagram: jobs and resources as records, days as columns of integers, and how dense the jobs are."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import json
+import struct
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from oar.lib.history.views_events import event_record
+from oar.lib.history.sql_gantt_days import Amount, Pieces
+from oar.lib.history.views import event_record
 from oar.lib.jobs.privacy import Privacy
 from oar.lib.jobs.sql_listings import Assigned, PlannedResource
 from oar.lib.jobs.views import JobView, job_views
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+    from oar.lib.history.sql_gantt_days import DayVersion, DrawnJob, DrawnState
 
 
 def gantt(tx: "Transaction", start: int, stop: int, privacy: Privacy) -> dict[str, object]:
@@ -64,3 +71,170 @@ def _gantt_job(view: JobView, planned: Mapping[int, Sequence[PlannedResource]]) 
         "resubmit_job_id": job.resubmit_job_id,
         "initial_request": view.initial_request,
     }
+
+
+MAGIC = b"OARG"
+LAYOUT = 3
+#: Stands for an efficiency that nobody knows.
+UNKNOWN = 255
+DAY = 86400
+_HEAD = struct.Struct("<4s7I")
+_LARGEST = 2**32 - 1
+_FOUR_BYTES = next(code for code in "IL" if array(code).itemsize == 4)
+Range = tuple[int, int]
+Pause = tuple[int, int, int]
+
+
+def day_chunk(tx: "Transaction", day: int, since: int = 0) -> bytes:
+    """Return the chunk of a day, given in days since 1970; of what ended at ``since`` or later."""
+    start, stop = max(since, day * DAY), (day + 1) * DAY
+    jobs, states = tx.gantt_days.ended(start, stop), tx.gantt_days.closed_states(start, stop)
+    return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=day * DAY)
+
+
+def chunk_version(found: "DayVersion") -> str:
+    """Return what names a chunk among those that a day has had: another one if it holds anything else."""
+    return f"{LAYOUT}-{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
+
+
+def ranges(ids: Sequence[int]) -> Iterator[Range]:
+    """Yield ascending numbers as ranges: the first number, and how many.
+
+    >>> list(ranges([1, 2, 3, 7, 9, 10]))
+    [(1, 3), (7, 1), (9, 2)]
+    """
+    if ids and ids[-1] - ids[0] == len(ids) - 1:  # most jobs: no number of them is looked at
+        yield ids[0], len(ids)
+        return
+    first = last = None
+    for number in ids:
+        if first is None or last is None:
+            first = number
+        elif number != last + 1:
+            yield first, last - first + 1
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield first, last - first + 1
+
+
+class _Words:
+    """Texts, each of which has a number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    def numbered(self, texts: Iterable[str]) -> list[int]:
+        numbers = self.numbers
+        return [numbers.setdefault(text, len(numbers)) for text in texts]
+
+
+def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Sequence[Pause], *, zero: int) -> bytes:
+    """Return jobs by id, states of resources and suspensions as one block; ``zero``: dates count from there on."""
+    zero = min([zero, *(job.start for job in jobs), *(state.start for state in states)])
+    words = {name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds")}
+    by_job = [list(ranges(job.resources)) for job in jobs]
+    job_ranges = [part for each in by_job for part in each]
+    job_columns = _job_columns(jobs, [len(each) for each in by_job], words, zero)
+    state_columns = _state_columns(states, words, zero)
+    pause_columns = (
+        [job for job, _, _ in pauses],
+        [begin - zero for _, begin, _ in pauses],
+        [(end or begin) - zero for _, begin, end in pauses],
+    )
+    texts = json.dumps({name: list(each.numbers) for name, each in words.items()}, ensure_ascii=False).encode()
+    counts = (len(jobs), len(job_ranges), len(state_columns[0]), len(pauses))
+    head = _HEAD.pack(MAGIC, LAYOUT, zero, *counts, len(texts))
+    range_columns = ([first for first, _ in job_ranges], [number for _, number in job_ranges])
+    columns = [*job_columns, *range_columns, *state_columns, *pause_columns]
+    return b"".join([head, texts, *map(_column, columns)])
+
+
+def _job_columns(
+    jobs: Sequence["DrawnJob"], parts: list[int], words: dict[str, _Words], zero: int
+) -> list[Sequence[int]]:
+    """Return what is told of jobs; numbers that follow each other as what is between them, which is small."""
+    ids = [job.id for job in jobs]
+    return [
+        [number - before for before, number in zip([0, *ids], ids, strict=False)],
+        [job.start - zero for job in jobs],
+        [job.stop - job.start for job in jobs],
+        [job.walltime for job in jobs],
+        [job.start - job.submitted for job in jobs],
+        words["users"].numbered(job.user for job in jobs),
+        words["projects"].numbered(job.project for job in jobs),
+        words["queues"].numbered(job.queue for job in jobs),
+        words["names"].numbered(job.name for job in jobs),
+        words["types"].numbered(job.types for job in jobs),
+        words["states"].numbered(job.state for job in jobs),
+        words["kinds"].numbered(job.kind for job in jobs),
+        [UNKNOWN if job.efficiency is None else min(job.efficiency, 100) for job in jobs],
+        parts,
+    ]
+
+
+def _state_columns(states: Sequence["DrawnState"], words: dict[str, _Words], zero: int) -> list[Sequence[int]]:
+    rows = [
+        (first, number, state.start - zero, state.stop - zero, words["states"].number(state.state))
+        for state in states
+        for first, number in ranges(state.resources)
+    ]
+    return list(zip(*rows, strict=True)) if rows else [()] * 5
+
+
+def _column(values: Sequence[int]) -> bytes:
+    """Return numbers as four bytes each, first the lowest byte of all, then the next: what is alike stands together.
+
+    What does not fit becomes the nearest that does.
+    """
+    try:
+        column = array(_FOUR_BYTES, values)
+    except OverflowError:
+        column = array(_FOUR_BYTES, [min(max(value, 0), _LARGEST) for value in values])
+    if sys.byteorder == "big":
+        column.byteswap()
+    data = column.tobytes()
+    return b"".join(data[place::4] for place in range(4))
+
+
+#: Groups of an answer at most.
+MOST_GROUPS = 200
+_FULL = 255
+
+
+def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int, bucket: int, parts: int) -> Any:
+    """Return how much of groups of rows was used, by besteffort jobs, and unusable, in what ended in a period."""
+    pieces = Pieces(begin, begin + bucket * parts, bucket, grouped(rows))
+    used = tx.gantt_days.used_density(pieces)
+    besteffort = [each for each in used if each.is_besteffort]
+    return {
+        "from": begin,
+        "bucket": bucket,
+        "parts": parts,
+        "groups": [list(ranges(sorted(ids))) for ids in pieces.groups],
+        "used": shades(used, pieces, parts),
+        "besteffort": shades(besteffort, pieces, parts),
+        "unusable": shades(tx.gantt_days.unusable_density(pieces), pieces, parts),
+    }
+
+
+def grouped(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Join rows that follow each other, so that there are no more groups than can be told.
+
+    >>> grouped([[1], [2, 3]])
+    [[1], [2, 3]]
+    """
+    each = -(-len(rows) // MOST_GROUPS) or 1
+    return [[number for row in rows[at : at + each] for number in row] for at in range(0, len(rows), each)]
+
+
+def shades(amounts: Iterable[Amount], pieces: Pieces, parts: int) -> str:
+    """Return a byte for each piece of each group, 255 = all of it all the time, as base64; group behind group."""
+    sums = [0] * (len(pieces.groups) * parts)
+    for each in amounts:
+        sums[each.group * parts + each.piece] += int(each.seconds)
+    whole = [_FULL / (pieces.bucket * len(ids)) for ids in pieces.groups]
+    return b64encode(bytes(min(_FULL, round(value * whole[at // parts])) for at, value in enumerate(sums))).decode()

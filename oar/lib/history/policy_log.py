@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from oar.lib.db.lock_keys import POLICY_LOCK
-from oar.lib.history.policy_records import PolicyChange, PolicyItem, PolicyKind
+from oar.lib.history.records import PolicyChange, PolicyItem, PolicyKind
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from enum import StrEnum
 
 from oar.lib.db.statements import Prepared, Table
-from oar.lib.history.policy_records import PolicyChange, PolicyItem
-from oar.lib.history.records import JobStateChange, Position
+from oar.lib.history.records import JobStateChange, PolicyChange, PolicyItem, Position
 from oar.lib.jobs.states import JobState
 
 

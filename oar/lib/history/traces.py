@@ -1,16 +1,194 @@
-"""Traces: the ended jobs of a database as the lines of a file."""
+"""Traces of ended jobs for simulators: the records, and the lines of each format."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.base.version import VERSION
 from oar.lib.history.completions import Completion, completions
-from oar.lib.history.workload_formats import Origin, TracedJob, TraceFormat, head, numbered, own_line, standard_line
-from oar.lib.jobs.records import Job
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
+
+
+UNKNOWN = -1
+
+
+#: Ends that somebody wanted: the job did not fail.
+_CANCELLED = frozenset(
+    {
+        EndCode.DELETED,
+        EndCode.ADMINISTRATOR,
+        EndCode.EVICTED,
+        EndCode.CONTAINER,
+        EndCode.RESERVATION,
+        EndCode.NODE_TAKEN,
+        EndCode.STOPPED,
+    }
+)
+
+
+OWN_COLUMNS = (
+    *("job_id", "submit", "wait", "run", "processors", "walltime", "state", "exit_code", "cause"),
+    *("user", "project", "queue", "resources", "types", "required", "array_id"),
+)
+
+
+class TraceFormat(StrEnum):
+    """How a trace is written."""
+
+    SWF = "swf"
+    OWF = "owf"
+
+
+class TraceStatus:
+    """The fifth of what the standard format tells of an end."""
+
+    FAILED, COMPLETED, CANCELLED = 0, 1, 5
+
+
+class TracedJob(NamedTuple):
+    """What a trace tells of a job."""
+
+    job: Job
+    cause: Cause
+    elapsed: int  #: seconds that it ran
+    walltime: int
+    processors: int  #: that it had
+    resources: tuple[int, ...]
+    types: tuple[str, ...]
+    required: int  #: the first job that it depended on; 0 = none
+    cpu_seconds: float | None
+    max_rss: int | None  #: bytes, on the node where it was the most
+
+    @property
+    def status(self) -> int:
+        """How it ended, as the standard format numbers it."""
+        if not self.job.started or self.cause.code in _CANCELLED:
+            return TraceStatus.CANCELLED
+        is_good = self.job.state is JobState.TERMINATED and not self.job.exit_code
+        return TraceStatus.COMPLETED if is_good else TraceStatus.FAILED
+
+
+class Origin(NamedTuple):
+    """What the numbers of a trace count from."""
+
+    start: int  #: the first submission, epoch seconds
+    jobs: int
+    processors: int
+    nodes: int
+    users: Mapping[str, int]
+    projects: Mapping[str, int]
+    queues: Mapping[str, int]
+
+
+def numbered(names: Sequence[str]) -> dict[str, int]:
+    """Return numbers from 1 for names.
+
+    >>> numbered(["b", "a"])
+    {'a': 1, 'b': 2}
+    """
+    return {name: number for number, name in enumerate(sorted(set(names)), start=1)}
+
+
+def head(origin: Origin, form: TraceFormat, *, anonymous: bool) -> list[str]:
+    """Return the lines before those of the jobs; ``anonymous``: without names of users and projects."""
+    if form is TraceFormat.OWF:
+        return [f"; start: {origin.start}", "; " + "\t".join(OWN_COLUMNS)]
+    lines = [
+        "; Version: 2.2",
+        f"; Computer: OAR {VERSION}",
+        f"; MaxJobs: {origin.jobs}",
+        f"; MaxRecords: {origin.jobs}",
+        f"; UnixStartTime: {origin.start}",
+        f"; MaxNodes: {origin.nodes}",
+        f"; MaxProcs: {origin.processors}",
+        f"; MaxQueues: {len(origin.queues)}",
+        *(f"; Queue: {number} {_plain(name)}" for name, number in origin.queues.items()),
+    ]
+    if not anonymous:
+        lines += [f"; User: {number} {_plain(name)}" for name, number in origin.users.items()]
+        lines += [f"; Group: {number} {_plain(name)}" for name, number in origin.projects.items()]
+    return lines
+
+
+def standard_line(traced: TracedJob, origin: Origin) -> str:
+    """Return the 18 numbers of a job in the standard format."""
+    job, had = traced.job, bool(traced.job.started)
+    processors = traced.processors if had else UNKNOWN
+    cpu, memory = traced.cpu_seconds, traced.max_rss
+    fields = (
+        job.id,
+        job.submission_time - origin.start,
+        job.started - job.submission_time if had else UNKNOWN,
+        traced.elapsed if had else UNKNOWN,
+        processors,
+        round(cpu / processors) if cpu is not None and processors > 0 else UNKNOWN,
+        memory // 1024 // processors if memory is not None and processors > 0 else UNKNOWN,
+        processors,
+        traced.walltime or UNKNOWN,
+        UNKNOWN,
+        traced.status,
+        origin.users.get(job.user, UNKNOWN),
+        origin.projects.get(job.project, UNKNOWN),
+        UNKNOWN,
+        origin.queues.get(job.queue, UNKNOWN),
+        UNKNOWN,
+        traced.required or UNKNOWN,
+        UNKNOWN,
+    )
+    return " ".join(map(str, fields))
+
+
+def own_line(traced: TracedJob, origin: Origin, *, anonymous: bool) -> str:
+    """Return the columns of a job, with tabulators between them; what is unknown or absent is ``-``."""
+    job, had = traced.job, bool(traced.job.started)
+    user = str(origin.users.get(job.user, UNKNOWN)) if anonymous else job.user
+    project = str(origin.projects.get(job.project, UNKNOWN)) if anonymous else job.project
+    fields: tuple[object, ...] = (
+        job.id,
+        job.submission_time - origin.start,
+        job.started - job.submission_time if had else UNKNOWN,
+        traced.elapsed if had else UNKNOWN,
+        traced.processors,
+        traced.walltime or UNKNOWN,
+        job.state,
+        "" if job.exit_code is None else job.exit_code,
+        traced.cause.code,
+        user,
+        project,
+        job.queue,
+        intervals(traced.resources),
+        ",".join(traced.types),
+        traced.required or "",
+        job.array_id,
+    )
+    return "\t".join(_plain(str(field)) or "-" for field in fields)
+
+
+def intervals(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges.
+
+    >>> intervals([8, 1, 2, 3])
+    '1-3 8'
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _plain(text: str) -> str:
+    """Return a text that does not break its line or its column."""
+    return "".join(letter if letter.isprintable() else "_" for letter in text)
 
 
 class TraceWish(NamedTuple):

@@ -1,4 +1,4 @@
-"""What has happened, as programs see it: changes of the states of jobs, and events."""
+"""Views of state changes and events: records."""
 
 from oar.lib.history.records import Event, JobStateChange
 
@@ -27,4 +27,16 @@ def change_item(change: JobStateChange) -> dict[str, object]:
         "name": change.name or None,
         "queue": change.queue,
         "array": change.array_id,
+    }
+
+
+def event_record(event: Event) -> dict[str, object]:
+    """Return the record of an event."""
+    return {
+        "type": event.type,
+        "event_id": event.id,
+        "description": event.description,
+        "job_id": event.job_id,
+        "to_check": "YES" if event.to_check else "NO",
+        "date": event.date,
     }

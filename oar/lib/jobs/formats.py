@@ -11,9 +11,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from oar.lib.base.formats import RecordTable, RecordTables
-from oar.lib.history.gantt_chunks import ranges
-from oar.lib.history.views import event_item
-from oar.lib.history.views_events import event_record
+from oar.lib.history.gantt import ranges
+from oar.lib.history.views import event_item, event_record
 from oar.lib.jobs import output_names
 from oar.lib.jobs.fields import FIELDS, ZERO_COUNTS, JobField, Kind
 from oar.lib.jobs.records import Job, Moldable, date_of_start

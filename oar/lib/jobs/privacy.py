@@ -1,9 +1,11 @@
-"""What users may see of the jobs of others."""
+"""What users may see of jobs: fields of the jobs of others, and who may read a job's output."""
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
+from oar.lib.base.errors import NotAllowed
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs.records import Job
@@ -82,6 +84,14 @@ class Privacy(NamedTuple):
 
     def _owns(self, job: Job) -> bool:
         return self.user is not None and self._is_known(job) and (self.user.is_admin or self.user.name == job.user)
+
+
+def check_reads_output(user: User, job: Job) -> None:
+    """Raise NotAllowed unless a user may read the output files of a job: its owner, without the rights of a service."""
+    if user.name != job.user:
+        raise NotAllowed(f"the output of job {job.id} is for its owner")
+    if user.uid == 0 or user.uid == os.geteuid():
+        raise NotAllowed("files of root and of the service itself are not served")
 
 
 def privacy_for(config: "Config", user: User | None) -> Privacy:

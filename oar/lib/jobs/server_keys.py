@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.config.deciding import OF_SERVER
 from oar.lib.config.files import Config
-from oar.lib.history.policy_records import PolicyKind
+from oar.lib.history.records import PolicyKind
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
 from oar.lib.jobs.fields import COLUMNS
-from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.jobs.records import Job, date_of_start
+from oar.lib.jobs.records import LIVE_STATES, Job, JobPlace, JobQuery, date_of_start
 from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
 from oar.lib.reservations.states import STARTED

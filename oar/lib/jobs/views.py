@@ -4,7 +4,7 @@ Those of many jobs need a few queries, one for each table.  ``Privacy`` decides 
 others (docs/design/formats.rst, "Privacy").
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from oar.lib.base.errors import NoSuchJob
 from oar.lib.history.records import Event
 from oar.lib.jobs import output_names
+from oar.lib.jobs.end_texts import CauseText, cause_text
 from oar.lib.jobs.privacy import Privacy
 from oar.lib.jobs.records import Cause, Dependency, Job, Moldable
 from oar.lib.jobs.sql_listings import Assigned, PlannedResource, Prediction
@@ -20,8 +21,9 @@ from oar.lib.jobs.states import FINAL, NOT_STARTED, JobType, Reservation
 if TYPE_CHECKING:
     from oar.lib.db.statements import About
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.sql_listings import Assigned
     from oar.lib.jobs.usage import JobUsage
-    from oar.lib.jobs.views_ends import JobEnd
+
 
 T = TypeVar("T")
 
@@ -58,7 +60,6 @@ class JobView(NamedTuple):
         """Why it ended, with the texts of the cause."""
         if self.cause is None:
             return None
-        from oar.lib.jobs.views_ends import job_end
 
         return job_end(self.job, self.cause, next(iter(self.assigned.nodes), None), self.copy)
 
@@ -268,3 +269,46 @@ def job_times(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, JobTimes]:
             start = predictions[job.id].start
         times[job.id] = JobTimes(start, walltime, remaining)
     return times
+
+
+class JobEnd(NamedTuple):
+    """The cause of the end of a job, with its texts."""
+
+    cause: Cause
+    text: CauseText
+    copy: int | None  #: the job as which it was resubmitted automatically
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            "cause": self.cause.code,
+            "data": self.cause.data,
+            "sentence": self.text.sentence,
+            "advice": self.text.advice,
+            "resubmitted_as": self.copy,
+        }
+
+
+def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
+    """Return why jobs ended; a job whose cause is unknown is left out."""
+    ended = {job.id: job for job in jobs if job.is_final}
+    causes = tx.job_runs.end_causes(ended) if ended else {}
+    hosts, copies = tx.listings.assigned(list(causes)), tx.new_jobs.resubmitted_copies(causes) if causes else {}
+    return {
+        job_id: job_end(ended[job_id], cause, _first(hosts.get(job_id)), copies.get(job_id))
+        for job_id, cause in causes.items()
+    }
+
+
+def job_end(job: Job, cause: Cause, host: str | None, copy: int | None) -> JobEnd:
+    """Return why a job ended.  ``host``: the first of its nodes; ``copy``: its automatic resubmission."""
+    has_stderr = job.job_type is JobType.PASSIVE and bool(job.stderr_file) and bool(job.started)
+    stderr = output_names.expand(job.stderr_file or "", job, host) if has_stderr else ""
+    if stderr and not stderr.startswith("/"):
+        stderr = f"{job.launching_directory.rstrip('/')}/{stderr}"
+    return JobEnd(cause, cause_text(cause, job.id, stderr, copy), copy)
+
+
+def _first(assigned: "Assigned | None") -> str | None:
+    return assigned.nodes[0] if assigned and assigned.nodes else None

@@ -13,8 +13,7 @@ from oar.lib.base.errors import WordedRefusal
 from oar.lib.db.user_sql import satisfying
 from oar.lib.jobs.records import Group
 from oar.lib.nodes.states import ALWAYS_AVAILABLE
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import decode_readable, granted_groups
+from oar.lib.reservations.records import AdvanceReservation, decode_readable, granted_groups
 from oar.lib.reservations.states import GRANTED, STARTED
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oar.lib.base.rate_limit import HourlyLimit
+from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.config.files import Config
 
 if TYPE_CHECKING:

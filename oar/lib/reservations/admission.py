@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import JobType
 from oar.lib.reservations.preparation import nothing_suits
-from oar.lib.reservations.request_records import ReservationAlternative
+from oar.lib.reservations.records import ReservationAlternative
 from oar.lib.submission import admission
 from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
 from oar.lib.submission.checks import BadSubmission

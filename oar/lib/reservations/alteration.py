@@ -11,10 +11,8 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import BrokenRow, UserError
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.reservations import deletion, lifecycle, occurrences, rights
-from oar.lib.reservations.granted import add_revision
-from oar.lib.reservations.records import AccessEntry, AdvanceReservation, ReservationChange
-from oar.lib.reservations.request_records import decode
-from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, ReservationChange, Series, decode
+from oar.lib.reservations.revisions import add_revision
 from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationEvent
 from oar.lib.reservations.views import change_names
 from oar.lib.submission import visitors

@@ -1,15 +1,82 @@
-"""The bills of advance reservations that end, from what is stored."""
+"""Bills of advance reservations: what was reserved, used and could not be used, in slot seconds."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.reservations import bill
-from oar.lib.reservations.bill import ReservationHistory
-from oar.lib.reservations.records import AdvanceReservation, ReservationUsage
+from oar.lib.reservations.records import AdvanceReservation, ReservationUsage, ResourceInterval
 from oar.lib.reservations.states import IntervalKind
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+
+#: A stretch of time, half open.
+Span = tuple[int, int]
+
+
+#: The place of resources that were removed meanwhile.
+REMOVED = "removed"
+
+
+class ReservationHistory(NamedTuple):
+    """What happened to the resources of a reservation."""
+
+    granted: Sequence[ResourceInterval]
+    missing: Sequence[ResourceInterval]
+    used: Sequence[ResourceInterval]
+
+
+def bill(window: Span, history: ReservationHistory, places: Mapping[int, str], queue: str) -> list[ReservationUsage]:
+    """Return the bill by place (node, or type of what is on no node).
+
+    ``window``: from the start to the end, or to where the reservation was broken off; empty if it never began.
+    A slot that is missing while a job uses it is used; a slot that several jobs share is used once.
+    """
+    by_resource = [_spans(intervals, window) for intervals in history]
+    slots: defaultdict[str, int] = defaultdict(int)
+    seconds: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for resource_id in sorted({interval.resource_id for interval in history.granted}):
+        reserved, unusable, busy = (spans.get(resource_id, []) for spans in by_resource)
+        place = places.get(resource_id, REMOVED)
+        slots[place] += 1
+        in_use = _common(reserved, busy)
+        lost = _without(_common(reserved, unusable), in_use)
+        for index, spans in enumerate((reserved, in_use, lost)):
+            seconds[place][index] += sum(stop - start for start, stop in spans)
+    return [ReservationUsage(queue, place, slots[place], *seconds[place]) for place in sorted(slots)]
+
+
+def _spans(intervals: Iterable[ResourceInterval], window: Span) -> dict[int, list[Span]]:
+    """Return the time of each resource within the window, as spans that do not touch."""
+    spans: defaultdict[int, list[Span]] = defaultdict(list)
+    for interval in sorted(intervals, key=lambda each: (each.resource_id, each.start)):
+        start, stop = max(interval.start, window[0]), min(interval.stop or window[1], window[1])
+        own = spans[interval.resource_id]
+        if own and start <= own[-1][1]:
+            own[-1] = own[-1][0], max(own[-1][1], stop)
+        elif start < stop:
+            own.append((start, stop))
+    return spans
+
+
+def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
+    """Return the time that is in both."""
+    both = ((max(one[0], two[0]), min(one[1], two[1])) for one in first for two in second)
+    return [(start, stop) for start, stop in both if start < stop]
+
+
+def _without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
+    """Return the time of ``spans`` that is not in ``taken``."""
+    left = list(spans)
+    for start, stop in taken:
+        left = [
+            (begin, end)
+            for span in left
+            for begin, end in ((span[0], min(span[1], start)), (max(span[0], stop), span[1]))
+            if begin < end
+        ]
+    return left
 
 
 def write_bills(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
@@ -31,5 +98,5 @@ def _bill(
 ) -> list[ReservationUsage]:
     date = reservation.ended or now
     window = reservation.start, max(reservation.start, min(date, reservation.end))
-    rows = bill.bill(window, history, places, reservation.queue)
+    rows = bill(window, history, places, reservation.queue)
     return [row._replace(termination_time=date) for row in rows]

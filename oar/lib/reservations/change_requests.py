@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.reservations import alteration, asked_before, drafts, listed_users, preparation
+from oar.lib.reservations import alteration, drafts, listed_users, preparation
+from oar.lib.reservations import drafts as asked_before
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation, ReservationWish

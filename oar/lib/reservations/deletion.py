@@ -66,7 +66,7 @@ class SeriesDeletion(NamedTuple):
 
 def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool = False) -> SeriesDeletion:
     """Delete a series and its live reservations; one that is asked for just now is withdrawn."""
-    from oar.lib.reservations import asking
+    from oar.lib.reservations import requests
 
     series = tx.reservations.select_series([series_id]).get(series_id)
     locked = _locked_series(tx, series_id) if series else []
@@ -78,7 +78,7 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
     answers = []
     for reservation in locked:
         if reservation.state is ReservationState.ASKED:
-            asking.withdraw(tx, reservation.id, user.name)
+            requests.cancel(tx, reservation.id, user.name)
         else:
             answers.append(delete(tx, user, reservation, reservation.number, force=force))
     return SeriesDeletion(Deletion.DELETED, tuple(answers))

@@ -5,7 +5,7 @@ Commands and the API call it alike.  See docs/design/reservations.rst, "Refusals
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
@@ -13,16 +13,17 @@ from oar.lib.db.user_sql import satisfying
 from oar.lib.jobs.records import Group
 from oar.lib.reservations import (
     admission,
-    asking,
     environments,
     listed_users,
+    parallel_environments,
     preparation,
     queue_lists,
+    requested_resources,
     requests,
     rights,
 )
 from oar.lib.reservations.admission import AdmittedReservation, ReservationProposal
-from oar.lib.reservations.insertion import AskedReservation
+from oar.lib.reservations.frames import StoredRequest
 from oar.lib.reservations.preparation import (
     BadReservation,
     PreparedReservation,
@@ -31,10 +32,16 @@ from oar.lib.reservations.preparation import (
     nothing_suits,
 )
 from oar.lib.reservations.queue_lists import QueueCandidate, SiteQueues
-from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.reservations.request_records import ReservationAlternative, decode, encode
-from oar.lib.reservations.requests import AskedResources
-from oar.lib.reservations.series_records import NewSeries
+from oar.lib.reservations.records import (
+    AccessEntry,
+    AdvanceReservation,
+    NewReservation,
+    NewSeries,
+    ReservationAlternative,
+    decode,
+    encode,
+)
+from oar.lib.reservations.requested_resources import AskedResources
 from oar.lib.submission.admission_rules import RuleOutput
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ class RequestCompanion(Protocol):
     def begin(self, tx: "Transaction") -> None:
         """Do it before anything else."""
 
-    def end(self, tx: "Transaction", asked: AskedReservation, made: ReservationDraft) -> None:
+    def end(self, tx: "Transaction", asked: StoredRequest, made: ReservationDraft) -> None:
         """Do it when the request is written."""
 
 
@@ -92,7 +99,7 @@ def ask(
     config: Config,
     requester: Requester,
     wish: ReservationWish,
-    note: Callable[[AskedReservation], object],
+    note: Callable[[StoredRequest], object],
     *,
     companion: RequestCompanion | None = None,
 ) -> ReservationDraft:
@@ -108,9 +115,9 @@ def ask(
         made = draft(tx, database, config, requester, wish)
         limit = config.max_advance_reservations
         if made.series:
-            asked = asking.ask_series(tx, made.new, made.access, made.series, made.starts, limit=limit)
+            asked = requests.create_series(tx, made.new, made.access, made.series, made.starts, limit=limit)
         else:
-            asked = asking.ask(tx, made.new, made.access, limit=limit)
+            asked = requests.create(tx, made.new, made.access, limit=limit)
         note(asked)
         if companion:
             companion.end(tx, asked, made)
@@ -122,7 +129,7 @@ def rehearse(database: "Database", config: Config, requester: Requester, wish: R
     try:
         with database.begin() as tx:
             made = draft(tx, database, config, requester, wish)
-            asking.check_limit(tx, config.max_advance_reservations, len(made.occurrences))
+            requests.check_limit(tx, config.max_advance_reservations, len(made.occurrences))
             raise _RehearsedDraft(made)
     except _RehearsedDraft as rehearsed:
         return rehearsed.draft
@@ -142,15 +149,15 @@ def draft(
     """Return the draft of a wish."""
     user = requester.user
     if wish.end is None and wish.duration is None:
-        wish = wish._replace(duration=requests.time_limit(wish.resources))
+        wish = wish._replace(duration=requested_resources.time_limit(wish.resources))
     prepared = preparation.prepare(wish, user.name, tx.now, _offset(config))
     _check_rights(tx, user, wish, config)
     owner = wish.owner or user.name
     named = listed_users.expand(
         tx, prepared.access, limit=config.reservation_acl_checked_users, known=(user.name, owner)
     )
-    site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
-    asked = requests.read(wish, config, site)
+    site = requested_resources.site_of(tx, wish, environments.read(config.reservation_environments_file))
+    asked = requested_resources.read(wish, config, site)
     candidates = queue_lists.candidates(",".join(filter(None, [wish.queues, asked.queues])), site.queues)
     proposal = ReservationProposal(
         owner=owner,
@@ -162,7 +169,7 @@ def draft(
         start=prepared.start,
         duration=prepared.end - prepared.start,
         alternatives=asked.alternatives,
-        restrictions=requests.restrictions(wish, config.hierarchy_labels),
+        restrictions=requested_resources.restrictions(wish, config.hierarchy_labels),
         initial_request=requester.initial_request,
         account=prepared.account,
         is_flexible=prepared.is_flexible,
@@ -216,29 +223,32 @@ def other_resources(
     asks_anew = bool(wish.resources or wish.pe or wish.allocation)
     whole = _completed(wish, reservation, config) if asks_anew else wish
     named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
-    site = requests.site_of(tx, whole, environments.read(config.reservation_environments_file))
+    site = requested_resources.site_of(tx, whole, environments.read(config.reservation_environments_file))
     if asks_anew:
-        asked = requests.read(whole, config, site)
+        asked = requested_resources.read(whole, config, site)
         columns = _columns(whole, asked)
     else:
         asked = AskedResources(decode(reservation.request), ())
-        columns = {"properties": requests.all_of([reservation.properties, requests.on_one_line(wish.properties)])}
+        columns = {
+            "properties": requested_resources.all_of(
+                [reservation.properties, requested_resources.on_one_line(wish.properties)]
+            )
+        }
     if wish.queues:
         columns["queue_list"] = wish.queues
     candidates = _in_its_queue(reservation, ",".join(filter(None, [whole.queues, asked.queues])), site.queues)
     proposal = _proposal_of(reservation, [name for name in named if name != reservation.owner])._replace(
         properties=whole.properties,
         alternatives=asked.alternatives,
-        restrictions=requests.restrictions(whole, config.hierarchy_labels),
+        restrictions=requested_resources.restrictions(whole, config.hierarchy_labels),
     )
     admitted = _admitted(tx, database, config, proposal, candidates)
     return OtherResources(_encoded(admitted.alternatives), columns)
 
 
 def _completed(wish: ReservationWish, reservation: AdvanceReservation, config: Config) -> ReservationWish:
-    from oar.lib.reservations import asked_before
 
-    return asked_before.completed(wish, reservation, config.hierarchy_labels)
+    return completed(wish, reservation, config.hierarchy_labels)
 
 
 def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
@@ -249,7 +259,7 @@ def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
         "pe": pe,
         "pe_range": pe_range,
         "host_list": wish.hosts,
-        "properties": requests.on_one_line(wish.properties),
+        "properties": requested_resources.on_one_line(wish.properties),
     }
 
 
@@ -355,7 +365,9 @@ def _narrowed(alternatives: Sequence[ReservationAlternative], condition: str) ->
         return tuple(alternatives)
     return tuple(
         each._replace(
-            groups=tuple(Group(requests.all_of([condition, group.filter]), group.levels) for group in each.groups)
+            groups=tuple(
+                Group(requested_resources.all_of([condition, group.filter]), group.levels) for group in each.groups
+            )
         )
         for each in alternatives
     )
@@ -384,17 +396,67 @@ def _new(
         is_hard=prepared.is_hard,
         replaces_lost=config.reservation_replace_lost if replaces is None else replaces,
         is_flexible=prepared.is_flexible,
-        is_interactive=requests.is_interactive(wish),
+        is_interactive=requested_resources.is_interactive(wish),
         ignores_jobs=wish.ignore_jobs,
         idle_limit=prepared.idle_limit,
         resource_list=json.dumps(asked.pairs),
         queue_list=wish.queues,
         master_queue_list=wish.master_queues,
         host_list=wish.hosts,
-        properties=requests.on_one_line(wish.properties),
+        properties=requested_resources.on_one_line(wish.properties),
         checkpoint_name=wish.checkpoint,
         pe=pe,
         pe_range=pe_range,
         mail_options=prepared.mail_options,
         mail_list=prepared.mail_list,
     )
+
+
+#: What says how the resources of a reservation were asked for; a reservation and the template of a series have them.
+_FIELDS = (
+    "request",
+    "resource_list",
+    "pe",
+    "pe_range",
+    "queue_list",
+    "master_queue_list",
+    "host_list",
+    "properties",
+    "checkpoint_name",
+    "is_interactive",
+)
+
+
+def as_template(reservation: AdvanceReservation, template: NewReservation) -> AdvanceReservation:
+    """Return a reservation of a series as if it had been asked for like the coming ones."""
+    fields: dict[str, Any] = {name: getattr(template, name) for name in _FIELDS}
+    return reservation._replace(**fields)
+
+
+def completed(wish: ReservationWish, reservation: AdvanceReservation, labels: Sequence[str]) -> ReservationWish:
+    """Return a wish for other resources, with the options of the reservation that it does not give.
+
+    ``labels``: HIERARCHY_LABELS.  Slots go with names of Grid Engine only, hosts with a list that does not name some.
+    """
+    is_oar = any(requested_resources.is_oar_request(text, labels) for text in wish.resources)
+    pe, allocation = wish.pe, wish.allocation
+    if not (pe or allocation or is_oar) and reservation.pe:
+        pair = reservation.pe, reservation.pe_range
+        pe, allocation = (None, pair) if parallel_environments.is_rule(reservation.pe) else (pair, None)
+    return wish._replace(
+        resources=wish.resources or _named_resources(reservation),
+        pe=pe,
+        allocation=allocation,
+        queues=wish.queues or reservation.queue_list,
+        master_queues=reservation.master_queue_list,
+        hosts="" if requested_resources.names_hosts(wish.resources, labels) else reservation.host_list,
+        properties=wish.properties or reservation.properties,
+        checkpoint=reservation.checkpoint_name,
+        now=("yes",) if reservation.is_interactive else (),
+    )
+
+
+def _named_resources(reservation: AdvanceReservation) -> tuple[str, ...]:
+    """Return the ``-l`` of a reservation in Grid Engine's language; () if it was asked for in OAR's."""
+    pairs = json.loads(reservation.resource_list)
+    return tuple(f"{name}={value}" for name, value in pairs if name not in ("oar", "slots"))

@@ -13,8 +13,7 @@ from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.records import Cause
 from oar.lib.jobs.states import JobState, JobTypeName, Reservation
 from oar.lib.reservations import frames
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import ReservationAlternative, decode_readable
+from oar.lib.reservations.records import AdvanceReservation, ReservationAlternative, decode_readable
 from oar.lib.reservations.states import ReservationState
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ docs/design/reservations.rst, "The object and its frame".
 
 import os
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import Group, JobKeys, JobSpec
 from oar.lib.jobs.states import JobState, JobType, JobTypeName, Reservation
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import ReservationAlternative
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation, ReservationAlternative, decode
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 if TYPE_CHECKING:
@@ -104,3 +103,23 @@ def exchange(
     """Let the frame, if it runs, hold other resources; one that waits gets its prediction with the next plan."""
     if tx.jobs.get(reservation.frame_id).state is JobState.RUNNING:
         tx.jobs.exchange_resources(reservation.frame_id, given_up, taken)
+
+
+class StoredRequest(NamedTuple):
+    """A request that was written."""
+
+    id: int
+    number: int
+    frame_id: int
+    start: int
+    end: int
+    series_id: int = 0  #: it is the first occurrence of this series
+
+
+def insert_request(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry]) -> StoredRequest:
+    """Write a request; whoever calls this wakes the scheduler."""
+    reservation_id, number = tx.reservations.insert(new)
+    tx.reservations.set_access(reservation_id, access)
+    (reservation,) = tx.reservations.select([reservation_id])
+    frame_id = make(tx, reservation, decode(new.request))
+    return StoredRequest(reservation_id, number, frame_id, new.start, new.end, new.series_id)

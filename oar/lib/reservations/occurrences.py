@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING
 
 from oar.lib.base.errors import BadRequest, BrokenRow
 from oar.lib.bus.messages import Tag, Wake
-from oar.lib.reservations import insertion, recurrence
-from oar.lib.reservations.insertion import AskedReservation
-from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
-from oar.lib.reservations.series_records import NewSeries, Series, SeriesTemplate
+from oar.lib.reservations import frames, recurrence
+from oar.lib.reservations.frames import StoredRequest
+from oar.lib.reservations.records import (
+    AccessEntry,
+    AdvanceReservation,
+    NewReservation,
+    NewSeries,
+    ReservationLog,
+    Series,
+    SeriesTemplate,
+)
 from oar.lib.reservations.states import ReservationEvent
 
 if TYPE_CHECKING:
@@ -22,13 +29,13 @@ if TYPE_CHECKING:
 
 def begin(
     tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], series: NewSeries, starts: Sequence[int]
-) -> AskedReservation:
+) -> StoredRequest:
     """Write a series and ask for its first occurrences, at ``starts``; return the first one."""
     template = SeriesTemplate(new, tuple(access)).encode()
     series_id = tx.reservations.insert_series(series._replace(template=template))
     windows = [(start, start + series.duration) for start in starts]
     asked = [
-        insertion.insert(tx, _occurrence(new, series_id, index, window), access)
+        frames.insert_request(tx, _occurrence(new, series_id, index, window), access)
         for index, window in enumerate(windows, start=1)
     ]
     return asked[0]
@@ -74,7 +81,7 @@ def _ask_next(
             passed += 1
             continue
         occurrence = _occurrence(template.new, series.id, index, (start, start + series.duration))
-        asked = insertion.insert(tx, occurrence, template.access)
+        asked = frames.insert_request(tx, occurrence, template.access)
         if (index, start) in conflicts:
             refused.append((asked.id, conflicts[index, start]))
             continue

@@ -3,8 +3,13 @@
 Dates are epoch seconds, 0 when there is none; durations are seconds.
 """
 
-from typing import NamedTuple
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+from oar.lib.base.errors import BrokenRow
+from oar.lib.jobs.records import Group, Level
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.reservations.states import ChangeAnswer, ReservationState
 
@@ -65,7 +70,7 @@ class AdvanceReservation(NamedTuple):
     is_interactive: bool
     ignores_jobs: bool
     idle_limit: int  #: it ends after so many seconds without a job; 0 = never
-    request: str  #: JSON, see ``oar.lib.reservations.request_records``
+    request: str  #: JSON, see ``oar.lib.reservations.records``
     alternative: int  #: the number of the granted alternative of the request, from 0
     resource_list: str  #: JSON: pairs of a name and a value, as they were given
     queue_list: str
@@ -242,3 +247,152 @@ class LiveJobCounts(NamedTuple):
 
     running: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
+
+
+#: A series has so many occurrences at most.
+MAX_OCCURRENCES = 1000
+
+
+class SeriesTemplate(NamedTuple):
+    """What is asked for with each occurrence of a series; its window and its place in the series follow."""
+
+    new: NewReservation
+    access: tuple[AccessEntry, ...]
+
+    def encode(self) -> str:
+        """Return it as it is stored."""
+        return json.dumps({"new": self.new._asdict(), "access": self.access})
+
+
+class NewSeries(NamedTuple):
+    """A series that is asked for; columns that are not named here have their default."""
+
+    owner: str
+    rule: str  #: of RFC 5545
+    time_zone: str  #: whose wall-clock time its starts keep; '' = the zone of the server, which has no name
+    first_start: int
+    duration: int
+    template: str
+    depth: int  #: so many occurrences are asked for in advance
+    skips_conflicts: bool  #: what cannot be granted of the first ones is left out
+    occurrences: int  #: how many it has in all
+    next_index: int
+    next_start: int
+
+
+class Series(NamedTuple):
+    """A row of ``reservation_series``."""
+
+    id: int
+    owner: str
+    rule: str
+    time_zone: str
+    first_start: int
+    duration: int
+    template: str
+    depth: int
+    skips_conflicts: bool
+    occurrences: int
+    next_index: int  #: the number of the occurrence that is asked for next, from 1
+    next_start: int  #: its start; 0 = all were asked for
+    ended: int  #: 0 = it goes on
+
+    @property
+    def read_template(self) -> SeriesTemplate:
+        """What is asked for with each occurrence.  Raises BrokenRow."""
+        try:
+            stored = json.loads(self.template)
+            access = tuple(AccessEntry(text, denied) for text, denied in stored["access"])
+            new = NewReservation(**stored["new"])
+        except (ValueError, LookupError, TypeError):
+            raise BrokenRow(f"what is asked for with series {self.id} cannot be read") from None
+        types = NewReservation.__annotations__
+        wrong = [name for name, value in new._asdict().items() if type(value) is not types[name]]
+        wrong += ["access" for each in access if not each.is_storable][:1]
+        if wrong:
+            raise BrokenRow(f"what is asked for with series {self.id} cannot be read: {', '.join(wrong)}")
+        decode(new.request)
+        return SeriesTemplate(new, access)
+
+
+#: No number in a request is larger: there are not so many resources, and no column for them.
+MOST = 2**31 - 1
+
+#: The condition that an admission rule adds to keep jobs off drained nodes.
+_NOT_DRAINED = re.compile(r"\bdrain\s*=\s*'NO'", re.IGNORECASE)
+
+#: What a stored value has to be.
+Stored = TypeVar("Stored")
+
+
+class ReservationAlternative(NamedTuple):
+    """One way to satisfy a reservation: a request in one queue, after admission."""
+
+    groups: tuple[Group, ...]
+    pe: str = ""  #: the parallel environment by which the request was made; '' = none
+    slots: int = 0  #: the slots that it was made for; 0 = what it takes
+
+
+def encode(alternatives: Sequence[ReservationAlternative]) -> str:
+    """Return alternatives as JSON."""
+    numbers: dict[str, int] = {}
+    stored = [
+        {"groups": [(numbers.setdefault(group.filter, len(numbers)), group.levels) for group in each.groups]}
+        | ({"pe": each.pe} if each.pe else {})
+        | ({"slots": each.slots} if each.slots else {})
+        for each in alternatives
+    ]
+    return json.dumps({"filters": list(numbers), "alternatives": stored})
+
+
+def decode(text: str) -> tuple[ReservationAlternative, ...]:
+    """Return the alternatives in a stored JSON text; none if nothing was stored.  Raises BrokenRow."""
+    try:
+        return _alternatives(json.loads(text) or {"filters": [], "alternatives": []})
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise BrokenRow(f"what an advance reservation asks for cannot be read: {text[:60]}") from None
+
+
+def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:
+    """Return what ``decode`` returns, nothing if the text cannot be read; for those who look at many reservations."""
+    try:
+        return decode(text)
+    except BrokenRow:
+        return ()
+
+
+def granted_groups(alternative: ReservationAlternative) -> tuple[Group, ...]:
+    """Return the groups of a granted request; they do not depend on drains, which the reservation precedes."""
+    return tuple(
+        group._replace(filter=_NOT_DRAINED.sub("drain IN ('YES', 'NO')", group.filter)) for group in alternative.groups
+    )
+
+
+def _alternatives(stored: Mapping[str, Any]) -> tuple[ReservationAlternative, ...]:
+    """Return stored alternatives; anything else than their form raises a ValueError, LookupError or TypeError."""
+    filters = [_of_type(str, each) for each in stored["filters"]]
+    return tuple(
+        ReservationAlternative(
+            tuple(
+                Group(filters[number], tuple(Level(_of_type(str, name), _number(n)) for name, n in levels))
+                for number, levels in each["groups"]
+            ),
+            _of_type(str, each.get("pe", "")),
+            _number(each.get("slots", 0)),
+        )
+        for each in stored["alternatives"]
+    )
+
+
+def _number(value: object) -> int:
+    if abs(number := _of_type(int, value)) > MOST:
+        raise ValueError(f"{number} is too large")
+    return number
+
+
+def _of_type(type_: type[Stored], value: object) -> Stored:
+    if not isinstance(value, type_) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {type_.__name__}")
+    if "\0" in str(value):
+        raise ValueError("no column holds a NUL")
+    return value

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.reservations.series_records import MAX_OCCURRENCES
+from oar.lib.reservations.records import MAX_OCCURRENCES
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

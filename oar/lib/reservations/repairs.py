@@ -15,8 +15,8 @@ from oar.lib.jobs.states import JobState
 from oar.lib.planning.sql_plan import PredictionRow
 from oar.lib.reservations import deletion, frame_life, frames, lifecycle
 from oar.lib.reservations.bills import write_bills
-from oar.lib.reservations.granted import add_revision
 from oar.lib.reservations.records import AdvanceReservation, ReservationLog
+from oar.lib.reservations.revisions import add_revision
 from oar.lib.reservations.sql_fault_predicates import ReservationFault
 from oar.lib.reservations.states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
 

@@ -1,472 +1,129 @@
-"""What an advance reservation asks for: OAR's requests and Grid Engine's become alternatives.
+"""Requests for advance reservations: create, cancel, wait for the decision of the scheduler."""
 
-See docs/design/reservations.rst, "What is asked for".
-"""
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-from oar.lib.base.errors import BadRequest
-from oar.lib.base.name_patterns import is_pattern, matching
-from oar.lib.config.files import Config
-from oar.lib.jobs.records import Group, Level
-from oar.lib.reservations import parallel_environments, queue_lists
-from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
-from oar.lib.reservations.parallel_environments import AllocationRule, Hosts, Layout
-from oar.lib.reservations.preparation import BadReservation, ReservationWish, nothing_suits
-from oar.lib.reservations.queue_lists import ListedHosts, SiteQueues
-from oar.lib.reservations.request_records import ReservationAlternative
-from oar.lib.submission import checks
-from oar.lib.submission.resource_request import NODE_ALIASES, name_nodes
+from oar.lib.base.errors import WordedRefusal
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
+from oar.lib.reservations import frames, listed_users
+from oar.lib.reservations.frames import StoredRequest
+from oar.lib.reservations.listener import ReservationListener
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation, NewSeries, ReservationChange
+from oar.lib.reservations.states import ChangeAnswer, ReservationEvent, ReservationState
 
 if TYPE_CHECKING:
+    from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
-Item = TypeVar("Item")
 
-#: Names of Grid Engine for the host of a slot.
-HOST_NAMES = ("h", "host", "hostname")
-#: Its names for the queue, and for the duration.
-QUEUE_NAMES = ("q", "qname")
-TIME_LIMIT = "h_rt"
-#: Those that mean nothing without a value.
-_NEVER_ALONE = frozenset({*HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT})
-#: The type of resources that are slots.
-SLOT_TYPE = "default"
-SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
+class TooManyReservations(WordedRefusal):
+    """MAX_ADVANCE_RESERVATIONS is reached."""
 
-MIXED = "denied: OAR's and Grid Engine's requests cannot be mixed"
-
-#: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
-_AMOUNT = re.compile(r"(\d{1,7})(?:/(\d{1,7}))?", re.ASCII)
-#: How a request of OAR begins; in Grid Engine's language ``1/2`` is one for two slots, and a comma begins a pair.
-_LEVEL = re.compile(r"(\w+)=(?:\d+|ALL|BEST|BESTHALF)(?:$|/[A-Za-z]|\+|,walltime=)", re.ASCII)
-_QUANTITY = re.compile(r"\d+|ALL|BEST|BESTHALF", re.ASCII)
-#: Digits of the largest number that a property can be compared with.
-_MOST_DIGITS = 18
-_PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
+    exit_code = 25
 
 
-class Site(NamedTuple):
-    """What a request may name."""
+def create(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *, limit: int) -> StoredRequest:
+    """Write a request; the scheduler is woken after the commit.  Raises TooManyReservations.
 
-    columns: Mapping[str, str]  #: properties of resources with their SQL types
-    types: frozenset[str]  #: types of resources besides ``default``
-    values: Mapping[str, frozenset[str]]  #: of the text properties that requests compare with patterns
-    resources: int  #: how many there are
-    queues: SiteQueues
-
-    @property
-    def hosts(self) -> int:
-        """How many hosts there are."""
-        return len(self.queues.hosts)
-
-    @property
-    def environments(self) -> SiteEnvironments:
-        """The names that the site has given."""
-        return self.queues.environments
-
-
-class AskedResources(NamedTuple):
-    """A request that was read."""
-
-    alternatives: tuple[ReservationAlternative, ...]
-    pairs: tuple[tuple[str, str], ...]  #: names and values as they were given, for ``resource_list``
-    queues: str = ""  #: the list of queues among them
-
-
-class _Slots(NamedTuple):
-    """The slots of one alternative."""
-
-    pe: str
-    condition: str  #: of the parallel environment
-    number: int
-
-
-def is_oar_request(text: str, labels: Sequence[str]) -> bool:
-    """Whether a ``-l`` is in OAR's language: it begins with a filter, or with a number of a level, as ``nodes=2``."""
-    level = _LEVEL.match(text)
-    is_level = level is not None and (level[1] in labels or level[1] in NODE_ALIASES)
-    return text.startswith(("/", "{")) or "/" in text.partition("=")[0] or is_level
-
-
-def time_limit(resources: Sequence[str]) -> str | None:
-    """Return the value of ``h_rt`` in the ``-l`` of a request in Grid Engine's language."""
-    return dict(_pairs(resources)).get(TIME_LIMIT)
-
-
-def names_hosts(resources: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether some ``-l`` in Grid Engine's language name the hosts of the slots."""
-    texts = [text for text in resources if not is_oar_request(text, labels)]
-    return any(name in HOST_NAMES for name, _ in _pairs(texts))
-
-
-def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
-    """Return the options by which a wish says which resources may be taken, as they were written."""
-    pairs = [
-        f"{name}={value}"
-        for text in wish.resources
-        if not is_oar_request(text, labels)
-        for name, value in _pairs([text])
-        if name != TIME_LIMIT
-    ]
-    conditions = [text for text in wish.resources if is_oar_request(text, labels) and "{" in text]
-    options = (
-        ("-l", ",".join(pairs)),
-        *(("-l", text) for text in conditions),
-        ("-h", wish.hosts),
-        ("-q", wish.queues),
-        ("-masterq", wish.master_queues),
-        ("-p", wish.properties),
-        ("-ckpt", wish.checkpoint),
-        ("-now", "yes" if is_interactive(wish) else ""),
-    )
-    return " ".join(f"{option} {text}" for option, text in options if text)
-
-
-def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
-    """Return what is asked for.  Raises BadReservation."""
-    oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
-    if not oar:
-        _check_parts(wish.resources)
-        _check_unmixed(_pairs(wish.resources), config.hierarchy_labels)
-        return _grid_engine_request(wish, site)
-    if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
-        raise BadReservation(MIXED, "ask for all in one of them: -h, -q and -p go with both")
-    if wish.master_queues:
-        raise BadReservation("denied: -masterq needs slots: ask for them with -pe or -alloc")
-    return _oar_request(oar, wish, config, site)
-
-
-def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, site: Site) -> AskedResources:
-    """Return a request in OAR's language; each ``-l`` is a part of it."""
-    try:
-        parts = checks.parse_requests(texts, config)
-    except BadRequest as error:
-        why, _, _ = str(error).partition("\n")  # what oarsub advises contains a walltime
-        raise BadReservation(
-            f"denied: {why}", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"
-        ) from None
-    if any(part.walltime is not None for part in parts):
-        raise BadReservation("denied: write -d for the duration, and no walltime in -l")
-    groups = name_nodes(
-        [group for part in parts for group in part.groups], site.columns.keys(), config.oarsub_nodes_resources
-    )
-    for level in (level for group in groups for level in group.levels):
-        if level.property not in site.columns:
-            raise _unknown_resource(level.property, site)
-    conditions = [queue_lists.of_slots(each) for each in _common_conditions(wish, site)]
-    narrowed = tuple(group._replace(filter=all_of([*conditions, group.filter])) for group in groups)
-    return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", on_one_line(text)) for text in texts))
-
-
-def on_one_line(text: str) -> str:
-    """Return a text without line ends and tabulators, which are white space in requests and conditions."""
-    return re.sub(r"\s*[\r\n\t\v\f]\s*", " ", text)
-
-
-def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
-    """Refuse numbers of levels among names of Grid Engine, where they would be something else.  Raises BadReservation.
-
-    ``core=2`` alone asks for two cores; with ``h=node-1`` it would be one slot whose property is two at least.
+    ``limit``: MAX_ADVANCE_RESERVATIONS, 0 = none; two requests at once cannot both be the last.
     """
-    is_level = [name in {*labels, *NODE_ALIASES} and _QUANTITY.fullmatch(value) is not None for name, value in pairs]
-    if not any(is_level):
-        return
-    levels = "/".join(f"{name}={value}" for (name, value), yes in zip(pairs, is_level, strict=True) if yes)
-    others = [_as_option(*pair) for pair, yes in zip(pairs, is_level, strict=True) if not yes]
-    raise BadReservation(MIXED, " ".join(["write", f"-l {levels}", *others]))
+    listed_users.keep_usersets(tx, access)
+    check_limit(tx, limit, 1)
+    tx.outbox.append(Wake(Tag.QSUB))
+    return frames.insert_request(tx, new, access)
 
 
-def _as_option(name: str, value: str) -> str:
-    """Return the option that says the same as a name of Grid Engine."""
-    if name in HOST_NAMES:
-        return f"-h {value.replace('|', ',')}"
-    if name in QUEUE_NAMES:
-        return f"-q {value}"
-    return f"-d {value}" if name == TIME_LIMIT else f'-p "{name} = {_literal(value)}"'
+def create_series(
+    tx: "Transaction",
+    new: NewReservation,
+    access: Sequence[AccessEntry],
+    series: NewSeries,
+    starts: Sequence[int],
+    *,
+    limit: int,
+) -> StoredRequest:
+    """Write a series and the requests of its first occurrences, which begin at ``starts``; return the first one.
 
-
-def all_of(conditions: Iterable[str]) -> str:
-    """Return the condition that all of some conditions are satisfied; '' always is."""
-    parts = list(dict.fromkeys(filter(None, conditions)))
-    return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
-
-
-def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
-    """Return the conditions on the slots that options besides ``-l`` put: ``-h``, ``-ckpt``, ``-now``."""
-    environments = site.environments
-    if wish.hosts:
-        _check_hosts(wish.hosts.split(","), site)
-    conditions = [_host_condition(wish.hosts, site)] if wish.hosts else []
-    if wish.checkpoint:
-        if wish.checkpoint not in environments.checkpointing:
-            raise BadReservation(
-                f'job rejected: the requested checkpointing environment "{wish.checkpoint}" does not exist',
-                _there_are(environments.checkpointing),
-            )
-        conditions.append(environments.checkpointing[wish.checkpoint])
-    if is_interactive(wish):
-        conditions.append(environments.interactive)
-    return conditions
-
-
-def _there_are(names: Iterable[str]) -> str:
-    shown = queue_lists.listed(names)
-    return f"there are {shown}" if shown else "this site has none"
-
-
-def _unknown_resource(name: str, site: Site) -> BadReservation:
-    from oar.lib.base.did_you_mean import nearest
-
-    first = f'unknown resource "{name}"'
-    if name in NODE_ALIASES:
-        return BadReservation(first, "write nodes=2 for two nodes: a number from 1 on, ALL or BEST")
-    if guess := nearest(name, {*site.columns, *site.types, *HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT}):
-        return BadReservation(first, f'did you mean "{guess}"?')
-    types = f", types of resources ({queue_lists.listed(site.types)})" if site.types else ""
-    return BadReservation(first, f"there are h, q, h_rt{types} and properties ({queue_lists.listed(site.columns)})")
-
-
-def is_interactive(wish: ReservationWish) -> bool:
-    """Whether ``-now`` is given: alone it means yes."""
-    return bool(wish.now) and wish.now[-1] != "no" and wish.now[-1] != "n"
-
-
-# -- Grid Engine ------------------------------------------------------------------------------------------------------
-
-
-def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
-    pairs = _pairs(wish.resources)
-    conditions = ["type = 'default'", *_common_conditions(wish, site)]
-    queues = []
-    extra: list[tuple[str, int, int]] = []  #: type of resources, and how many for each so many slots
-    for name, value in pairs:
-        if name == "slots":
-            raise BadReservation(SLOTS, f"write -pe slots {value}")
-        if name in QUEUE_NAMES:
-            queues.append(value)
-        elif name in HOST_NAMES:
-            conditions.append(_host_condition(value, site))
-        elif name in site.types:
-            extra.append((name, *_amount(name, value)))
-        elif name != TIME_LIMIT:
-            conditions.append(_property_condition(name, value, site))
-    masters = queue_lists.listed_hosts(wish.master_queues, site.queues)
-    alternatives = tuple(
-        ReservationAlternative(
-            _groups(layout, ([*conditions, slots.condition], masters.condition), slots.number, extra),
-            slots.pe,
-            slots.number,
-        )
-        for slots, layout in _ways(wish, site, masters)
-    )
-    return AskedResources(alternatives, tuple(pairs), ",".join(queues))
-
-
-def _check_parts(resources: Iterable[str]) -> None:
-    """Refuse a list with an empty part, as of a script whose variable is empty.  Raises BadReservation."""
-    for text in resources:
-        parts = [part.strip() for part in text.split(",")]
-        if not any(parts):
-            raise BadReservation(
-                f'denied: -l "{on_one_line(text)}" names nothing', "leave it out, or write name=value, or nodes=2"
-            )
-        if not all(parts):
-            raise BadReservation(
-                f'denied: -l "{on_one_line(text)}" has an empty part',
-                "write name=value, with one comma between two of them",
-            )
-
-
-def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
-    """Return names and values, as they were given."""
-    return [_pair(item) for text in resources for item in text.split(",") if item.strip()]
-
-
-def _pair(item: str) -> tuple[str, str]:
-    """Return name and value; a name alone means 1, where that can be.  Raises BadReservation if there is no value."""
-    name, equals, value = (part.strip() for part in item.partition("="))
-    if not value and (equals or name in _NEVER_ALONE):
-        raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
-    return name, value or "1"
-
-
-#: So many numbers of a range are tried at most, evenly spread between the least and the largest.
-MAX_NUMBERS = 64
-#: A request has so many alternatives at most, and as many for each of its parallel environments.
-MAX_ALTERNATIVES = 256
-#: What can be laid in several ways is tried in so many at least, however many numbers there are.
-LEAST_WAYS = 4
-
-
-def _ways(wish: ReservationWish, site: Site, masters: ListedHosts) -> Iterator[tuple[_Slots, Layout]]:
-    """Iterate over numbers of slots with a way to lay them: environments by name, of each the largest number first."""
-    environments = _environments(wish, site)
-    quota = max(1, MAX_ALTERNATIVES // len(environments))
-    for name, (rule, condition), text in environments:
-        ways = LEAST_WAYS if rule == AllocationRule.ROUND_ROBIN or masters.condition else 1
-        numbers = _thinned(_numbers(rule, text, site.resources), quota // ways)
-        for number in numbers:
-            for layout in _thinned(_layouts(rule, number, site.hosts, masters), quota // len(numbers)):
-                yield _Slots(name, condition, number), layout
-
-
-def _layouts(rule: str, slots: int, hosts: int, masters: ListedHosts) -> list[Layout]:
-    """Return the ways in which a rule lays slots, one on a host of the list of masters, if there is one."""
-    shapes = parallel_environments.shapes_of(rule, slots, hosts)
-    if not masters.condition:
-        return [tuple((Hosts.ANY, levels) for levels in shape) for shape in shapes]
-    return [layout for shape in shapes for layout in parallel_environments.master_layouts(shape, masters.number, hosts)]
-
-
-def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
-    """Return at most ``count`` items (one at least), evenly chosen; with two or more also the first and the last."""
-    if count < 2 or len(items) <= count:
-        return items[: max(1, count)]
-    return [items[place] for place in reversed(parallel_environments.spread(0, len(items) - 1, count))]
-
-
-def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, ParallelEnvironment, str]]:
-    """Return the environments that are meant by name, each with the range of slots; '' as name = none."""
-    if wish.allocation and wish.pe:
-        raise BadReservation("denied: -pe and -alloc cannot be mixed")
-    if wish.allocation:
-        rule, text = wish.allocation
-        return [("", ParallelEnvironment(rule), text)]
-    if wish.pe is None:
-        return [("", ParallelEnvironment(AllocationRule.FILL_UP), "1")]
-    pattern, text = wish.pe
-    known = site.environments.parallel
-    names = sorted(name for name in known if fnmatchcase(name, pattern))[:MAX_ALTERNATIVES]
-    if not names:
-        raise BadReservation(
-            f'job rejected: the requested parallel environment "{pattern}" does not exist', _there_are(known)
-        )
-    return [(name, known[name], text) for name in names]
-
-
-def _numbers(rule: str, text: str, resources: int) -> list[int]:
-    """Return the numbers of slots of a range that are tried, the largest first.  Raises BadReservation."""
-    try:
-        parallel_environments.check_rule(rule)
-        ranges = parallel_environments.read_ranges(text)
-    except BadRequest as error:
-        raise BadReservation(f"denied: {error}") from None
-    least = min(each.least for each in ranges)
-    if least > resources:
-        raise nothing_suits(
-            f"{least} slots asked, there are {resources}",
-            f"write at most {resources}" if resources else "this site has no resources",
-        )
-    step = parallel_environments.slots_on_each_host(rule) or 1
-    cut = parallel_environments.numbers_of(ranges, resources)
-    numbers = [
-        number for each in cut for number in parallel_environments.spread(each.least, each.most, MAX_NUMBERS, step)
-    ]
-    if not numbers:
-        raise BadReservation(
-            f"denied: {text} slots cannot be divided into {rule} on each host", f"write a multiple of {rule}"
-        )
-    return list(dict.fromkeys(numbers))
-
-
-def _groups(
-    layout: Layout, conditions: tuple[list[str], str], slots: int, extra: Sequence[tuple[str, int, int]]
-) -> tuple[Group, ...]:
-    """Return the groups of an alternative; ``conditions``: on all slots, and that of the hosts of masters."""
-    common, masters = conditions
-    on_hosts = {Hosts.ANY: "", Hosts.MASTERS: masters, Hosts.OTHERS: f"NOT ({masters})"}
-    groups = [Group(all_of([*common, on_hosts[where]]), levels) for where, levels in layout]
-    for name, amount, per in extra:
-        count = amount * slots if per == 1 else -(-slots * amount // per)
-        groups.append(Group(f"type = {_literal(name)}", (Level("resource_id", count),)))
-    return tuple(groups)
-
-
-def _amount(name: str, value: str) -> tuple[int, int]:
-    match = _AMOUNT.fullmatch(value)
-    if not match or not int(match[1]) or match[2] == "0":
-        raise BadReservation(
-            f'denied: "{value}" is no number of {name}', f"write {name}=2, or {name}=1/2 for one for two slots"
-        )
-    return int(match[1]), int(match[2] or 1)
-
-
-def _check_hosts(hosts: Sequence[str], site: Site) -> None:
-    """Refuse a list in which one host of several does not exist.  Raises BadReservation.
-
-    (In Grid Engine's ``h=a|b`` one of them is enough.)
+    The limit counts those that are asked for at a time, not those that follow.  Raises TooManyReservations.
     """
-    known = site.values.get("network_address", frozenset())
-    for host in hosts if len(hosts) > 1 else ():
-        if host not in known and not is_pattern(host) and _PATTERN_LETTERS.fullmatch(host):
-            raise BadReservation(
-                f'denied: there is no host "{host}"', _values_there_are("network_address", host, known)
-            )
+    from oar.lib.reservations import occurrences
+
+    listed_users.keep_usersets(tx, access)
+    check_limit(tx, limit, len(starts))
+    tx.outbox.append(Wake(Tag.QSUB))
+    return occurrences.begin(tx, new, access, series, starts)
 
 
-def _host_condition(text: str, site: Site) -> str:
-    return _among("network_address", text.replace(",", "|"), site)
+def check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
+    """Refuse more reservations than the site allows at a time; 0 = all.  Raises TooManyReservations."""
+    if limit:
+        tx.system.take_lock(RESERVATION_LIMIT_LOCK)
+        if tx.reservations.count() + wanted > limit:
+            raise TooManyReservations(f"rejected: only {limit} advance reservations are allowed per cluster")
 
 
-def _property_condition(name: str, value: str, site: Site) -> str:
-    kind = site.columns.get(name)
-    if kind is None:
-        raise _unknown_resource(name, site)
-    if kind in ("integer", "bigint", "smallint"):
-        if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
-            raise BadReservation(
-                f'denied: "{value}" is no number, and {name} is one', f"write the least value, as {name}=2"
-            )
-        return f"{name} >= {int(value)}"
-    return _among(name, value, site)
+def cancel(tx: "Transaction", reservation_id: int, author: str, message: str = "") -> AdvanceReservation | None:
+    """Withdraw a request, if it was written; return the reservation if its answer was first, else None.
+
+    With an occurrence all others of its series are withdrawn that have no answer, and the series ends.
+    """
+    from oar.lib.reservations import lifecycle
+
+    for reservation in tx.reservations.lock([reservation_id]):
+        if reservation.state is not ReservationState.ASKED:
+            return reservation
+        withdrawn = [reservation]
+        if reservation.series_id:
+            withdrawn = tx.reservations.lock(tx.reservations.live_of_series(reservation.series_id))
+            tx.reservations.end_series(reservation.series_id)
+        for each in withdrawn:
+            if each.state is ReservationState.ASKED:
+                lifecycle.refuse(tx, each, message or "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
+    return None
 
 
-def _among(name: str, text: str, site: Site) -> str:
-    """Return the condition that a property has one of the values that match the patterns between ``|``."""
-    patterns = list(dict.fromkeys(text.split("|")))
-    for pattern in patterns:
-        if not _PATTERN_LETTERS.fullmatch(pattern):
-            raise BadReservation(
-                f'denied: "{pattern}" is no pattern for {name}',
-                "write names with | between them; * ? [...] stand for letters of others",
-            )
-    known = site.values.get(name, frozenset())
-    try:
-        values = matching(patterns, known)
-    except BadRequest as error:
-        raise BadReservation(f"denied: {error} of {name}", "write names, or a condition (-p)") from None
-    if not values:
-        raise nothing_suits(f"no resource has {name}={text}", _values_there_are(name, text, known))
-    if values == known:
-        return f"{name} IS NOT NULL"
-    return f"{name} IN ({', '.join(map(_literal, sorted(values)))})"
+Answer = TypeVar("Answer")
+
+#: Seconds between two looks, at most; without notifications the first ones follow each other faster.
+LONGEST_PAUSE, FIRST_PAUSE = 1.0, 0.05
 
 
-def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
-    """Return the way out for a value that no resource has."""
-    from oar.lib.base.did_you_mean import nearest
+def wait_for_answer(
+    database: "Database",
+    look: Callable[[], Answer | None],
+    patience: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Answer | None:
+    """Return what ``look`` finds as soon as it finds something; None if there was nothing for ``patience`` seconds."""
+    limit, pause = clock() + patience, FIRST_PAUSE
+    with ReservationListener(database) as listener:
+        while True:
+            is_told = listener.listen()
+            if answer := look():
+                return answer
+            if clock() >= limit:
+                return None
+            pause = LONGEST_PAUSE if is_told else min(2 * pause, LONGEST_PAUSE)
+            listener.wait(max(0.0, min(pause, limit - clock())))
 
-    values = known - {""}
-    guess = nearest(text, values) if len(values) > queue_lists.SHOWN_NAMES else None
-    if guess:
-        return f'did you mean "{guess}"?'
-    return f"there are {queue_lists.listed(values)}" if values else f"no resource has a value of {name}"
+
+def find_answer(database: "Database", reservation_id: int) -> AdvanceReservation | None:
+    """Return a reservation with its answer; None if it has none yet."""
+    with database.snapshot() as tx:
+        (reservation,) = tx.reservations.select([reservation_id])
+    return None if reservation.state is ReservationState.ASKED else reservation
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def find_change_answer(database: "Database", change_id: int) -> ReservationChange | None:
+    """Return a change with its answer; None if it has none yet."""
+    with database.snapshot() as tx:
+        change = tx.reservations.find_change(change_id)
+    return None if change is None or change.answer is ChangeAnswer.NONE else change
 
 
-def site_of(tx: "Transaction", wish: ReservationWish, environments: SiteEnvironments) -> Site:
-    """Return what a request may name; values only of the properties that it compares with patterns."""
-    columns = tx.resources.columns()
-    names = {name for text in wish.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]}
-    names = {"network_address" if name in HOST_NAMES else name for name in names} | {"network_address"}
-    values = {name: tx.resources.values(name) for name in sorted(names & columns.keys())}
-    types = tx.resources.count_by_type()
-    queues = SiteQueues(tx.queues.all(), values["network_address"], environments)
-    return Site(columns, frozenset(types.keys() - {SLOT_TYPE}), values, types.get(SLOT_TYPE, 0), queues)
+def cancel_unanswered(database: "Database", reservation_id: int, author: str) -> AdvanceReservation | None:
+    """Withdraw a request, if it was written; return the reservation if its answer was first, else None."""
+    with database.begin() as tx:
+        return cancel(tx, reservation_id, author)

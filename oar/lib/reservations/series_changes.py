@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.reservations import alteration, listed_users, occurrences, preparation
 from oar.lib.reservations.change_requests import Changer, ChangeWish
-from oar.lib.reservations.records import AdvanceReservation, NewReservation
-from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.records import AdvanceReservation, NewReservation, Series
 from oar.lib.reservations.states import STARTED
 
 if TYPE_CHECKING:

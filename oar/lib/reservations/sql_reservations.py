@@ -16,10 +16,11 @@ from oar.lib.reservations.records import (
     JobBound,
     LiveJobCounts,
     NewReservation,
+    NewSeries,
     ReservationChange,
     ResourceInterval,
+    Series,
 )
-from oar.lib.reservations.series_records import NewSeries, Series
 from oar.lib.reservations.states import COUNTED, GRANTED, ChangeAnswer, IntervalKind, ReservationState
 
 #: The columns of ``AdvanceReservation``, in its order.

@@ -20,8 +20,7 @@ from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.reservations import frames
 from oar.lib.reservations.alteration import WantedChange
-from oar.lib.reservations.records import AdvanceReservation, NewReservation
-from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.records import AdvanceReservation, NewReservation, decode
 from oar.lib.reservations.states import ReservationState
 
 #: Numbers that no real reservation, job or alternative has.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.config.deciding import FILES, OF_SERVER
 from oar.lib.history import policy_log
-from oar.lib.history.policy_records import PolicyItem, PolicyKind
+from oar.lib.history.records import PolicyItem, PolicyKind
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -17,9 +17,15 @@ from oar.lib.base.errors import BadRequest, BrokenRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.records import Group
 from oar.lib.reservations import alteration, occurrences
-from oar.lib.reservations.records import AdvanceReservation, LiveJobCounts, ReservationChange
-from oar.lib.reservations.request_records import ReservationAlternative, decode_readable, granted_groups
-from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.records import (
+    AdvanceReservation,
+    LiveJobCounts,
+    ReservationAlternative,
+    ReservationChange,
+    Series,
+    decode_readable,
+    granted_groups,
+)
 from oar.lib.reservations.states import ReservationState
 
 #: Of a series so many occurrences at most are refused together.

@@ -14,9 +14,8 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.control import SYSTEM
 from oar.lib.reservations import alteration, deletion, frame_life, frames, lifecycle
 from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
-from oar.lib.reservations.granted import add_revision
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.records import AdvanceReservation, decode
+from oar.lib.reservations.revisions import add_revision
 from oar.lib.reservations.states import (
     GRANTED,
     LEAVING,

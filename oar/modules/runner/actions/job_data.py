@@ -22,8 +22,7 @@ from oar.lib.jobs.states import JobType, JobTypeName, Reservation
 from oar.lib.nodes.records import Resource
 from oar.lib.nodes.states import NodeCheck
 from oar.lib.remote.protocol import ControlSignal
-from oar.lib.reservations.records import AdvanceReservation
-from oar.lib.reservations.request_records import decode_readable
+from oar.lib.reservations.records import AdvanceReservation, decode_readable
 from oar.lib.submission import job_environment
 from oar.lib.submission.resource_request import JobTypes
 

@@ -1,4 +1,4 @@
-"""The granted resources of an advance reservation as text, and the revisions that hold it."""
+"""Revisions of advance reservations, and the granted resources as text."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -16,7 +16,7 @@ from oar.lib.base import processes
 from oar.lib.base.errors import BadRequest, ConfigError
 from oar.lib.base.formats import Format, dump, read_yaml
 from oar.lib.base.shell_words import shell_words
-from oar.lib.nodes.reboot_steps import Step, Tried
+from oar.lib.nodes.broken_node_reboots import Step, Tried
 
 NODE = "{NODENAME}"
 LOG_NAME = "oar_phoenix.log"

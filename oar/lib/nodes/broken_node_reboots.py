@@ -4,9 +4,23 @@ See docs/administrator-guide.rst, "Broken nodes are rebooted".
 """
 
 from collections.abc import Collection, Mapping
+from enum import StrEnum
 from typing import NamedTuple
 
-from oar.lib.nodes.reboot_steps import Step, Tried
+
+class Step(StrEnum):
+    """What was done last for a broken node; the word stands in the file of what was tried."""
+
+    SOFT = "soft_reboot"
+    HARD = "hard_reboot"
+    GIVEN_UP = "given_up"  #: an administrator was told
+
+
+class Tried(NamedTuple):
+    """The last step for a node."""
+
+    step: Step
+    date: int
 
 
 class RebootPolicy(NamedTuple):
