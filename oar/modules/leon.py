@@ -21,6 +21,7 @@ from oar.lib.jobs.end_codes import ExecCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JobState, JobType, JobTypeName, KillState
 from oar.lib.logs import of_job
+from oar.lib.reservations import deletion
 from oar.lib.submission.resource_request import JobTypes
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
