@@ -219,7 +219,7 @@ def test_the_history_of_a_new_database_is_one_line(database: Database, in_utc: N
 def test_the_history_names_what_it_does_not_know_and_is_for_administrators(database: Database) -> None:
     result = history(database, "COLOUR")
     assert (result.exit, result.out) == (1, "")
-    assert "No change of COLOUR is known" in result.err
+    assert "No change of COLOUR is recorded" in result.err
     assert history(database, user=EVE).exit != 0
     assert history(database, "--check").exit != 0
 

@@ -162,7 +162,7 @@ def test_one_change_at_a_time(site: Site, alter: Typed, number: int) -> None:
 
 
 def test_an_option_that_took_the_number_is_named(site: Site, alter: Typed, number: int) -> None:
-    hint = f"-u took {number} as its value: is a variable empty?  write -u VALUE {number}"
+    hint = f"-u used {number} as its value: is a variable empty?  write -u VALUE {number}"
     assert alter("-u", str(number)).err == f"qralter: no advance reservation is given\n  {hint}\n"
 
 

@@ -105,24 +105,24 @@ class Config(Values):
         "Networks whose hosts may connect to SERVER_PORT and submit jobs.",
     )
     meta_sched_cmd = Key(META_SCHEDULER, "kao", "Meta-scheduler: kao, or a program, relative to OARDIR.")
-    module_max_duration = Key(SOME_SECONDS, 600, "A module that needs longer for one pass is stopped.")
+    module_max_duration = Key(SOME_SECONDS, 600, "Time limit of one pass of a module; then it is stopped.")
     module_max_memory = Key(
         FLOAT,
         25.0,
-        "Percents of the machine's memory: a module that holds more, and more than its work needs, begins anew when"
-        " nothing is due; 0 = no limit.",
+        "Percentage of the machine's memory. An idle module that holds more than that, and more than its work needs, is"
+        " restarted; 0 = no limit.",
     )
-    sarko_frequency = Key(SOME_SECONDS, 30, "Longest time between two looks for passed deadlines.")
+    sarko_frequency = Key(SOME_SECONDS, 30, "Maximum time between two checks for passed deadlines.")
     max_concurrent_jobs_starting_or_terminating = Key(
         POSITIVE, 25, "Launches and ends of jobs treated at a time.", aliases="MAX_CONCURRENT_JOB_TERMINATIONS"
     )
     bipbip_workers = Key(POSITIVE, 2, "Processes that launch, end and signal jobs.")
-    bipbip_max_duration = Key(SOME_SECONDS, 1800, "An action on a job that needs longer is cancelled.")
-    launch_unknown_timeout = Key(SECONDS, 120, "How long a node is asked whether a job has started there.")
-    job_probe_frequency = Key(SECONDS, 300, "Time between two looks at a running job's node; 0 = only at start.")
-    node_lost_timeout = Key(SECONDS, 75, "A job ends if its node does not answer for so long; 0 = at its walltime.")
-    max_automatic_resubmissions = Key(INTEGER, 3, "Automatic resubmissions in a row of one piece of work.")
-    oarsub_notify_timeout = Key(SOME_SECONDS, 3, "Time to reach a waiting oarsub.")
+    bipbip_max_duration = Key(SOME_SECONDS, 1800, "Time limit of an action on a job; then it is cancelled.")
+    launch_unknown_timeout = Key(SECONDS, 120, "Time for which a node is queried whether a job has started there.")
+    job_probe_frequency = Key(SECONDS, 300, "Time between two checks of a running job's node; 0 = only at start.")
+    node_lost_timeout = Key(SECONDS, 75, "A job ends if its node does not answer for this time; 0 = at its walltime.")
+    max_automatic_resubmissions = Key(INTEGER, 3, "Maximum number of consecutive automatic resubmissions of a job.")
+    oarsub_notify_timeout = Key(SOME_SECONDS, 3, "Time limit to reach an oarsub that waits for its job.")
 
     # log and mail
     log_level = Key(at_least(0, "1 | 2 | 3"), 2, "1 errors, 2 warnings and infos too, 3 debug too.")
@@ -153,9 +153,11 @@ class Config(Values):
         DependencyCondition.OK,
         "How a job must have ended that others wait for with oarsub -a.",
     )
-    max_array_size = Key(POSITIVE, 10000, "Jobs of one array.")
+    max_array_size = Key(POSITIVE, 10000, "Maximum number of jobs in an array.")
     max_kept_bytes_per_user = Key(
-        POSITIVE, 67108864, "Bytes of kept scripts and of --env that the jobs of a user may have which have not ended."
+        POSITIVE,
+        67108864,
+        "Maximum size in bytes of the stored scripts and --env variables of all jobs of a user that have not ended.",
     )
     oarsub_script_resources = Key(
         one_of("add", "replace"), "add", "Whether -l in a script adds to -l on the command line or is replaced by it."
@@ -175,12 +177,13 @@ class Config(Values):
     commands_processes = Key(
         POSITIVE,
         16,
-        "Processes of oar-commands that work at a time, two database connections each; a user has a quarter.",
+        "Processes of oar-commands that work at the same time, with two database connections each. One user gets at"
+        " most a quarter.",
     )
 
     # desktop computing
     desktop_computing_allow_create_node = Key(BOOLEAN, False, "An unknown agent may create its resource.")
-    desktop_computing_expiry = Key(SOME_SECONDS, 300, "An agent that has not asked for so long is suspected.")
+    desktop_computing_expiry = Key(SOME_SECONDS, 300, "An agent that sends no request for this time is Suspected.")
     stagein_dir = Key(PATH, "/var/lib/oar/stageins", "Files of oarsub --stagein.")
     stageout_dir = Key(PATH, "/var/lib/oar/stageouts", "Results of desktop computing jobs.")
     stagein_cache_expiry = Key(at_least(0, "hours"), 144, "Age at which these files are removed.")
@@ -223,7 +226,9 @@ class Config(Values):
     interactive_job_hook_exec_file = unset(
         NODE_PATH, "Run as root on the first node before an interactive job's shell."
     )
-    interactive_connect_timeout = Key(SOME_SECONDS, 120, "An interactive job ends if its user is not there by then.")
+    interactive_connect_timeout = Key(
+        SOME_SECONDS, 120, "An interactive job ends if its user does not connect within this time."
+    )
     job_kill_grace = Key(SECONDS, 5, "Time between SIGTERM and SIGKILL for a job's processes.")
     jobdel_softwalltime = Key(
         SOME_SECONDS, 60, "A kill that had no effect is repeated after this time.", aliases="LEON_SOFT_WALLTIME"
@@ -245,8 +250,8 @@ class Config(Values):
     )
 
     # health of the nodes
-    finaud_frequency = Key(SECONDS, 300, "Time between two looks whether nodes answer; 0 = never.")
-    check_nodes_with_running_job = Key(BOOLEAN, False, "Look at nodes that have jobs too.")
+    finaud_frequency = Key(SECONDS, 300, "Time between two checks whether nodes answer; 0 = never.")
+    check_nodes_with_running_job = Key(BOOLEAN, False, "Check nodes with running jobs, too.")
     disable_suspected_nodes_repair = Key(BOOLEAN, False, "Suspected nodes that answer again stay suspected.")
     activate_pingchecker_at_job_end = Key(BOOLEAN, False, "Check the nodes of each job when it ends.")
     dead_switch_time = Key(SECONDS, 0, "A Suspected node is Dead after this time; 0 = never. Absent stays Absent.")
@@ -297,16 +302,18 @@ class Config(Values):
     jrm_devices = Key(BOOLEAN, False, "Hide GPUs that are not the job's.")
     jrm_mem_nodes = Key(one_of("cpu", "all"), "cpu", "Memory of the job's own processors, or of the whole node.")
     jrm_clear_dirs = Key(
-        WORDS, ("/tmp", "/dev/shm", "/var/tmp"), "Emptied of a user's files after his last job on a node; empty = off."
+        WORDS,
+        ("/tmp", "/dev/shm", "/var/tmp"),
+        "Directories from which a user's files are deleted after the user's last job on a node; empty = off.",
     )
-    jrm_max_uptime = Key(SECONDS, 0, "Reboot a node after its last job once it is up for so long; 0 = never.")
+    jrm_max_uptime = Key(SECONDS, 0, "Reboot a node after its last job if it has been up for this time; 0 = never.")
 
     # oarsh
     oarsh_oarstat_cmd = unset(FRONTEND_PROGRAM, "oarstat on a frontend: allows OAR_JOB_ID=... oarsh there.")
     openssh_optstr = Key(
         TEXT, "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy", "Options of the installed ssh."
     )
-    openssh_optstr_filtered = Key(TEXT, "1246b:c:fm:nqstvxBCNPQ:TVXYy", "Those that oarsh lets through.")
+    openssh_optstr_filtered = Key(TEXT, "1246b:c:fm:nqstvxBCNPQ:TVXYy", "Options of ssh that oarsh accepts.")
     oarsh_openssh_default_options = Key(
         TEXT,
         "-e none -oProxyCommand=none -oPermitLocalCommand=no -oUserKnownHostsFile=~oar/.ssh/known_hosts"
@@ -318,7 +325,7 @@ class Config(Values):
 
     # scheduling
     scheduler_min_time_between_2_calls = Key(
-        SECONDS, 0, "Distance of two rounds; 0 = as long as the last one took, at most 5 s."
+        SECONDS, 0, "Time between two scheduling rounds; 0 = as long as the last one took, at most 5 s."
     )
     scheduler_timeout = Key(
         SOME_SECONDS, 10, "Time limit of a plan, of external schedulers, and of token, sleep and wake-up commands."
@@ -326,18 +333,21 @@ class Config(Values):
     scheduler_urgent_time = Key(
         FLOAT,
         0.3,
-        "Seconds of CPU after which a round starts what can start, and lets its plan follow; 0 = it plans all jobs.",
+        "CPU time after which a round starts the jobs that can start now and completes its plan later; 0 = it"
+        " always plans all jobs.",
     )
     scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the round.")
     scheduler_job_security_time = Key(SOME_SECONDS, 1, "Gap between two jobs on a resource.")
-    scheduler_besteffort_duration = Key(SECONDS, 300, "Gap that a besteffort job needs; 0 = its whole walltime.")
+    scheduler_besteffort_duration = Key(SECONDS, 300, "Minimum length of a gap for a besteffort job; 0 = its walltime.")
     external_scheduler_max_failures = Key(
         POSITIVE, 3, "Failures in a row before the queue of an external scheduler is stopped."
     )
     scheduler_besteffort_kill_duration_before_reservation = Key(
-        SECONDS, 0, "Besteffort jobs are killed so long before a reservation begins."
+        SECONDS, 0, "Besteffort jobs are killed this time before a reservation begins."
     )
-    scheduler_gantt_hole_minimum_time = Key(SECONDS, 0, "Smaller holes are not filled with jobs.")
+    scheduler_gantt_hole_minimum_time = Key(
+        SECONDS, 0, "Minimum length of a hole in the plan that is filled with jobs."
+    )
     scheduler_resource_order = Key(
         TEXT,
         "scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
@@ -347,27 +357,30 @@ class Config(Values):
         "network_address ASC, resource_id ASC",
     )
     scheduler_resource_order_adv_reservations = Key(
-        TEXT, "network_address ASC, resource_id ASC", "The same for reservations in the future."
+        TEXT, "network_address ASC, resource_id ASC", "Order of the resources for reservations in the future."
     )
-    scheduler_resource_order_adv_reservations_threshold = Key(SECONDS, 300, "From so far in the future on.")
+    scheduler_resource_order_adv_reservations_threshold = Key(
+        SECONDS, 300, "This order applies to reservations that begin later than this time from now."
+    )
     scheduler_priority_hierarchy_order = Key(
-        TEXT, "network_address/resource_id", "Levels by which resources in use become less preferred."
+        TEXT, "network_address/resource_id", "Hierarchy levels at which resources near used ones become less preferred."
     )
     log_scheduler_priority_changes = Key(BOOLEAN, False, "Write events when these preferences change.")
     scheduler_resources_always_assigned_type = unset(TEXT, "Resource type that is added to every job.")
     scheduler_available_suspended_resource_type = Key(
         WORDS,
         ("default",),
-        "Types that others may use while a job is suspended; empty = none. Files of OAR 2 and 3 set default, too.",
+        "Types of resources that other jobs may use while a job is suspended; empty = none. The oar.conf files of"
+        " OAR 2 and 3 set default, too.",
     )
     scheduler_log_decisions = Key(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
     scheduler_rounds_kept = unset(
-        POSITIVE, "So many of the last rounds are kept as files in OAR_RUN_DIR, for kao plan."
+        POSITIVE, "Number of the last rounds that are kept as files in OAR_RUN_DIR, for kao plan."
     )
     scheduler_log_job_scheduling_time = Key(BOOLEAN, False, "Log how long the placement of each job took.")
-    scheduler_job_scheduling_time_yaml = unset(SERVER_OUTPUT, "File that gets these times as YAML.")
+    scheduler_job_scheduling_time_yaml = unset(SERVER_OUTPUT, "File to which these times are written as YAML.")
     reservation_waiting_resources_timeout = Key(
-        SECONDS, 300, "A reservation waits so long for missing nodes before it begins with fewer."
+        SECONDS, 300, "Time that a reservation waits for missing nodes before it begins with fewer."
     )
     kill_inner_jobs_with_container = Key(BOOLEAN, True, "Killing a container kills its inner jobs.")
     metascheduler_mode = Key(one_of("internal", "external"), "internal", "Where waiting jobs are planned.")
@@ -384,7 +397,7 @@ class Config(Values):
     scheduler_backfill_depth = Key(
         per_queue(INTEGER),
         _WHOLE_ZERO,
-        "So many waiting jobs of a queue have a planned start; 0 = all. Also a table by queue, _ = other queues.",
+        "Number of waiting jobs of a queue that get a planned start; 0 = all. Or a table by queue, _ = other queues.",
     )
     estimate_timeout = Key(POSITIVE, 30, "Seconds that oarsub --estimate and oarstat --explain --change may plan.")
     job_priority = Key(
@@ -400,16 +413,16 @@ class Config(Values):
     scheduler_fairsharing_max_job_per_user = unset(
         POSITIVE, "Waiting jobs of one user planned per round; no limit if not set."
     )
-    scheduler_fairsharing_window_size = Key(SOME_SECONDS, 2592000, "Past that counts for the fair share.")
+    scheduler_fairsharing_window_size = Key(SOME_SECONDS, 2592000, "Time in the past that counts for fair share.")
     scheduler_fairsharing_project_targets = Key(
-        NUMBERS, MappingProxyType({"default": 21.0}), "Percents of the machine by project."
+        NUMBERS, MappingProxyType({"default": 21.0}), "Target share of the machine by project, in percent."
     )
     scheduler_fairsharing_user_targets = Key(
-        NUMBERS, MappingProxyType({"default": 22.0}), "Percents of the machine by user."
+        NUMBERS, MappingProxyType({"default": 22.0}), "Target share of the machine by user, in percent."
     )
-    scheduler_fairsharing_coef_project = Key(FLOAT, 0.0, "Weight of what the project has used.")
-    scheduler_fairsharing_coef_user = Key(FLOAT, 2.0, "Weight of what the user has used.")
-    scheduler_fairsharing_coef_user_ask = Key(FLOAT, 1.0, "Weight of what the user has asked for.")
+    scheduler_fairsharing_coef_project = Key(FLOAT, 0.0, "Weight of the project's past usage.")
+    scheduler_fairsharing_coef_user = Key(FLOAT, 2.0, "Weight of the user's past usage.")
+    scheduler_fairsharing_coef_user_ask = Key(FLOAT, 1.0, "Weight of the user's past requests.")
     scheduler_token_scripts = unset(
         SERVER_COMMANDS, "Commands that print how many tokens are free, by name of the token."
     )
@@ -418,22 +431,33 @@ class Config(Values):
     quotas_all_nb_resources_mode = Key(
         one_of("default_not_dead", "all"), "default_not_dead", "Which resources ALL means in quotas."
     )
-    quotas_window_time_limit = Key(SOME_SECONDS, 5184000, "How far in the future quotas are looked at.")
-    accounting_window = Key(SOME_SECONDS, 86400, "Width of the windows of the accounting.")
+    quotas_window_time_limit = Key(SOME_SECONDS, 5184000, "Time in the future for which quotas are checked.")
+    accounting_window = Key(SOME_SECONDS, 86400, "Length of the accounting windows.")
     accounting_all_types = Key(BOOLEAN, False, "Count resources of all types.")
     accounting_subtract_suspended = Key(BOOLEAN, False, "Do not count the time in which a job was suspended.")
     accounting_inner = Key(BOOLEAN, False, "Count inner jobs beside their container.")
 
     # changes of walltime
-    walltime_change_enabled = Key(BOOLEAN, False, "Users may ask for another walltime of a running job.")
+    walltime_change_enabled = Key(BOOLEAN, False, "Users may request another walltime for a running job.")
     walltime_max_increase = Key(
-        per_queue(FLOAT), _ZERO, "At most: seconds, part of the walltime below 1, -1 no limit, 0 administrators only."
+        per_queue(FLOAT),
+        _ZERO,
+        "Maximum increase: seconds, or a fraction of the walltime below 1; -1 = no limit, 0 = administrators only.",
     )
-    walltime_min_for_change = Key(per_queue(FLOAT), _ZERO, "Shorter jobs cannot change: seconds, or part below 1.")
+    walltime_min_for_change = Key(
+        per_queue(FLOAT), _ZERO, "Minimum walltime of a job that may change it: seconds, or a fraction below 1."
+    )
     walltime_change_apply_time = Key(
-        per_queue(FLOAT), _ZERO, "Granted so long before the end: seconds, or part below 1; 0 = at once."
+        per_queue(FLOAT),
+        _ZERO,
+        "Time before the end of the job at which a change is granted: seconds, or a fraction of the walltime below"
+        " 1; 0 = at once.",
     )
-    walltime_increment = Key(per_queue(FLOAT), _ZERO, "Granted in steps: seconds, or part below 1; 0 = as a whole.")
+    walltime_increment = Key(
+        per_queue(FLOAT),
+        _ZERO,
+        "Step in which a change is granted: seconds, or a fraction of the walltime below 1; 0 = as a whole.",
+    )
     walltime_reduction_disallowed = Key(per_queue(BOOLEAN), _NO, "A walltime cannot be made shorter.")
     walltime_allowed_users_to_force = Key(
         per_queue(WORDS), _NOBODY, "Users who may get their whole change at once; * = all."
@@ -442,13 +466,15 @@ class Config(Values):
         per_queue(WORDS), _NOBODY, "Users whose change may delay waiting jobs; * = all."
     )
     walltime_change_timeout = Key(
-        per_queue(SECONDS), _WHOLE_ZERO, "A change not granted by then is dropped; 0 = never."
+        per_queue(SECONDS), _WHOLE_ZERO, "Time after which a change that was not granted is dropped; 0 = never."
     )
 
     # energy
-    scheduler_node_manager_idle_time = unset(SECONDS, "A node idle for so long may be halted; needed for halts (600).")
+    scheduler_node_manager_idle_time = unset(
+        SECONDS, "Time that a node must be idle before it is halted; required for halts (600)."
+    )
     scheduler_node_manager_sleep_time = unset(
-        SECONDS, "If its next job is not before this time; needed for halts (600)."
+        SECONDS, "Minimum time until the next planned job of a node that is halted; required for halts (600)."
     )
     scheduler_node_manager_wakeup_time = Key(SECONDS, 600, "Time that a node needs to boot.")
     scheduler_node_manager_sleep_cmd = unset(SERVER_COMMAND, "Halts the nodes given as arguments and on stdin.")
@@ -458,36 +484,45 @@ class Config(Values):
     energy_saving_node_manager_sleep_cmd = unset(SERVER_COMMAND, "Halts the nodes given on stdin.")
     energy_saving_node_manager_wake_up_cmd = unset(SERVER_COMMAND, "Wakes the nodes given on stdin.")
     energy_saving_node_manager_wakeup_timeout = Key(
-        BOOT_LIMITS, ((1, 900),), "A woken node must be there by then; by the number of nodes that boot."
+        BOOT_LIMITS, ((1, 900),), "Time within which a woken node must answer, by the number of nodes that boot."
     )
     energy_saving_nodes_keepalive = Key(
-        KEPT_GROUPS, (("type='default'", 0),), "So many idle nodes of each kind are kept awake."
+        KEPT_GROUPS, (("type='default'", 0),), "Number of idle nodes of each kind that are kept awake."
     )
     energy_saving_window_size = Key(POSITIVE, 25, "Commands in a window.", aliases="ENERGY_SAVING_WINDOW_FORKER_SIZE")
-    energy_saving_window_time = Key(SECONDS, 60, "Distance of two windows of commands.")
-    energy_saving_window_timeout = Key(SOME_SECONDS, 120, "Time limit of a command; more than the distance.")
+    energy_saving_window_time = Key(SECONDS, 60, "Time between two windows of commands.")
+    energy_saving_window_timeout = Key(
+        SOME_SECONDS, 120, "Time limit of a command; longer than the time between two windows."
+    )
     energy_saving_window_forker_bypass = Key(BOOLEAN, False, "Give all nodes to one command.")
 
     # API, web pages
     api_root_path = Key(ADDRESS_PATH, "", "Path under which a web server offers the API and the pages, such as /oar.")
     api_absolute_uris = Key(BOOLEAN, True, "Links for older clients begin with /, else they are relative.")
-    api_default_data_structure = Key(one_of("simple", "oar"), "simple", "Lists for older clients; oar: by id.")
-    api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")
-    api_max_limit = Key(POSITIVE, 10000, "Items of a page at most.")
-    api_max_body = Key(POSITIVE, 16777216, "Bytes of a request at most.")
-    api_max_upload = Key(POSITIVE, 1073741824, "Bytes of an uploaded file at most.")
+    api_default_data_structure = Key(
+        one_of("simple", "oar"),
+        "simple",
+        "Structure of lists in the legacy API. simple: a JSON array; oar: a JSON object with the ids as keys.",
+    )
+    api_default_max_items_number = Key(POSITIVE, 500, "Default number of items in a page.")
+    api_max_limit = Key(POSITIVE, 10000, "Maximum number of items in a page.")
+    api_max_body = Key(POSITIVE, 16777216, "Maximum size of a request in bytes.")
+    api_max_upload = Key(POSITIVE, 1073741824, "Maximum size of an uploaded file in bytes.")
     api_jobs_uri_default_params = Key(
         TEXT,
         "state=Finishing,Running,Resuming,Suspended,Launching,toLaunch,toError,Waiting,toAckReservation,Hold",
-        "Jobs that are listed when nothing is asked.",
+        "Default filter of the list of jobs in the legacy API.",
     )
     api_listen = Key(
         WORDS, ("127.0.0.1:6668", "unix:/run/oar/api.sock"), "Where the API listens: HOST:PORT, unix:PATH."
     )
     api_threads = Key(POSITIVE, 16, "Requests that are answered at the same time.")
-    api_max_streams = Key(POSITIVE, 500, "Clients that follow what happens, at most.")
+    api_max_streams = Key(POSITIVE, 500, "Maximum number of clients of event streams.")
     api_stream_depth = Key(
-        POSITIVE, 10_000, "Rows of the history that the stream tells again to who comes back; else all is loaded anew."
+        POSITIVE,
+        10_000,
+        "Rows of the history that a stream sends again to a client that reconnects; a client that missed more loads"
+        " everything again.",
     )
     api_rate_read = Key(INTEGER, 50, "Reads a second of one client, four times as many at once; 0 = no limit.")
     api_rate_readers = Key(
@@ -495,16 +530,16 @@ class Config(Values):
     )
     api_rate_change = Key(INTEGER, 10, "Changes a second of one client, ten times as many at once; 0 = no limit.")
     api_rate_estimate = Key(INTEGER, 1, "Estimates a second of one client, ten times as many at once; 0 = no limit.")
-    api_timeout = Key(at_least(1, "seconds"), 60, "A request that takes longer is given up.")
-    api_statement_timeout = Key(POSITIVE, 10, "Seconds given to one statement of a request in the database.")
-    api_session_hours = Key(POSITIVE, 12, "Hours for which who has logged in stays so; longer while he works.")
-    api_token_days = Key(POSITIVE, 365, "Days for which a token is valid, at most.")
+    api_timeout = Key(at_least(1, "seconds"), 60, "Time limit of a request.")
+    api_statement_timeout = Key(POSITIVE, 10, "Time limit in seconds of one database statement of a request.")
+    api_session_hours = Key(POSITIVE, 12, "Validity of a session of the pages in hours; renewed while it is used.")
+    api_token_days = Key(POSITIVE, 365, "Maximum validity of a token in days.")
     api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
     api_output = Key(BOOLEAN, True, "Serve the output of jobs to their owners.")
-    api_max_follows = Key(POSITIVE, 50, "Outputs of jobs that are followed as they are written, at most.")
-    api_idempotency_hours = Key(POSITIVE, 48, "Hours for which a request with a key may be repeated.")
+    api_max_follows = Key(POSITIVE, 50, "Maximum number of job outputs that clients follow at the same time.")
+    api_idempotency_hours = Key(POSITIVE, 48, "Hours for which a request with an idempotency key may be repeated.")
     api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
-    api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
+    api_anonymous_read = Key(BOOLEAN, True, "Clients without login may read.")
     api_accounting_private = Key(BOOLEAN, False, "Users see their own accounting only.")
     api_basic_auth = Key(one_of("no", "htpasswd", "pam"), "no", "Names and passwords.")
     htpasswd_file = Key(SERVER_FILE, "/etc/oar/api-users", "File of htpasswd.")
@@ -513,7 +548,7 @@ class Config(Values):
         PROXIES, (), "Proxies whose X-Remote-Ident and X-Forwarded-For are believed: networks, unix:LOGIN."
     )
     api_readers = Key(NETWORKS, (), "Addresses of programs that read what any user may without naming a user: CiGri.")
-    api_admin_by_proxy = Key(BOOLEAN, False, "Believe them that somebody is an administrator, too.")
+    api_admin_by_proxy = Key(BOOLEAN, False, "Accept from these proxies that a user is an administrator, too.")
     api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
     api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")
     api_access_token_expire_minutes = Key(at_least(1, "minutes"), 524160, "Their validity.")
@@ -526,9 +561,13 @@ class Config(Values):
     api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
     api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Addresses of clients that may read /metrics.")
     api_metrics_labels = Key(
-        some_of("user", "project"), (), "By which metrics tell of jobs and their resources, too; METRICS_FILE as well."
+        some_of("user", "project"),
+        (),
+        "Labels by which metrics of jobs and resources are divided, also in METRICS_FILE.",
     )
-    api_metrics_values = Key(POSITIVE, 50, "Users, or projects, that metrics name; what others have is of other.")
+    api_metrics_values = Key(
+        POSITIVE, 50, "Maximum number of users or projects with metrics of their own; all others are counted as other."
+    )
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
     web_gantt_cache = Key(POSITIVE, 1073741824, "Bytes of files in which days of the Gantt diagram are kept.")
     web_conf_file = Key(SERVER_FILE, "/etc/oar/web.yaml", "Templates of submissions for the web pages.")
@@ -542,39 +581,43 @@ class Config(Values):
         aliases="PHOENIX_DBFILE",
     )
     phoenix_logdir = Key(PATH, "/var/lib/oar/phoenix", "Directory of its log.")
-    phoenix_soft_rebootcmd = unset(SERVER_COMMAND, "Reboots {NODENAME}; not set = nothing is done.")
-    phoenix_hard_rebootcmd = unset(SERVER_COMMAND, "Reboots {NODENAME} the hard way; not set = nothing is done.")
-    phoenix_soft_timeout = Key(SOME_SECONDS, 300, "A node must be back after a soft reboot by then.")
-    phoenix_hard_timeout = Key(SOME_SECONDS, 300, "A node must be back after a hard reboot by then.")
+    phoenix_soft_rebootcmd = unset(SERVER_COMMAND, "Command for a soft reboot of {NODENAME}; not set = none.")
+    phoenix_hard_rebootcmd = unset(SERVER_COMMAND, "Command for a hard reboot of {NODENAME}; not set = none.")
+    phoenix_soft_timeout = Key(SOME_SECONDS, 300, "Time within which a node must answer after a soft reboot.")
+    phoenix_hard_timeout = Key(SOME_SECONDS, 300, "Time within which a node must answer after a hard reboot.")
     phoenix_cmd_timeout = Key(SOME_SECONDS, 60, "Time limit of a command.")
-    phoenix_max_reboots = Key(INTEGER, 20, "Reboots of one call.")
+    phoenix_max_reboots = Key(INTEGER, 20, "Maximum number of nodes that one run of oar-phoenix reboots.")
     phoenix_broken_nodes = Key(TEXT, "state='Suspected'", "SQL condition on resources: the nodes to reboot.")
 
     # advance reservations
-    max_advance_reservations = Key(INTEGER, 0, "Advance reservations that are not over, at most; 0 = no limit.")
+    max_advance_reservations = Key(
+        INTEGER, 0, "Maximum number of advance reservations that have not ended; 0 = no limit."
+    )
     reservation_duration_offset = Key(
         at_least(-1, "seconds"),
         -1,
-        "So long before the end of an advance reservation its jobs have to be over; -1: JOB_KILL_GRACE and"
-        " SCHEDULER_JOB_SECURITY_TIME, so that a job that is killed then is gone at the end.",
+        "Time before the end of an advance reservation at which its jobs must have ended; -1 = JOB_KILL_GRACE plus"
+        " SCHEDULER_JOB_SECURITY_TIME, so that a job killed at that time is gone at the end.",
     )
     reservation_open = Key(BOOLEAN, False, "Everybody may create advance reservations, not only the userset arusers.")
     reservation_precedence = Key(
         one_of("reservations", "jobs"),
         "reservations",
-        "What comes first: new advance reservations, or the jobs that wait in their queue.",
+        "Which are planned first: new advance reservations, or the waiting jobs of their queue.",
     )
-    reservation_answer_timeout = Key(SOME_SECONDS, 60, "So long does qrsub wait for the answer of the scheduler.")
+    reservation_answer_timeout = Key(SOME_SECONDS, 60, "Time that qrsub waits for the decision of the scheduler.")
     reservation_replace_lost = Key(BOOLEAN, True, "Lost resources of an advance reservation are replaced.")
-    reservation_replace_after = Key(SECONDS, 300, "After so many seconds; 60 at most once the reservation has begun.")
+    reservation_replace_after = Key(
+        SECONDS, 300, "Seconds after which they are replaced; at most 60 once the reservation has begun."
+    )
     reservation_accounting = Key(
         one_of("owner", "users"), "owner", "Who is counted for an advance reservation: its owner, or its users."
     )
     reservation_series_depth = Key(
-        POSITIVE, 4, "So many reservations of a series are asked for in advance, if qrsub -depth does not say."
+        POSITIVE, 4, "Default of qrsub -depth: number of reservations of a series that are requested in advance."
     )
     reservation_acl_checked_users = Key(
-        INTEGER, 50, "For so many users of an access list the rules of the site are asked."
+        INTEGER, 50, "Maximum number of users of an access list for whom the admission rules are run."
     )
     reservation_environments_file = Key(
         SERVER_FILE, "/etc/oar/reservations.yaml", "Parallel environments, groups of hosts and other names for qrsub."
