@@ -121,7 +121,58 @@ def test_before_the_start_the_end_moves_later_until_the_resources_are_not_free(
     assert _granted(site, alter, reservation, "-e", latest) == (START, END + HOUR, resources)
 
 
+def test_before_the_start_the_end_moves_sooner_and_leaves_room_for_a_job(
+    site: Site, alter: Typed, reservation: int, refused: Refused
+) -> None:
+    assert _granted(site, alter, reservation, "-d", "7")[1] == START + 7
+    assert refused("-d", "6") == ["  the duration must be longer than 6 seconds"]
+    assert refused("-e", "+50") == ["  start time is later than end time"]
+
+
+def test_a_reservation_that_moves_takes_other_resources_only_if_its_own_are_not_free(
+    site: Site, alter: Typed, reservation: int, refused: Refused
+) -> None:
+    own, moved = site.get(reservation).resources, ("-a", write_option_date(END), "-d", "600")
+    assert _granted(site, alter, reservation, *moved) == (END, END + 600, own)
+    others = site.get(_book_others(site, START, END, count=2)).resources
+    assert others == own
+    taken = _granted(site, alter, reservation, "-a", write_option_date(START), "-d", "600")[2]
+    assert not set(taken) & set(own)
+    _book_others(site, END, END + HOUR, count=3)
+    assert refused(*moved)[1].startswith("  the earliest possible start is ")
+
+
+def test_before_the_start_those_of_higher_number_go_first_and_what_is_had_stays(
+    site: Site, alter: Typed, reservation: int, refused: Refused
+) -> None:
+    own = site.get(reservation).resources
+    more = _granted(site, alter, reservation, "-l", "/resource_id=3")[2]
+    assert set(own) < set(more)
+    assert _granted(site, alter, reservation, "-l", "/resource_id=1")[2] == (min(more),)
+    other = _book_others(site, START, END, count=2)
+    there_is_none = f"  there is no place for it from {write_date(START)} to {write_date(END)}"
+    assert refused("-l", "/resource_id=3") == [f"{there_is_none} (advance reservation {other})"]
+
+
+def test_other_resources_for_longer_name_the_date_until_which_they_are_free(
+    site: Site, alter: Typed, reservation: int, refused: Refused
+) -> None:
+    other = _book_others(site, END + 600, END + HOUR, count=2)
+    assert refused("-l", "/resource_id=3", "-e", write_option_date(END + HOUR)) == [
+        f"  there is a place for it only until {write_date(END + 600)} (advance reservation {other})",
+        f"  the latest possible end is {write_date(END + 600)}",
+    ]
+    end = write_option_date(END + 600)
+    assert len(_granted(site, alter, reservation, "-l", "/resource_id=3", "-e", end)[2]) == 3
+
+
 # -- while it runs ----------------------------------------------------------------------------------------------------
+
+
+def test_the_start_of_a_running_reservation_stays(site: Site, alter: Typed, reservation: int, refused: Refused) -> None:
+    _begin(site)
+    for date in ("+10", write_option_date(NOW)):
+        assert refused("-a", date) == ["  the start time of a running advance reservation can't be changed"]
 
 
 def test_the_end_of_a_running_reservation_moves_later_on_its_own_resources_only(
@@ -163,6 +214,22 @@ def test_the_end_of_a_running_reservation_is_never_in_the_past(
     site.round(START + 60)
     assert refused("-e", write_option_date(START + 30)) == ["  end time is in the past"]
     assert _granted(site, alter, reservation, "-e", write_option_date(START + 60))[1] == START + 60
+
+
+def test_a_running_reservation_gets_more_resources_and_keeps_what_its_jobs_hold(
+    site: Site, alter: Typed, reservation: int, refused: Refused
+) -> None:
+    first, second = site.submit_inside(reservation), site.submit_inside(reservation)
+    _begin(site)
+    assert {site.job(first), site.job(second)} == {JobState.TO_LAUNCH}
+    own = site.get(reservation).resources
+    assert refused("-l", "/resource_id=1") == [f"  its jobs hold resources that it would give up (job {second})"]
+    assert set(own) < set(_granted(site, alter, reservation, "-l", "/resource_id=3")[2])
+    assert _granted(site, alter, reservation, "-l", "/resource_id=2")[2] == own
+    other = _book_others(site, START + 600, END, count=2)
+    window = f"from {write_date(START)} to {write_date(END)}"
+    none = f"  there is no place for it {window} (advance reservation {other})"
+    assert refused("-l", "/resource_id=3") == [none]
 
 
 # -- jobs that no longer fit ------------------------------------------------------------------------------------------
