@@ -73,7 +73,7 @@ def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
-    who, cache = asking(request), service_of(request).cache
+    who, cache = asking(request), service_of(request).periods
     record = cache.recent(("nodes", begin, to), lambda: _lost_nodes(who, begin, to), MAX_AGE)
     return answer_unless_known(request, record)
 
@@ -100,7 +100,7 @@ def usage_waits(
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
     who = asking(request)
-    cache = service_of(request).cache
+    cache = service_of(request).periods
     key = ("waits", begin, to, bucket)
     return answer_unless_known(request, cache.recent(key, lambda: _waits(who, begin, to, bucket), MAX_AGE))
 

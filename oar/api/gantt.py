@@ -68,7 +68,7 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     def found(tx: "Transaction") -> dict[str, Any]:
         return {"items": [_day_item(day) for day in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
 
-    return service_of(request).cache.current(request, who.database, ("days", begin // DAY, to // DAY), found)
+    return service_of(request).periods.current(request, who.database, ("days", begin // DAY, to // DAY), found)
 
 
 def _day_item(version: "DayVersion") -> dict[str, object]:
@@ -147,7 +147,7 @@ def gantt_rows(
 ) -> Answer:
     """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
     who, levels = asking(request), split_list(rows) or ("network_address",)
-    return service_of(request).cache.current(
+    return service_of(request).periods.current(
         request, who.database, ("rows", *levels), lambda tx: rows_record(tx, levels)
     )
 
@@ -243,7 +243,7 @@ def gantt_occupancy(
             return occupancy_curve(tx, begin, bucket, number)
 
     key = ("occupancy", begin, bucket, number)
-    return answer_unless_known(request, service_of(request).cache.recent(key, make, max_age(bucket)))
+    return answer_unless_known(request, service_of(request).periods.recent(key, make, max_age(bucket)))
 
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
@@ -344,7 +344,7 @@ def gantt_density(
             return record
 
     key = ("density", begin, to, bucket, *levels)
-    return answer_unless_known(request, service_of(request).cache.recent(key, make, max_age(bucket)))
+    return answer_unless_known(request, service_of(request).periods.recent(key, make, max_age(bucket)))
 
 
 @router.get("/v1/gantt/plans", operation_id="gantt_plans", summary="List stored plans")

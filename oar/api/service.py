@@ -97,7 +97,8 @@ class Service:
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
         self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
         self.moments = SentStates()
-        self.cache = Cache()
+        self.cache = Cache()  #: questions without parameters
+        self.periods = Cache()  #: questions with dates and rows that clients choose
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._buckets = [Buckets(rate) for rate in configured_rates(runtime.config)]
         self._reads, self._reads_of_readers, self._changes, self.estimates, self._farms = self._buckets

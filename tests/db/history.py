@@ -68,5 +68,6 @@ _FILL = f"""
 
 def fill(database: Database, *, finished: int, live: int) -> None:
     """Insert that many jobs, users, queues, events and predictions; let the server look at what it has now."""
-    execute_sql(database, _FILL, *({"finished": finished, "live": live}))
+    with database.begin() as tx:
+        tx.execute(_FILL, {"finished": finished, "live": live})
     execute_sql(database, "ANALYZE")

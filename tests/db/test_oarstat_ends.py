@@ -159,8 +159,8 @@ def test_usage_shows_a_line_for_each_job(cluster: Cluster) -> None:
         "    cpu_efficiency = 50.0%\n"
         "    max_rss = 1.0 GiB\n"
         "    node-1: 2 cores, CPU time 0:3:10 (95.0%), memory peak 1.0 GiB of 2.0 GiB\n"
-        "    node-2: 2 cores, CPU time 0:0:10 (5.0%), memory peak 512.0 MiB of 2.0 GiB, 3 processes killed for want of"
-        " memory\n"
+        "    node-2: 2 cores, CPU time 0:0:10 (5.0%), memory peak 512.0 MiB of 2.0 GiB, 3 processes killed because"
+        " memory was exhausted\n"
     )
 
 

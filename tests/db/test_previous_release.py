@@ -13,6 +13,7 @@ import pytest
 from oar.lib.base.version import SCHEMA, VERSION
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.migrations import read_rules
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, state_of
 from tests.documents import SOURCE
@@ -108,6 +109,23 @@ def test_a_round_of_the_previous_release_starts_a_job(previous: OtherPrograms, d
     job = int(previous.run("oarsub", "-l", "nodes=1,walltime=0:05", "true").rpartition("OAR_JOB_ID=")[2])
     previous.make_round()
     assert state_of(database, job) is JobState.TO_LAUNCH
+
+
+@pytest.mark.parametrize("owner", ["this release", "the previous release"])
+def test_standard_rules_of_a_release_admit_jobs_of_both(
+    owner: str, previous: OtherPrograms, sources: Path, database: Database, tmp_path: Path
+) -> None:
+    """Rules are in the database, which programs of both releases use during an upgrade or after a downgrade."""
+    add_resources(database)
+    top = SOURCE if owner == "this release" else sources
+    with database.begin() as tx:
+        for rule in read_rules(top / "setup/database/admission_rules"):
+            enabled = rule.enabled and "no_root" not in rule.name  # the tests run as root
+            tx.admission_rules.insert(rule.text, priority=rule.priority, enabled=enabled, author="root")
+    current = OtherPrograms(SOURCE, tmp_path / "oar.conf")
+    for programs in (previous, current):
+        job = int(programs.run("oarsub", "-t", "besteffort", "-l", "nodes=1", "true").rpartition("OAR_JOB_ID=")[2])
+        assert state_of(database, job) is JobState.WAITING
 
 
 def test_a_fix_release_needs_no_setup(tmp_path: Path, settings: DatabaseSettings) -> None:

@@ -620,7 +620,7 @@ sys.path.insert(0, {repository!r})
 from oar.cli.warm import manager
 from oar.cli.common.command import Context, invoke
 from oar.cli.common.start_up import load
-from oar.lib.jobs.records import User
+from oar.lib.access.records import User
 from oar.lib.runtime import open_runtime
 
 manager.preload()

@@ -1,6 +1,6 @@
 """Operations on files of users at ``/media``, if a site serves them (API_MEDIA).
 
-A program that runs as the user (``oar.lib.user_files.files.keeper``) reads and changes the files, in the directories of
+A program that runs as the user (``oar.lib.user_files.keeper``) reads and changes the files, in the directories of
 API_MEDIA_ROOTS.  See docs/api.rst, "Older clients".
 """
 

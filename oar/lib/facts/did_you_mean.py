@@ -1,4 +1,7 @@
-"""``did_you_mean`` at its place in release 3.2: standard rule 16 of that release, stored in databases, imports it."""
+"""``did_you_mean`` under its name of release 3.2: standard rule 16 imports it by programs of both releases.
+
+Rules are stored in the database, which releases share during an upgrade.
+"""
 
 from oar.lib.base.did_you_mean import did_you_mean
 

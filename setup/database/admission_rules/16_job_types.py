@@ -1,5 +1,5 @@
 # Refuse unknown job types
-from oar.lib.base.did_you_mean import did_you_mean
+from oar.lib.facts.did_you_mean import did_you_mean
 
 TYPES = [
     r"container(=\w+)?",
