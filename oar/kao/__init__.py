@@ -1,4 +1,4 @@
-"""The scheduler: ``rounds`` read the database, call the ``planner``, which decides, and write what it decided.
+"""The scheduler: ``rounds`` reads the database, calls the ``planner`` and writes its decisions.
 
-Begin with the drawings and the words in ``oar/kao/rounds/__init__.py`` and ``oar/kao/planner/__init__.py``.
+Begin with the diagrams and the glossary in ``oar/kao/rounds/__init__.py`` and ``oar/kao/planner/__init__.py``.
 """

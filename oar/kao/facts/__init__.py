@@ -1,4 +1,1 @@
-"""What the planner is given (a snapshot), what it answers (a plan), and what types of jobs and policies mean.
-
-Also what it is to make long work in steps.
-"""
+"""Input and output of the planner (snapshot, plan), the types of jobs, the policies of queues, and work in steps."""

@@ -1,4 +1,4 @@
-"""The types of a job (``oarsub -t``), parsed once for each job: what they mean for its planning.
+"""The types of a job (``oarsub -t``), parsed once per job, as the planner uses them.
 
 See docs/design/planner.rst, "Types of jobs".
 """
@@ -26,7 +26,7 @@ _TIMESHARING_PARTS = {"*": "*", "user": "user", "name": "name", "job_name": "nam
 
 @dataclass(frozen=True, slots=True)
 class PluginCall:
-    """The plug-in that chooses for a job, and its arguments: ``<name>[:<argument>...][:<key>=<value>...]``."""
+    """Name and arguments of a plug-in that places a job: ``<name>[:<argument>...][:<key>=<value>...]``."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class PluginCall:
 
 @dataclass(frozen=True, slots=True)
 class ParsedTypes:
-    """The types of one job as values.  Dates are in epoch seconds; 0 = no such type."""
+    """The parsed types of one job.  Dates are in epoch seconds; 0 = the job has no such type."""
 
     is_besteffort: bool = False
     container: str = ""  #: name of the space that the job opens; '' = it is no container
@@ -61,11 +61,14 @@ class ParsedTypes:
     assign: PluginCall | None = None  #: chooses start and resources
 
     def container_names(self, job_id: int) -> tuple[str, ...]:
-        """Return the names by which inner jobs may call this container: its name and its job id; () if it is none."""
+        """Return the names that inner jobs may use for this container: its name and its job id.
+
+        Return () if the job is not a container.
+        """
         return (self.container, str(job_id)) if self.container else ()
 
     def may_share_with(self, other: "ParsedTypes") -> bool:
-        """Whether one of two jobs may be placed on resources that the other occupies at the same time."""
+        """Return whether these two jobs may use the same resources at the same time."""
         return self.sharing_key in other.shared_keys or other.sharing_key in self.shared_keys
 
 
@@ -74,16 +77,20 @@ NO_TYPES = ParsedTypes()
 
 
 def parse_types(job: PlannedJob) -> ParsedTypes:
-    """Return the parsed types of a job.  Raises BadRequest for a value that cannot be read; not for a date."""
+    """Return the parsed types of a job.
+
+    Raises BadRequest for a value that cannot be parsed.  A date that cannot be parsed raises nothing: its type is
+    returned
+    in ``unreadable_date``.
+    """
     if not job.types:
         return NO_TYPES
-    # what a date means depends on the time zone, so those are not remembered
+    # the meaning of a date depends on the time zone, so types with dates are not cached
     has_dates = any(name in text for text in job.types for name in _DATED)
     return (_parsed if has_dates else _remembered)(job.types, job.id, job.user, job.name)
 
 
 def _parsed(texts: tuple[str, ...], job_id: int, user: str, name: str) -> ParsedTypes:
-    """Return the parsed types of a job with this number, of this user and with this name."""
     types = JobTypes(texts)
     container = (types.value(JobTypeName.CONTAINER) or str(job_id)) if JobTypeName.CONTAINER in types else ""
     placeholder = types.value(JobTypeName.PLACEHOLDER)
@@ -124,7 +131,7 @@ _remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
 
 
 def parse_types_or_none(job: PlannedJob) -> ParsedTypes:
-    """Return the parsed types of a job; those of a job without types if one of them cannot be read."""
+    """Return the parsed types of a job; return NO_TYPES if one of them cannot be parsed."""
     try:
         return parse_types(job)
     except BadRequest:
@@ -132,12 +139,12 @@ def parse_types_or_none(job: PlannedJob) -> ParsedTypes:
 
 
 def has_plugin(job: PlannedJob) -> bool:
-    """Whether a plug-in chooses the resources of a job, or its start as well, whatever its request says."""
+    """Return whether a plug-in chooses the resources (and maybe the start time) of a job instead of its request."""
     return bool(job.types) and any(text.startswith(_PLUGIN_TYPES) for text in job.types)
 
 
 def expiry_date(job: WaitingJob) -> int:
-    """Return the first date at which the types expire and deadline forbid a job to start; 0 = never."""
+    """Return the first date at which the types expire and deadline forbid a job to start; return 0 if there is none."""
     types = JobTypes(job.types)
     if JobTypeName.EXPIRE not in types and JobTypeName.DEADLINE not in types:
         return 0
@@ -148,7 +155,10 @@ def expiry_date(job: WaitingJob) -> int:
 
 
 def _timesharing_key(types: JobTypes, job_user: str, job_name: str) -> SharingKey | None:
-    """Return the key of a timesharing job: its user and its name, or ``*`` where all may share."""
+    """Return the sharing key of a timesharing job: its user and its name, each ``*`` if not restricted.
+
+    Return None for other jobs.  Raises BadRequest for an invalid value.
+    """
     if JobTypeName.TIMESHARING not in types:
         return None
     value = types.value(JobTypeName.TIMESHARING)
@@ -162,9 +172,9 @@ def _timesharing_key(types: JobTypes, job_user: str, job_name: str) -> SharingKe
 
 
 def _dates(types: JobTypes) -> tuple[dict[JobTypeName, int], str]:
-    """Return the dates of the types postpone (the last), expire and deadline (the first).
+    """Return the dates of the types postpone (the last one), expire and deadline (the first one).
 
-    The second value is the name of the first of these types that cannot be read; '' if all can.
+    The second value is the name of the first of these types that cannot be parsed; '' if all can.
     """
     dates = dict.fromkeys((JobTypeName.POSTPONE, JobTypeName.EXPIRE, JobTypeName.DEADLINE), 0)
     for name in dates:

@@ -1,7 +1,7 @@
-"""What the planner answers: a ``Plan``, with a ``Placement`` or a ``Reason`` for each waiting job.
+"""The output of the planner: a ``Plan``, with a ``Placement`` or a ``Reason`` for each waiting job.
 
-Frozen values, written to a file and read back by ``oar.kao.facts.record_json``.  Sets of resources are ints whose bits
-number ``Snapshot.resources``.
+All values are frozen; ``oar.kao.facts.record_json`` writes them to a file and reads them back.  Sets of resources are
+ints whose bits number ``Snapshot.resources``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a job has no placement, or does not start now."""
+    """The reason why a job has no placement, or does not start now."""
 
     code: ReasonCode
     text: str  #: one line for ``jobs.scheduler_info``
@@ -27,7 +27,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Start, alternative and resources foreseen for a job."""
+    """Planned start, alternative and resources of a job."""
 
     job_id: int
     alternative: int
@@ -37,7 +37,7 @@ class Placement:
 
     @property
     def end(self) -> int:
-        """The date at which its walltime is over."""
+        """Return the date at which the walltime ends."""
         return self.start + self.walltime
 
 
@@ -51,7 +51,7 @@ class JobStart:
 
 
 class KillAction(StrEnum):
-    """What a besteffort job is ordered to do."""
+    """The order sent to a besteffort job."""
 
     KILL = "KILL"  #: to end
     CHECKPOINT = "CHECKPOINT"  #: to write a checkpoint, and then to end by itself
@@ -60,7 +60,7 @@ class KillAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """An order to a besteffort job that holds resources of another job's placement."""
+    """An order to a besteffort job that holds resources needed by another job's placement."""
 
     job_id: int
     for_job: int
@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a new reservation, or to a job that can never run."""
+    """The decision on a new reservation, or the refusal of a job that can never run."""
 
     job_id: int
     message: str  #: for the submitter; '' for an accepted reservation
@@ -78,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception raised while a job was planned."""
+    """An exception raised while a job was being planned."""
 
     job_id: int
     origin: str  #: its class, file and line: equal for all jobs that fail in the same way
@@ -118,7 +118,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What becomes of one job if nothing changes and no limit of a round holds."""
+    """Prediction for one job, provided that nothing changes and no limit of a scheduling round applies."""
 
     placement: Placement | None = None
     reason: Reason | None = None  #: why it does not start now, or has no placement

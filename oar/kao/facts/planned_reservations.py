@@ -1,4 +1,4 @@
-"""Advance reservations as the planner sees them, and what it decides about them.  Frozen values."""
+"""Advance reservations as the planner reads them, and its decisions on them.  All values are frozen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from oar.lib.reservations.states import LEAVING, STARTED, ReservationEvent, Rese
 
 
 class Occurrence(NamedTuple):
-    """A date of a series."""
+    """One occurrence of a series of reservations."""
 
     number: int  #: in the series, from 1
     start: int
@@ -51,44 +51,47 @@ class PlannedReservation:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is only waiting for its last job."""
+        """Return whether the reservation only waits for its last job to end."""
         return self.state in LEAVING
 
     def has_begun(self, now: int) -> bool:
-        """Whether it is granted and its start has come; a clock that is set back makes no start undone."""
+        """Return whether the reservation is granted and has started.
+
+        A started reservation stays started when the clock is set back.
+        """
         return self.state in STARTED or (self.state is not ReservationState.ASKED and self.start <= now)
 
     def held_from(self, now: int) -> int:
-        """Return the date from which on it has its resources, or goes on to have them."""
+        """Return the date from which the reservation holds its resources (``now`` if it has begun)."""
         return now if self.has_begun(now) else self.start
 
     def is_due(self, now: int) -> bool:
-        """Whether somebody waits for the answer to it, or a date of it has come."""
+        """Return whether the reservation has to be processed now: it is a new request, or one of its dates has come."""
         if self.is_leaving:
             return not self.live_jobs
         is_to_start = self.state in (ReservationState.WAITING, ReservationState.WARNING) and self.start <= now
         return self.state is ReservationState.ASKED or is_to_start or self.end <= now or self.is_idle(now)
 
     def is_idle(self, now: int) -> bool:
-        """Whether it ends because there was no job in it for as long as its idle limit."""
+        """Return whether the reservation ends because no job has run in it for ``idle_limit`` seconds."""
         if not self.idle_limit or self.live_jobs or self.start > now:
             return False
         return now >= self.idle_date
 
     @property
     def idle_date(self) -> int:
-        """When it ends if no job comes; it has an idle limit."""
+        """Return when the reservation ends if no job is submitted to it.  Only valid with an idle limit."""
         return max(self.last_job_date, self.start) + self.idle_limit
 
     @property
     def latest_job_end(self) -> int:
-        """The date at which its jobs have to be over."""
+        """Return the date by which its jobs must have ended."""
         return self.end - self.time_offset
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationNote:
-    """A line of the log of an advance reservation, and the state after it."""
+    """A log entry of an advance reservation, and the state after it."""
 
     event: ReservationEvent
     state: ReservationState
@@ -99,7 +102,10 @@ class ReservationNote:
 
 @dataclass(frozen=True, slots=True)
 class ReservationStep:
-    """What a round decides about one advance reservation; written only if nobody changed it meanwhile."""
+    """The decisions of a round on one advance reservation.
+
+    They are written only if the reservation has not been changed in the meantime.
+    """
 
     reservation_id: int
     frame_id: int
@@ -118,13 +124,13 @@ class ReservationStep:
 
     @property
     def state(self) -> ReservationState:
-        """The state after this step."""
+        """Return the state after this step."""
         return self.notes[-1].state if self.notes else self.seen
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """A change of an advance reservation that waits for an answer."""
+    """A requested change of an advance reservation that has not been decided."""
 
     id: int
     reservation_id: int
@@ -139,7 +145,7 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """The answer to a change; what is granted is written as a whole."""
+    """The decision on a change request; a granted change is written completely."""
 
     change_id: int
     reservation_id: int

@@ -1,4 +1,4 @@
-"""Policies of queues (``queues.scheduler_policy``): the order of their jobs, quotas, dependencies, backfilling.
+"""Policies of queues (``queues.scheduler_policy``): job order, quotas, dependencies, backfilling.
 
 See docs/design/planner.rst, "Order".
 """
@@ -12,7 +12,7 @@ from oar.lib.jobs.states import DependencyCondition, JobPriority
 
 
 class QuotaUse(StrEnum):
-    """Whether quotas hold in a queue."""
+    """When quotas apply to a queue."""
 
     NEVER = "NEVER"
     IF_CONFIGURED = "IF_CONFIGURED"  #: if QUOTAS is yes
@@ -21,7 +21,7 @@ class QuotaUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """A policy of this planner."""
+    """A queue policy that this planner implements."""
 
     order: JobPriority | None = None  #: None = JOB_PRIORITY
     quotas: QuotaUse = QuotaUse.NEVER
@@ -29,15 +29,18 @@ class QueuePolicy:
     is_backfilling: bool = True
 
     def has_quotas(self, settings: Settings) -> bool:
-        """Whether quotas hold in the queue."""
+        """Return whether quotas apply to the queue."""
         return self.quotas is QuotaUse.ALWAYS or (self.quotas is QuotaUse.IF_CONFIGURED and settings.has_quotas)
 
     def condition(self, settings: Settings) -> DependencyCondition:
-        """Return the condition of dependencies that name none."""
+        """Return the condition of dependencies that specify none."""
         return self.dependency_condition or settings.dependency_condition
 
     def order_by(self, settings: Settings) -> JobPriority:
-        """Return the order of the queue: an explicit JOB_PRIORITY wins over FIFO, never over fair share."""
+        """Return the order of the queue.
+
+        An explicit JOB_PRIORITY replaces FIFO, but never fair share.
+        """
         if self.order is JobPriority.FAIRSHARE or (self.order and not settings.is_priority_explicit):
             return self.order
         return settings.job_priority
@@ -64,5 +67,5 @@ POLICIES: Mapping[str, QueuePolicy] = {
 
 
 def policy_of(name: str) -> QueuePolicy | None:
-    """Return the policy of a name; None for an external scheduler."""
+    """Return the policy with this name; return None for an external scheduler."""
     return POLICIES.get(name)

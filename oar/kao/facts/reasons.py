@@ -1,4 +1,4 @@
-"""Why a job has no placement, or does not start now: codes, sentences and numbers.
+"""Reasons why a job has no placement, or does not start now: code, sentence and data.
 
 See docs/design/planner.rst, "Reasons".
 """
@@ -18,15 +18,16 @@ NAMED = 10
 
 
 def unreadable_request(text: str, levels: Sequence[Level], trouble: str) -> Reason:
-    """The request cannot be asked: a property or a condition means nothing."""
+    """The request cannot be evaluated: a property or condition is invalid."""
     data: dict[str, Json] = {"group": _group(text, levels), "trouble": trouble}
     return Reason(ReasonCode.CONDITION, f"cannot evaluate the request: {trouble}", data)
 
 
 def impossible(text: str, levels: Sequence[Level], matching: int, nearest: Level | None) -> Reason:
-    """The request cannot be satisfied even by an empty machine.
+    """The request cannot be satisfied even if all resources are free.
 
-    ``matching``: so many resources satisfy its conditions.  ``nearest``: the level that would do, with less of it.
+    ``matching``: the number of resources that satisfy its conditions.  ``nearest``: the level with the largest quantity
+    that can be satisfied.
     """
     group = _group(text, levels)
     data: dict[str, Json] = {"group": group, "matching": matching}
@@ -41,7 +42,7 @@ def _group(text: str, levels: Sequence[Level]) -> str:
 
 
 def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int, int]) -> Reason:
-    """The request could be satisfied if resources were not Suspected or Absent."""
+    """The request could be satisfied if no resource was Suspected or Absent."""
     data: dict[str, Json] = {
         "suspected": list(suspected[:NAMED]),
         "absent": list(absent[:NAMED]),
@@ -52,14 +53,14 @@ def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int
 
 
 def busy(date: int, jobs: Sequence[int]) -> Reason:
-    """The job starts when others have ended."""
+    """The job starts when other jobs have ended."""
     data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
     named = f" (jobs {_listed(jobs)})" if jobs else ""
     return Reason(ReasonCode.BUSY, f"waiting for resources until {format_date(date)}{named}", data)
 
 
 def overdue(numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
-    """Jobs and advance reservations whose time is over still hold what the job needs: no date can be told."""
+    """Jobs and advance reservations past their planned end hold the resources: the start date is unknown."""
     data: dict[str, Json] = {
         "advance_reservations": list(numbers[:NAMED]),
         "jobs": list(jobs[:NAMED]),
@@ -88,7 +89,10 @@ def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reaso
 
 
 def reserved_for_others(date: int, numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
-    """The job starts when advance reservations have ended; ``jobs``, reservations among them, end at the same date."""
+    """The job starts when advance reservations have ended.
+
+    ``jobs`` (reservations included) end at the same date.
+    """
     data: dict[str, Json] = {
         "date": date,
         "advance_reservations": list(numbers[:NAMED]),
@@ -101,7 +105,7 @@ def reserved_for_others(date: int, numbers: Sequence[int], jobs: Sequence[int]) 
 
 
 def until_over(number: int, over: int) -> Reason:
-    """The job, which was suspended, goes on when an advance reservation has ended; ``over``: the date of that."""
+    """The suspended job resumes when an advance reservation has ended; ``over``: the date of that end."""
     text = f"waits until the advance reservation {number} is over"
     return Reason(ReasonCode.RESERVATION, text, {"advance_reservations": [number], "over": over})
 
@@ -111,107 +115,107 @@ def _listed(jobs: Sequence[int]) -> str:
 
 
 def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
-    """Whether this is what ``busy`` says of the same date and jobs."""
+    """Return whether a reason equals ``busy(date, jobs)``."""
     data = reason.data
     is_same = reason.code is ReasonCode.BUSY and data.get("date") == date and data["count"] == len(jobs)
     return is_same and data["jobs"] == list(jobs[:NAMED])
 
 
 def no_slot(detail: str = "") -> Reason:
-    """The resources are never free for long enough."""
+    """The resources are never free for the whole walltime."""
     return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": detail} if detail else {})
 
 
 def leaving(date: int) -> Reason:
-    """Resources that the job needs leave before it could end."""
+    """Resources that the job needs are withdrawn before the job could end."""
     text = f"some of its resources leave on {format_date(date)}"
     return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": text, "date": date})
 
 
 def container_full(container: str) -> Reason:
-    """The container is never free for long enough until its end."""
+    """The container has no free time that is long enough before its end."""
     text = f"its container {container} has no room for it until its end"
     return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": text, "container": container})
 
 
 def unknown_dependency(job: int) -> Reason:
-    """It is not known when the required job ends."""
+    """The end of the required job is unknown."""
     text = f"cannot determine scheduling time due to dependency with the job {job}"
     return Reason(ReasonCode.DEPENDENCY, text, {"job": job})
 
 
 def broken_dependency(job: int) -> Reason:
-    """The required job ended otherwise than asked, or the window cannot be kept."""
+    """The required job ended in a way that the dependency excludes, or the time window cannot be met."""
     return Reason(ReasonCode.DEPENDENCY, f"dependency on job {job} cannot be satisfied", {"job": job})
 
 
 def dependency_until(job: int, date: int) -> Reason:
-    """The job starts when the required job is expected to allow it."""
+    """The job starts when the required job is expected to satisfy the dependency."""
     return Reason(ReasonCode.DEPENDENCY, f"waiting for job {job} until {format_date(date)}", {"job": job, "date": date})
 
 
 def overdue_dependency(job: int) -> Reason:
-    """The required job has not ended though its time is over: no date can be told."""
+    """The required job is past its planned end and still running: the start date is unknown."""
     text = f"waiting for job {job}, whose time is over"
     return Reason(ReasonCode.DEPENDENCY, text, {"job": job, "overdue": True})
 
 
 def cyclic_dependency(jobs: Sequence[int]) -> Reason:
-    """Jobs that wait for each other."""
+    """Jobs depend on each other in a cycle."""
     named = ", ".join(str(job) for job in jobs[:NAMED])
     return Reason(ReasonCode.DEPENDENCY, f"the jobs {named} wait for each other", {"jobs": list(jobs[:NAMED])})
 
 
 def container_unplaced(container: str, *, is_treated: bool) -> Reason:
-    """The container has no place yet, or will be looked at later in the round."""
+    """The container has no placement yet, or is planned later in the round."""
     text = "is yet to scheduled, inner job not scheduled" if is_treated else "is not known yet"
     return Reason(ReasonCode.CONTAINER, f"inner job: container {container} {text}", {"container": container})
 
 
 def container_small(container: str, size: int) -> Reason:
-    """The container has too few resources for the job."""
+    """The container has fewer resources than the job needs."""
     text = f"inner job: container {container} holds only {size} resources"
     return Reason(ReasonCode.CONTAINER, text, {"container": container, "resources": size})
 
 
 def container_until(container: str, date: int) -> Reason:
-    """The job starts with, or inside, its container."""
+    """The job starts when its container starts, or when resources in it become free."""
     text = f"inner job: waiting for room in container {container} until {format_date(date)}"
     return Reason(ReasonCode.CONTAINER, text, {"container": container, "date": date})
 
 
 def postponed(date: int) -> Reason:
-    """The user asked for a later start."""
+    """The user requested a later start."""
     return Reason(ReasonCode.POSTPONED, f"postponed to {format_date(date)}", {"date": date})
 
 
 def deadline(end: int, limit: int) -> Reason:
-    """The job would end too late."""
+    """The job would end after its deadline."""
     text = f"its deadline is not met: {format_date(end)} > {format_date(limit)}"
     return Reason(ReasonCode.DEADLINE, text, {"end": end, "deadline": limit})
 
 
 def few_tokens(name: str, have: int, want: int) -> Reason:
-    """The site has too few tokens now."""
+    """The site has fewer free tokens than the job needs."""
     return Reason(
         ReasonCode.TOKEN, f"no enough tokens: {name} ({have} < {want})", {"token": name, "have": have, "want": want}
     )
 
 
 def no_tokens(name: str) -> Reason:
-    """The site's script gave no number."""
+    """The script of the site returned no number of tokens."""
     return Reason(ReasonCode.TOKEN, f"token value cannot be retrieved ({name})", {"token": name})
 
 
 def no_script(name: str) -> Reason:
-    """The site has no such token, or no longer."""
+    """The site has no script for this token (or no longer has one)."""
     return Reason(ReasonCode.TOKEN, f"there is no token {name} (any more)", {"token": name, "has_script": False})
 
 
 def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequence[int] = ()) -> Reason:
-    """A rule forbids an earlier start, or any; ``freed``: when it allows one.
+    """A quota rule forbids an earlier start, or any start; ``freed``: the date at which the rule allows one.
 
-    ``overdue``: jobs that it counts though their time is over: no date can be told.
+    ``overdue``: jobs past their planned end that the rule still counts.  The start date is then unknown.
     """
     key = [rule.queue, rule.project, rule.type, rule.user]
     limits: list[Json] = [rule.resources, rule.jobs, -1 if rule.seconds < 0 else rule.seconds / 3600]
@@ -226,74 +230,77 @@ def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequ
 
 
 def behind_quotas(latest: int) -> Reason:
-    """The job would start at a date for which no rules have been read."""
+    """The job would start at a date for which no quota rules have been read."""
     text = f"quotas are not looked at after {format_date(latest)}"
     return Reason(ReasonCode.QUOTA, text, {"latest": latest})
 
 
 def array_limit(array: int, most: int, overdue: Sequence[int] = ()) -> Reason:
-    """Only so many jobs of the array may run at a time, and they do; ``overdue``: though the time of these is over."""
+    """The maximum number of jobs of the array is running.
+
+    ``overdue``: jobs of the array that are past their planned end.
+    """
     text = f"waiting for one of the {most} jobs that may run at a time of the array {array}"
     data: dict[str, Json] = {"array": array, "limit": most}
     return Reason(ReasonCode.ARRAY, text, data | _held_by(overdue) if overdue else data)
 
 
 def _held_by(overdue: Sequence[int]) -> dict[str, Json]:
-    """Return the data of a reason without a date: the time of these jobs is over, and nobody knows when they end."""
+    """Return the data of a reason without a date: these jobs are past their planned end."""
     return {"overdue": True, "jobs": list(overdue[:NAMED]), "count": len(overdue)}
 
 
 def limit(before: int, which: RoundLimit) -> Reason:
-    """A limit of the round was reached before this job's turn."""
+    """The planner reached a limit of the round before it came to this job."""
     text = f"not planned in this round: {before} jobs before it"
     return Reason(ReasonCode.LIMIT, text, {"count": before, "limit": which})
 
 
 def behind_depth(depth: int) -> Reason:
-    """The job cannot start now, and its queue plans later starts for the first ``depth`` jobs that wait only."""
+    """The job cannot start now, and its queue plans later starts only for its first ``depth`` waiting jobs."""
     text = f"no start is planned: its queue plans {'one' if depth == 1 else depth}, of the first that wait"
     return Reason(ReasonCode.LIMIT, text, {"count": depth, "limit": RoundLimit.DEPTH})
 
 
 def waits_for_nodes(hosts: Sequence[str]) -> Reason:
-    """The place is there, but its nodes are not Alive."""
+    """The job has its resources, but their nodes are not Alive yet."""
     named = ",".join(hosts[:NAMED]) + (",..." if len(hosts) > NAMED else "")
     return Reason(ReasonCode.LAUNCH, f"waiting for {named} to be Alive", {"hosts": list(hosts[:NAMED])})
 
 
 def waits_for_besteffort(jobs: Sequence[int]) -> Reason:
-    """The place is there, but besteffort jobs must leave it first."""
+    """The job has a placement, but besteffort jobs must leave the resources first."""
     return Reason(ReasonCode.LAUNCH, f"waiting for besteffort job {jobs[0]} to end", {"jobs": list(jobs[:NAMED])})
 
 
 def waits_for_holder(job: int) -> Reason:
-    """The place should be free, but a job has not left it yet."""
+    """The resources should be free, but another job has not released them yet."""
     return Reason(ReasonCode.LAUNCH, f"waiting for job {job} to give its resources back", {"jobs": [job]})
 
 
 def waits_for_container(container: str) -> Reason:
-    """The place is there, but the container does not run yet."""
+    """The job has a placement, but its container is not running yet."""
     return Reason(ReasonCode.LAUNCH, f"waiting for container {container} to run", {"container": container})
 
 
 def killed() -> Reason:
-    """Somebody asked for the job's end."""
+    """A kill request exists for the job."""
     return Reason(ReasonCode.LAUNCH, "a kill request is pending")
 
 
 def reservation_date(date: int) -> Reason:
-    """A reservation waits for its date."""
+    """An accepted reservation waits for its start date."""
     return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})
 
 
 def before_reservation(number: int, date: int) -> Reason:
-    """The advance reservation that the job is in has not begun."""
+    """The advance reservation of the job has not started."""
     text = f"waits for the advance reservation {number} to start at {format_date(date)}"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "date": date})
 
 
 def reservation_busy(number: int, date: int, jobs: Sequence[int]) -> Reason:
-    """Others have what the job needs of the advance reservation that it is in."""
+    """Other jobs use the resources that the job needs in its advance reservation."""
     data: dict[str, Json] = {"reservation": number, "date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
     named = f" (jobs {_listed(jobs)})" if jobs else ""
     return Reason(
@@ -302,73 +309,73 @@ def reservation_busy(number: int, date: int, jobs: Sequence[int]) -> Reason:
 
 
 def reservation_short(number: int, left: int) -> Reason:
-    """The job is too long for the advance reservation that it is in; ``left``: seconds that a job may last."""
+    """The job is too long for the rest of its advance reservation; ``left``: maximum duration of a job, in seconds."""
     text = f"too long for what is left of the advance reservation {number} ({format_duration(left)})"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "left": left})
 
 
 def reservation_full(number: int) -> Reason:
-    """Other jobs have the advance reservation that the job is in, until it would be too late."""
+    """Other jobs use the advance reservation of the job until it is too late to start."""
     text = f"the advance reservation {number} has no room for it until its end"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number})
 
 
 def reservation_small(number: int, size: int) -> Reason:
-    """The advance reservation that the job is in has too few resources on which a job can start."""
+    """The advance reservation of the job has too few resources on which a job can start."""
     text = f"the advance reservation {number} has only {size} resource{'s' * (size != 1)} now"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "size": size})
 
 
 def hard_error(number: int, error: str) -> Reason:
-    """The advance reservation that the job is in is in error, and lets no job start meanwhile."""
+    """The advance reservation of the job is in error and starts no jobs (hard error handling)."""
     text = f"the advance reservation {number} is in error: {error} (hard error handling)"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "error": error})
 
 
 def overtaken() -> Reason:
-    """The place was there; before the job could take it, the job or a node of the place changed."""
+    """The job or one of its nodes changed before the job could be started."""
     return Reason(ReasonCode.LAUNCH, "its nodes changed while it was being started; it is tried again")
 
 
 def stopped_queue(name: str) -> Reason:
-    """Nothing of the job's queue is planned."""
+    """The job's queue is not active."""
     return Reason(ReasonCode.QUEUE, f"the queue {name} is not active", {"queue": name})
 
 
 def removed_queue(name: str) -> Reason:
-    """The job's queue is no longer there, or only for the jobs in its advance reservations."""
+    """The job's queue has been removed, or accepts only jobs of its advance reservations."""
     return Reason(ReasonCode.QUEUE, f"the queue {name} was removed", {"queue": name, "removed": True})
 
 
 def held(since: int) -> Reason:
-    """Nobody looks at the job until somebody lets it go."""
+    """The job is on hold until a user releases it."""
     return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
 
 
 def launch_held(launch_fault: LaunchFault, user: str, text: str, next_try: int) -> Reason:
-    """Launches are held because of a fault that is no job's; ``text`` says what does not work."""
+    """Launches are held because of a fault that no job caused; ``text`` describes the fault."""
     data: dict[str, Json] = {"fault": launch_fault, "user": user, "text": text, "date": next_try}
     return Reason(ReasonCode.FAULT, f"launches are held: {text}", data)
 
 
 def shared_suspected(kind: str) -> Reason:
-    """A resource that every job needs is Suspected: nothing is planned."""
+    """A resource that every job needs is Suspected: no job is planned."""
     text = f"no job is planned: a resource of type {kind} is Suspected"
     return Reason(ReasonCode.NOT_ALIVE, text, {"type": kind})
 
 
 def internal(now: int, detail: str) -> Reason:
-    """Planning this job failed in a way that nobody foresaw."""
+    """An unexpected exception was raised while this job was planned."""
     return Reason(ReasonCode.INTERNAL, f"internal error, see the log (round {now})", {"detail": detail})
 
 
 def no_plugin(trouble: str) -> Reason:
-    """The job is planned by a plug-in that is not there."""
+    """The plug-in that plans the job does not exist."""
     return Reason(ReasonCode.INTERNAL, trouble, {"detail": trouble})
 
 
 def external(scheduler: str, said: str, date: int = 0) -> Reason:
-    """A scheduler of the site plans the job: what it says of it, or when it starts."""
+    """An external scheduler of the site plans the job; ``said``: its explanation, ``date``: the start that it plans."""
     data: dict[str, Json] = {"scheduler": scheduler, "said": bool(said)}
     if date:
         data["date"] = date
@@ -377,16 +384,16 @@ def external(scheduler: str, said: str, date: int = 0) -> Reason:
 
 
 def rejected(scheduler: str, trouble: str) -> Reason:
-    """A scheduler of the site gave the job a place that cannot be."""
+    """An external scheduler of the site gave the job an invalid placement."""
     return Reason(ReasonCode.EXTERNAL, f"rejected placement: {trouble}", {"scheduler": scheduler, "rejected": trouble})
 
 
 def external_failed(scheduler: str) -> Reason:
-    """The scheduler of the site that plans the job did not end as it should."""
+    """The external scheduler of the site that plans the job failed."""
     text = f"the scheduler {scheduler} failed, see the log"
     return Reason(ReasonCode.EXTERNAL, text, {"scheduler": scheduler, "failed": True})
 
 
 def unreadable(detail: str) -> Reason:
-    """A type of the job has a value that means nothing."""
+    """A type of the job has an invalid value."""
     return Reason(ReasonCode.INTERNAL, f"cannot read a type of the job: {detail}", {"detail": detail})

@@ -1,4 +1,4 @@
-"""Records (snapshots and plans) to JSON and back.  The types of the fields say how each value is read back."""
+"""Convert records (snapshots and plans) to JSON and back.  The types of the fields control the conversion."""
 
 import json
 import types
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def to_json(record: object) -> str:
-    """Return a snapshot or a plan as text; the same value always gives the same text."""
+    """Return a snapshot or a plan as JSON text; equal values give equal texts."""
     return json.dumps(_plain(record, type(record)), sort_keys=True, separators=(",", ":"))
 
 
 def from_json(kind: type[T], text: str) -> T:
-    """Read back what ``to_json`` wrote."""
+    """Return the record that ``to_json`` serialized."""
     record: T = _record(kind, json.loads(text))
     return record
 
@@ -69,5 +69,5 @@ def _compound(hint: Any, value: Any) -> Any:
 
 
 def _only_record(arguments: tuple[Any, ...]) -> Any:
-    """Return the member of a union that needs reading back; None if all are plain values."""
+    """Return the member of a union that is a record class; return None if there is none."""
     return next((each for each in arguments if _is_record(each)), None)

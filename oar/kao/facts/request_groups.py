@@ -1,4 +1,4 @@
-"""A group of a request, as jobs and advance reservations have it in a snapshot."""
+"""A request group, as stored in the jobs and advance reservations of a snapshot."""
 
 from typing import NamedTuple
 
@@ -6,9 +6,9 @@ from oar.lib.jobs.records import Level
 
 
 class RequestGroup(NamedTuple):
-    """A group of a request: number of its pool in ``Snapshot.pools``, and its levels.
+    """A request group: its pool (index in ``Snapshot.pools``) and its levels.
 
-    A tuple: each job is looked up by its groups several times in a round.
+    A named tuple, because groups are hashed as dictionary keys several times per job and round.
     """
 
     pool: int

@@ -1,8 +1,8 @@
-"""What the planner decides on: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
+"""The input of the planner: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
 
-Frozen values, written to a file and read back by ``oar.kao.facts.record_json``, so that a round that went wrong on one
-machine can be planned again on another.  Sets of resources are ints whose bits number ``Snapshot.resources``.  A group
-of a request names its pool by the number in ``Snapshot.pools``: a filter that a thousand jobs share is kept once.
+All values are frozen; ``oar.kao.facts.record_json`` writes them to a file and reads them back.  A faulty round can
+therefore be planned again on another machine.  Sets of resources are ints whose bits number ``Snapshot.resources``.
+A request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The keys of oar.conf that decide on the plan, with their defaults.  Durations are in seconds."""
+    """The keys of oar.conf that affect the plan, with their defaults.  Durations are in seconds."""
 
     security_time: int = 1  #: gap between two jobs on a resource
     hole_minimum: int = 0  #: a gap shorter than this is not used
@@ -82,13 +82,13 @@ class Settings:
     weights: Weights = field(default_factory=Weights)
 
     def backfill_depth(self, queue: str) -> int:
-        """Return how many jobs of a queue that wait for resources have a place; 0 = all."""
+        """Return how many waiting jobs of a queue get a planned start; 0 = all."""
         return self.backfill_depths.get(queue, self.backfill_depths.get("_", 0))
 
     def besteffort_gap(self, duration: int) -> int:
         """Return for how many seconds resources must be free for a besteffort job of this duration.
 
-        It may be killed, so a gap of SCHEDULER_BESTEFFORT_DURATION is enough.
+        A besteffort job may be killed, so a gap of SCHEDULER_BESTEFFORT_DURATION is enough.
         """
         if not self.besteffort_duration:
             return duration
@@ -97,7 +97,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ResourceColumns:
-    """All resources as columns: the n-th value of each column is that of the resource with bit n."""
+    """All resources as columns: the n-th value of each column belongs to the resource with bit n."""
 
     ids: tuple[int, ...]
     types: tuple[str, ...]
@@ -113,15 +113,15 @@ class ResourceColumns:
 
     @property
     def everything(self) -> ResourceSet:
-        """All resources."""
+        """Return all resources."""
         return (1 << len(self.ids)) - 1
 
     def with_states(self, other: "ResourceColumns") -> "ResourceColumns":
-        """Return these resources with the states that others have."""
+        """Return these resources with the states of ``other``."""
         return self if self.states is other.states else replace(self, states=other.states)
 
     def where(self, column: Sequence[object], *values: object) -> ResourceSet:
-        """Return the resources that have one of the values in a column; of states and types it is remembered."""
+        """Return the resources that have one of the values in a column.  Results for states and types are cached."""
         if column is not self.states and column is not self.types:
             return self._search(column, values)
         key = column is self.states, values
@@ -130,11 +130,11 @@ class ResourceColumns:
         return self._answers[key]
 
     def leaving(self) -> Mapping[int, ResourceSet]:
-        """Return the dates at which resources leave, with the resources that leave then."""
+        """Return the resources that are withdrawn, by date of withdrawal."""
         if not self._leaving:
             bits_by_date: dict[int, list[int]] = {0: []}
             dates = {date for date in set(self.available_upto) if HALTED_NEVER_WOKEN < date < STANDBY_FOR_EVER}
-            for bit, date in enumerate(self.available_upto) if dates else ():  # none leaves, usually
+            for bit, date in enumerate(self.available_upto) if dates else ():  # usually no resource is withdrawn
                 if date in dates:
                     bits_by_date.setdefault(date, []).append(bit)
             self._leaving.update((date, from_positions(bits)) for date, bits in bits_by_date.items())
@@ -142,7 +142,7 @@ class ResourceColumns:
 
     def _search(self, column: Sequence[object], values: Sequence[object]) -> ResourceSet:
         number = sum(column.count(value) for value in set(values))
-        if number in (0, len(column)):  # the usual cases, by far the fastest
+        if number in (0, len(column)):  # the usual cases; this shortcut is the fastest
             return self.everything if number else 0
         return from_positions(bit for bit, value in enumerate(column) if value in values)
 
@@ -157,7 +157,7 @@ class ResourceColumns:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The resources that satisfy a filter, without Dead ones."""
+    """The resources that satisfy a filter, without Dead resources."""
 
     members: ResourceSet
     text: str = ""  #: the filter as the user wrote it
@@ -167,7 +167,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One alternative of a moldable job: one ``-l`` of oarsub."""
+    """One alternative of a moldable job: one option ``-l`` of oarsub."""
 
     id: int
     walltime: int  #: seconds
@@ -175,13 +175,13 @@ class Alternative:
     cut_at: int = 0  #: its walltime is over then at the latest, however late it begins; 0 = it never changes
 
     def walltime_from(self, start: int) -> int:
-        """Return the walltime of a placement that begins at a date, in seconds."""
+        """Return the walltime, in seconds, of a placement with this start."""
         return min(self.walltime, self.cut_at - start) if self.cut_at else self.walltime
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob(LiveJob):
-    """The attributes that waiting and running jobs have in common."""
+    """The attributes common to waiting and running jobs."""
 
     types: tuple[str, ...] = ()  #: the texts of ``oarsub -t``
     is_killed: bool = False  #: there is a kill request
@@ -189,7 +189,7 @@ class PlannedJob(LiveJob):
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob(PlannedJob):
-    """A job that needs a placement, or a reservation that waits for its date."""
+    """A job that needs a placement, or a reservation that waits for its start date."""
 
     alternatives: tuple[Alternative, ...] = ()
     dependencies: tuple[Dependency, ...] = ()
@@ -201,7 +201,7 @@ class WaitingJob(PlannedJob):
 
     @property
     def shortest_walltime(self) -> int:
-        """The shortest walltime of the alternatives, in seconds; 0 without alternatives."""
+        """Return the shortest walltime of the alternatives, in seconds; 0 without alternatives."""
         return min((alternative.walltime for alternative in self.alternatives), default=0)
 
     def walltime_of(self, alternative_id: int) -> int:
@@ -211,7 +211,7 @@ class WaitingJob(PlannedJob):
 
 @dataclass(frozen=True, slots=True)
 class StoredPlacement:
-    """A placement of the last round, as the gantt tables hold it."""
+    """A placement of the last round, as stored in the gantt tables."""
 
     alternative: int
     start: int  #: of a reservation that is late: later than its date
@@ -234,13 +234,13 @@ class RunningJob(PlannedJob):
 
     @property
     def end(self) -> int:
-        """The date at which its walltime is over; time spent suspended does not count."""
+        """Return the date at which the walltime ends; time in suspension extends it."""
         return self.start_time + self.walltime + self.suspended_time
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredJob:
-    """A job that a waiting job depends on and that is neither in ``waiting`` nor in ``running``."""
+    """A dependency of a waiting job that is neither in ``waiting`` nor in ``running``."""
 
     id: int
     state: JobState
@@ -251,7 +251,7 @@ class RequiredJob:
 
 @dataclass(frozen=True, slots=True)
 class ConsumptionSums:
-    """Consumption of the last SCHEDULER_FAIRSHARING_WINDOW_SIZE seconds, in resource seconds."""
+    """Resource consumption during the last SCHEDULER_FAIRSHARING_WINDOW_SIZE seconds, in resource seconds."""
 
     used: int
     asked: int
@@ -262,10 +262,10 @@ class ConsumptionSums:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """Limits of what some jobs may use at a time; -1 = no limit (docs/design/planner.rst, "Quotas").
+    """Limits of what a set of jobs may use at a time; -1 = no limit (docs/design/planner.rst, "Quotas").
 
-    Queue, project, type and user say whose jobs these are.  ``*``: of all together; ``/``: of each queue, project or
-    user separately; else a name.
+    Queue, project, type and user select the jobs.  ``*``: one limit for all together.  ``/``: one limit for each queue,
+    project or user separately.  Otherwise: a name.
     """
 
     queue: str
@@ -279,7 +279,7 @@ class QuotaRule:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPeriod:
-    """The rules in force from a date to the begin of the next period."""
+    """The rules that apply from a date until the next period begins."""
 
     begin: int
     rules: int  #: index in ``Quotas.rules``
@@ -287,7 +287,10 @@ class QuotaPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The quota rules with their periods, which are dates: a plan does not depend on the time zone."""
+    """The quota rules and the periods in which they apply.
+
+    Periods are stored as dates, so a plan does not depend on the time zone.
+    """
 
     rules: tuple[tuple[QuotaRule, ...], ...]
     periods: tuple[QuotaPeriod, ...]  #: in order of time; the first begins at or before ``Snapshot.now``
@@ -296,7 +299,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the plan of a round depends on, at one instant."""
+    """The complete input of a round, at one instant."""
 
     now: int  #: the date of the round
     resources: ResourceColumns
@@ -321,5 +324,5 @@ class Snapshot:
     zone: str = ""  #: time zone of the dates in types; '' = that of the process
 
     def overdue(self) -> frozenset[int]:
-        """Return the jobs whose time is over: a node that does not answer, or a clean-up, keeps them."""
+        """Return the jobs past their planned end, for example on a node that does not respond, or during a clean-up."""
         return frozenset(job.id for job in self.running if job.end < self.now)

@@ -1,6 +1,6 @@
-"""Long work that others may interrupt: a generator that yields between its steps, and returns the result.
+"""Long work that can be interrupted: a generator that yields between its steps and returns the result.
 
-A step treats ``PORTION`` jobs at most.  Who is in no hurry takes the result with ``result_of``.
+A step processes at most ``PORTION`` jobs.  Callers without time limits use ``result_of``.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -17,7 +17,7 @@ Steps = Generator[None, None, _T]
 
 
 def result_of(steps: Steps[_T]) -> _T:
-    """Take all steps; return the result."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(steps)
@@ -26,7 +26,7 @@ def result_of(steps: Steps[_T]) -> _T:
 
 
 def portions(items: Iterable[_T], size: int = PORTION) -> Iterator[list[_T]]:
-    """Iterate over the items, so many at a time."""
+    """Iterate over the items in lists of at most ``size`` items."""
     rest = iter(items)
     while portion := list(islice(rest, size)):
         yield portion

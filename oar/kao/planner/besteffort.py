@@ -1,7 +1,7 @@
-"""Besteffort jobs: how they are told to leave their resources to another job.
+"""Orders to besteffort jobs to leave their resources to other jobs.
 
-They are placed last, in a copy of each space, and occupy nothing for other jobs
-(``oar.kao.planner.resources.spaces``).  A gap that is shorter than their walltime is enough for them
+Besteffort jobs are placed last, in a copy of each space, and occupy nothing for other jobs
+(``oar.kao.planner.resources.spaces``).  They can use a gap that is shorter than their walltime
 (``Settings.besteffort_gap``).
 
 See docs/design/planner.rst, "Besteffort jobs".
@@ -15,7 +15,7 @@ from oar.lib.jobs.states import JobState
 def order_to_leave(job: RunningJob, for_job: int, now: int) -> Kill | None:
     """Return the order to a besteffort job to leave its resources to another job.
 
-    None while it writes its checkpoint, and if it is ending already.
+    Return None while the job writes its checkpoint, or if it is already ending.
     """
     if job.is_killed or job.state is JobState.FINISHING:
         return None
@@ -29,9 +29,11 @@ def order_to_leave(job: RunningJob, for_job: int, now: int) -> Kill | None:
 
 
 def order_to_be_gone(job: RunningJob, for_job: int, now: int, date: int) -> Kill | None:
-    """Return the order to a besteffort job that has to leave at a date: to write its checkpoint before, or to end.
+    """Return the order to a besteffort job that must have left its resources by ``date``.
 
-    Nothing is longer than the time until then: not its checkpoint either, if that is asked for too late.
+    The order is to write a checkpoint before that date, or to end at that date.  A checkpoint that was requested too
+    late
+    does not extend the time.  Return None if no order is due.
     """
     if job.is_killed or job.state is JobState.FINISHING:
         return None
@@ -43,6 +45,6 @@ def order_to_be_gone(job: RunningJob, for_job: int, now: int, date: int) -> Kill
 
 
 def _end(job: RunningJob, for_job: int) -> Kill:
-    """Return the order to end; that the time for a checkpoint is over is told once."""
+    """Return the order to end.  The checkpoint timeout is reported only once."""
     is_news = job.checkpoint_asked and not job.is_checkpoint_over
     return Kill(job.id, for_job, KillAction.CHECKPOINT_TIMEOUT if is_news else KillAction.KILL)

@@ -20,10 +20,9 @@ COMPUTE = "default"
 def nodes_to_wake(
     snapshot: Snapshot, placements: Iterable[Placement], types: Mapping[int, ParsedTypes]
 ) -> tuple[str, ...]:
-    """Return the sleeping nodes on which a job is placed soon, and those of advance reservations that have begun.
+    """Return the sleeping nodes needed by jobs that start soon, or by advance reservations that have begun.
 
-    Jobs of types ``*=standby`` wake none.  A node that was woken has the time that a node needs to boot; then it is
-    woken again.
+    Jobs of types ``*=standby`` wake no nodes.  A woken node that has not booted within the boot limit is woken again.
     """
     settings, resources = snapshot.settings, snapshot.resources
     if not settings.may_wake:
@@ -45,7 +44,7 @@ def nodes_to_wake(
 
 
 def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[str, ...]:
-    """Return the nodes that have been idle for a while and on which no job is placed for a while."""
+    """Return the nodes that have been idle for ``idle_time`` and have no placement within ``sleep_time``."""
     settings = snapshot.settings
     if not (settings.idle_time and settings.sleep_time):
         return ()
@@ -82,7 +81,7 @@ def _compute_bits(snapshot: Snapshot) -> dict[str, list[int]]:
 
 
 def _is_idle(snapshot: Snapshot, node: str, bits: list[int], busy: ResourceSet) -> bool:
-    """Whether a node may be halted, is not busy, and was neither used nor woken for ``idle_time``."""
+    """Return whether a node may be halted, is not busy, and was neither used nor woken for ``idle_time``."""
     resources = snapshot.resources
     idle_since = snapshot.now - snapshot.settings.idle_time
     return snapshot.woken.get(node, 0) < idle_since and all(

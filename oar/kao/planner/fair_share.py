@@ -1,4 +1,4 @@
-"""Fair share: the karma of a job, from what its user and its project have consumed and what they should consume.
+"""Fair share: the karma of a job, computed from the consumption and the targets of its user and its project.
 
 See docs/scheduler.rst, "Fair share".
 """
@@ -10,7 +10,7 @@ from oar.kao.facts.snapshot import ConsumptionSums, FairShare
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The consumption of a project and a user, and their targets, as fractions of everything consumed."""
+    """The consumption of a project and a user, and their targets, as fractions of the total consumption."""
 
     project_used: float
     project_target: float
@@ -20,7 +20,7 @@ class Share:
     asked_target: float
 
     def karma(self, keys: FairShare) -> float:
-        """Return how far the consumption is above the targets; the job with the smallest karma goes first."""
+        """Return how far the consumption exceeds the targets; the job with the smallest karma is planned first."""
         return (
             keys.coefficient_project * (self.project_used - self.project_target)
             + keys.coefficient_user * (self.user_used - self.user_target)
@@ -29,7 +29,6 @@ class Share:
 
 
 def share_of(user: str, project: str, consumption: ConsumptionSums, keys: FairShare) -> Share:
-    """Return the share of a user and a project."""
     used, asked = consumption.used or 1, consumption.asked or 1
     target = keys.user_targets.get(user, 0.0) / 100
     return Share(

@@ -1,4 +1,4 @@
-"""The messages of jobs (``jobs.message``): size, walltime and types, with karma and reason as a remark."""
+"""The messages of jobs (``jobs.message``): size, walltime and types, with karma and reason as remarks."""
 
 from collections.abc import Iterable
 
@@ -11,17 +11,17 @@ from oar.lib.submission.resource_request import format_job_message
 
 
 class JobMessages:
-    """Makes the messages of waiting jobs from the decisions of a round."""
+    """Builds the messages of waiting jobs from the decisions of a round."""
 
     def __init__(self, context: RoundContext, memory: RoundMemory | None) -> None:
-        """``memory``: of the last round, if that is comparable with this one."""
+        """``memory``: of the last round, if it can be compared with this one; None otherwise."""
         self._decisions = context.decisions
         self._requests = context.requests
         self._present = context.usable.present
         self._memory = memory
 
     def of(self, jobs: Iterable[WaitingJob]) -> Steps[dict[int, str]]:
-        """Make the message of each job by its id; none for jobs that are refused or expired."""
+        """Return the message of each job by its id; jobs that are refused or expired get none."""
         decisions = self._decisions
         answered = {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
         messages: dict[int, str] = {}
@@ -32,7 +32,7 @@ class JobMessages:
         return messages
 
     def _last_message(self, job: WaitingJob) -> str:
-        """Return the message of the last round if nothing in it has changed; else ''."""
+        """Return the message of the last round if its content has not changed; return '' otherwise."""
         last, decisions, job_id = self._memory, self._decisions, job.id
         if last is None or last.jobs.get(job_id) is not job:
             return ""

@@ -1,4 +1,4 @@
-"""The order in which jobs are planned: first come first served, fair share, several factors, or that of a plug-in.
+"""The order in which jobs are planned: first come first served, fair share, several factors, or a plug-in.
 
 See docs/design/planner.rst, "Order".
 """
@@ -19,7 +19,7 @@ from oar.lib.jobs.states import JobPriority, Reservation
 
 
 class JobOrder:
-    """Sorts the jobs of queues; notes their karma, and the jobs that the order leaves out."""
+    """Sorts the jobs of queues; records their karma and the jobs that the order excludes."""
 
     def __init__(self, context: RoundContext, plugin: Callable[[Sequence[WaitingJob]], Sequence[int]] | None) -> None:
         """``plugin`` returns the ids of jobs in the order of JOB_PRIORITY=CUSTOM."""
@@ -36,7 +36,10 @@ class JobOrder:
     def sorted(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
-        """Return the jobs of queues of equal priority in order; jobs of different orders follow each other."""
+        """Return the jobs of queues of equal priority in planning order.
+
+        Jobs of queues with different orders are sorted separately and concatenated.
+        """
         orders = {queue.name: policies[queue.name].order_by(self._settings) for queue in queues}
         ordered: list[WaitingJob] = []
         for order in dict.fromkeys(orders.values()):
@@ -63,7 +66,7 @@ class JobOrder:
         return sorted(oldest, key=lambda job: (karma[job.id], job.id))
 
     def _by_plugin(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
-        """Return the order of the plug-in; first come first served if it gives none."""
+        """Return the jobs in the order of the plug-in, or the oldest first if the plug-in fails."""
         oldest_first = sorted(jobs, key=lambda job: job.id)
         by_id = {job.id: job for job in oldest_first}
         try:
@@ -93,7 +96,7 @@ class JobOrder:
         return sorted(jobs, key=lambda job: (-priorities[job.id], job.id))
 
     def _karma(self, job: WaitingJob, queue_priority: int) -> float:
-        """Return the karma of a job, which all jobs of its user and project have."""
+        """Return the karma of a job, which is the same for all jobs of its user and project."""
         key = queue_priority, job.user, job.project
         if key not in self._shares:
             keys = self._settings.fairshare
@@ -106,7 +109,7 @@ class JobOrder:
 
 
 def oldest_of_each_user(jobs: Iterable[WaitingJob], limit: int) -> list[WaitingJob]:
-    """Return the ``limit`` oldest jobs of each user in each queue, oldest first; 0 = all."""
+    """Return the ``limit`` oldest jobs of each user in each queue, oldest first; ``limit`` 0 = all jobs."""
     counts: dict[tuple[str, str], int] = {}
     oldest = []
     for job in sorted(jobs, key=lambda job: job.id):
@@ -120,9 +123,9 @@ def oldest_of_each_user(jobs: Iterable[WaitingJob], limit: int) -> list[WaitingJ
 def behind_required_jobs(
     jobs: Sequence[WaitingJob], types: Mapping[int, ParsedTypes]
 ) -> tuple[list[WaitingJob], list[WaitingJob]]:
-    """Move each job whose container or required job comes later to directly behind it.
+    """Move each job behind its container and the jobs that it requires.
 
-    The second list holds the jobs that require each other; they are not in the first.
+    The second list holds the jobs with cyclic dependencies; the first list does not contain them.
     """
     if not any(job.dependencies or types[job.id].inner for job in jobs):  # the usual case
         return list(jobs), []
@@ -147,7 +150,7 @@ def behind_required_jobs(
 
 
 def cyclic_jobs(waiting: Iterable[WaitingJob], types: Mapping[int, ParsedTypes]) -> frozenset[int]:
-    """Return the jobs of all queues whose dependencies form a cycle, with the jobs that depend on them."""
+    """Return the jobs of all queues with cyclic dependencies, and the jobs that depend on them."""
     dependants = [job for job in waiting if job.dependencies and job.reservation is Reservation.NONE]
     return frozenset(job.id for job in behind_required_jobs(dependants, types)[1])
 

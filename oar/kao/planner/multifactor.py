@@ -11,7 +11,7 @@ from oar.kao.facts.snapshot import WaitingJob, Weights
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The factors of one job that its types and its queue do not tell."""
+    """The factors of a job's priority that do not come from its types or its queue."""
 
     resources: int
     walltime: int  #: seconds
@@ -21,7 +21,7 @@ class Factors:
 
 
 def priority(job: WaitingJob, types: ParsedTypes, factors: Factors, weights: Weights) -> float:
-    """Return the priority of a job; the job with the largest goes first."""
+    """Return the priority of a job; the job with the largest value is planned first."""
     small_work = 1 / max(1, factors.resources * factors.walltime)
     small_size = 1 - factors.resources / max(1, factors.all_resources)
     return (

@@ -1,4 +1,4 @@
-"""Chains of passed jobs: what a passed job that requires passed jobs can begin at, without a search for it.
+"""Chains of passed jobs: the earliest start of a passed job that requires passed jobs, without a search.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -12,16 +12,16 @@ from oar.lib.jobs.records import Dependency
 
 
 class PassedChains:
-    """The passed jobs that require passed jobs."""
+    """The passed jobs that require other passed jobs."""
 
     def __init__(self, turns: Mapping[int, Turn], dependencies: Dependencies, now: int) -> None:
-        """``turns``: the passed jobs by id, as they change."""
+        """``turns``: the passed jobs by id; the mapping changes during the pass."""
         self._turns = turns
         self._dependencies = dependencies
         self._now = now
 
     def bound(self, turn: Turn) -> None:
-        """Raise the earliest date of a job to the first date that the passed jobs it requires allow."""
+        """Raise the earliest start of a job to the first date that the passed jobs it requires allow."""
         for required, dependency in self._requirements(turn.job):
             begin = max(self._now, required.until)
             lifetime = RequiredLifetime(begin, begin + _shortest_walltime(required.job))
@@ -29,9 +29,9 @@ class PassedChains:
             turn.until = max(turn.until, date)
 
     def up_from(self, turn: Turn) -> Sequence[Turn]:
-        """Return a job, a passed job that it requires, one that that requires, and so on to the first of the chain.
+        """Return a job, then a passed job that it requires, and so on to the first job of the chain.
 
-        A chain that is a cycle is returned once around.
+        A cyclic chain is returned once around.
         """
         chain = {turn.job.id: turn}
         while requirements := self._requirements(turn.job):
@@ -42,7 +42,7 @@ class PassedChains:
         return list(chain.values())
 
     def reach(self, job: WaitingJob) -> int:
-        """Return the resources with which the passed jobs that a job requires connect it."""
+        """Return the resources by which a job is connected with the passed jobs that it requires."""
         reach = 0
         for required, _ in self._requirements(job):
             reach |= required.reach
@@ -59,5 +59,5 @@ def may_precede_required(job: WaitingJob) -> bool:
 
 
 def _shortest_walltime(job: WaitingJob) -> int:
-    """Return how long a job takes at least; the walltime of an alternative may be cut."""
+    """Return the minimum duration of a job; it is 1 for an alternative whose walltime may be cut."""
     return min((1 if each.cut_at else each.walltime for each in job.alternatives), default=0)

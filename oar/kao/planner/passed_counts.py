@@ -1,7 +1,7 @@
-"""What the jobs that an urgent pass has passed over may count in quotas, and in the limits of arrays.
+"""Upper bounds of what passed jobs may count in quotas and in the limits of arrays.
 
-Where they begin is not known, only a date before which none of them does.  A job that has room in the counters with all
-of them counted from that date on, as much as each may be given, has it in a full plan, too.
+The start of a passed job is unknown; only a date before which no passed job starts is known.  All passed jobs are
+counted from that date on, each with its maximum.  A job that fits into these counters also fits in a full plan.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -19,7 +19,7 @@ _NOTHING: Usage = 0, 0, 0
 
 
 class PassedCounts:
-    """The most that passed jobs count, all at the same time."""
+    """The maximum usage of all passed jobs at the same time."""
 
     def __init__(self, context: RoundContext, turns: Iterable[Turn]) -> None:
         self._quotas = context.bookings.quotas
@@ -50,9 +50,11 @@ class PassedCounts:
             )
 
     def leave_room(self, turn: Turn, placement: Placement, since: int) -> bool:
-        """Whether a place is allowed, wherever passed jobs begin from a date on; that it is beside the others is known.
+        """Return whether the limits allow a placement even if passed jobs start at any date from ``since`` on.
 
-        What is said of why a place begins later is the same only if none of them is counted during it.
+        The limits are known to allow it together with the placed jobs.  A placement with a later start keeps its reason
+        only if
+        no passed job is counted during it; otherwise return False.
         """
         if placement.end + self._gap <= since:
             return True
@@ -77,7 +79,7 @@ class PassedCounts:
         return self._patterns[key]
 
     def _most(self, job: WaitingJob, alternative: Alternative) -> tuple[int, int]:
-        """Return how many resources an alternative takes at most, and for how long."""
+        """Return the maximum number of resources of an alternative, and its walltime."""
         request = self._requests.get(alternative.groups)
         if has_plugin(job):
             return self._everything.bit_count(), alternative.walltime

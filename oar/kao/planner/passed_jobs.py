@@ -1,4 +1,4 @@
-"""The jobs that an urgent pass has passed over, and those that ask for the same together.
+"""The jobs that an urgent pass has passed over, grouped by equal requests.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -23,7 +23,7 @@ EVERYTHING: ResourceSet = -1
 
 @dataclass(slots=True)
 class Turn:
-    """The turn of one job in the order."""
+    """The turn of one job in the planning order."""
 
     number: int
     job: WaitingJob
@@ -43,19 +43,19 @@ PlainMode = tuple[PlacementRules, Place]
 
 
 class PlacedTurns:
-    """The jobs that have got a place at their turn, or later."""
+    """The jobs that have received a placement at their turn, or later."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}  #: by job id
         self._last = 0
 
     def add(self, turn: Turn) -> None:
-        """Note that a job has got a place."""
+        """Record that a job has received a placement."""
         self._numbers[turn.job.id] = turn.number
         self._last = max(self._last, turn.number)
 
     def behind(self, turn: Turn) -> Collection[int]:
-        """Return the jobs whose turn comes behind that of another job."""
+        """Return the placed jobs whose turn is later than this one."""
         if turn.number >= self._last:
             return ()
         return {job_id for job_id, number in self._numbers.items() if number > turn.number}
@@ -63,7 +63,7 @@ class PlacedTurns:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a place that is not booked yet depends on."""
+    """The resources and the time on which an unbooked placement depends."""
 
     space: Space
     resources: ResourceSet
@@ -72,11 +72,11 @@ class Footprint:
 
     @property
     def is_counted(self) -> bool:
-        """Whether also jobs that have other resources, or are in other spaces, may be in the way of the place."""
+        """Return whether jobs on other resources or in other spaces can also conflict with the placement."""
         return self.region != self.resources
 
     def may_be_met_in(self, space: Space) -> bool:
-        """Whether a job in a space may be in the way of the place."""
+        """Return whether a job in ``space`` can conflict with the placement."""
         return space is self.space or self.is_counted
 
 
@@ -86,7 +86,7 @@ FirstDate = Callable[[Turn], int]
 
 @dataclass(slots=True)
 class Kind:
-    """The passed jobs that ask for the same in one space; they differ in their durations."""
+    """The passed jobs with equal requests in one space; only their durations differ."""
 
     space: Space
     query: SlotQuery  #: of any duration
@@ -104,12 +104,12 @@ class Kind:
     quiet_until: int = FOREVER  #: none of the members that there are can begin before this date
 
     def has_room(self, duration: int, begin: int, latest: int) -> bool:
-        """Whether there is room for so long that begins between two dates."""
+        """Return whether there is room for this duration with a start from ``begin`` to ``latest``."""
         self.searches += 1
         return self.space.earliest(self.query._replace(duration=duration), begin, latest) is not None
 
     def first_start(self, duration: int, begin: int) -> int:
-        """Return the first date from ``begin`` on at which there is room for so long; FOREVER = never.
+        """Return the first date from ``begin`` with room for this duration; FOREVER = never.
 
         Raises TimeIsUp.
         """
@@ -118,7 +118,6 @@ class Kind:
         return match.start if match else FOREVER
 
     def add(self, duration: int, turn: Turn) -> None:
-        """Add a job."""
         self.shortest = min(self.shortest, duration)
         self.first = min(self.first, turn.number)
         self.reach |= turn.reach
@@ -128,7 +127,7 @@ class Kind:
         self.quiet_until = 0
 
     def add_equal(self, duration: int, turn: Turn) -> None:
-        """Add a job that reaches nothing else than the members, and whose turn comes behind theirs."""
+        """Add a job that reaches no other resources than the members, and whose turn is later than theirs."""
         self.shortest = min(self.shortest, duration)
         self.members.append((duration, turn))
         self.is_in_order = False
@@ -137,9 +136,9 @@ class Kind:
     def early(
         self, turns: Collection[int], now: int, date: int, first_date: FirstDate, longest: int = FOREVER
     ) -> Iterator[Turn]:
-        """Iterate over the members that are no longer than that and for which there is room before a date.
+        """Iterate over the members of at most ``longest`` seconds for which there is room before ``date``.
 
-        ``turns``: the jobs that still are passed over.
+        ``turns``: the jobs that are still passed over.
         """
         if self.is_closed(date, longest):
             return
@@ -153,7 +152,7 @@ class Kind:
                 continue
             is_known = len(self.members) == 1 and turn.task is not None
             if is_known and turn.until < date:
-                turn.until = first_date(turn)  # it is worth knowing: other dates will be asked for
+                turn.until = first_date(turn)  # worth computing: later calls use other dates
             quiet_until = min(quiet_until, turn.until)
             if turn.until >= date:
                 continue
@@ -162,7 +161,7 @@ class Kind:
                 continue
             begin, until = max(now, self.closed_until if is_closed else 0), turn.until
             first = self.first_start(duration, max(begin, until))
-            if len(turn.job.alternatives) == 1:  # by another one it may begin sooner
+            if len(turn.job.alternatives) == 1:  # another alternative might start earlier
                 turn.until = first
             if first < date:
                 yield turn
@@ -172,7 +171,7 @@ class Kind:
         self.quiet_until = quiet_until
 
     def is_closed(self, date: int, longest: int = FOREVER) -> bool:
-        """Whether no member is short enough, or there is room for none before a date."""
+        """Return whether all members are too long, or there is room for none of them before ``date``."""
         if self.quiet_until >= date or self.shortest > longest:
             return True
         return self.closed_until >= date and self.closed_from <= self.shortest
@@ -186,9 +185,9 @@ class Kind:
 
 
 def connected(kinds: Iterable[Kind], region: ResourceSet) -> ResourceSet:
-    """Return the resources by which passed jobs are connected with some resources, by way of others too.
+    """Return the resources by which passed jobs are connected with ``region``, directly or through other jobs.
 
-    Whether a doubtful job is placed depends on all jobs before it.
+    The placement of a doubtful job depends on all jobs before it, so it connects everything.
     """
     before: ResourceSet = 0
     while before != region:

@@ -1,12 +1,12 @@
-"""The jobs that an urgent pass has passed over: they do not start now, and where they start later is not searched for.
+"""The jobs that an urgent pass has passed over: they do not start now, and no later start is searched for.
 
-A job that is passed over occupies nothing, so the jobs behind it find more free than in a full plan.  What they are
-given all the same is what a full plan gives them: a place is given only when no passed job can meet it, for want of
-time, of resources, or of room that lasts.  Passed jobs that might are placed before, where a full plan places them, and
-before these the ones that might be in their way (``_clear``).  What is found out about dates stays right, because
-resources only get scarcer.
+A passed job occupies nothing, so later jobs find more free resources than in a full plan.  They must nevertheless get
+the same placement as in a full plan.  So a placement is booked only if no passed job can conflict with it: there is not
+enough time, resources or lasting room.  Passed jobs that might conflict are placed first, where a full plan
+places them, and before these the passed jobs that might conflict with them (``_clear``).  Bounds of dates stay valid,
+because free resources only decrease.
 
-Where that does not help, all that were passed over are placed in their order (``catch_up``), as a full plan does.
+If this is not sufficient, all passed jobs are placed in their order (``catch_up``), as in a full plan.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -43,7 +43,7 @@ LEAST_SEARCHES, SEARCHES_OF_A_JOB = 500, 2
 
 
 class PassedOver:
-    """Decides at the turn of a job whether it is placed or passed over."""
+    """Decides at the turn of a job whether the job is placed or passed over."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PassedOver:
         starts: Starts,
         is_late: Callable[[], bool],
     ) -> None:
-        """``is_late``: whether the time of the pass is over."""
+        """``is_late``: returns whether the time of the pass has run out."""
         self._now = context.now
         self._security_time = context.settings.security_time
         self._hole_minimum = context.settings.hole_minimum
@@ -87,11 +87,11 @@ class PassedOver:
 
     @property
     def ids(self) -> set[int]:
-        """The jobs that are passed over."""
+        """Return the ids of the passed jobs."""
         return self._turns.keys() | self._without_place
 
     def has_turn(self, job_id: int) -> bool:
-        """Whether a job is passed over that a full plan may place."""
+        """Return whether a job is passed over that a full plan may place."""
         return job_id in self._turns
 
     def take(
@@ -103,9 +103,9 @@ class PassedOver:
         *,
         is_doubtful: bool = False,
     ) -> None:
-        """Place a job if it may begin soon, else pass it over.  Raises TimeIsUp.
+        """Place a job if it may start soon; otherwise pass it over.  Raises TimeIsUp.
 
-        ``is_doubtful``: it is not known whether it is behind the depth of its queue.
+        ``is_doubtful``: it is unknown whether the job is behind the depth of its queue.
         """
         self._count += 1
         turn = Turn(self._count, job, types, rules, place, is_doubtful=is_doubtful)
@@ -117,7 +117,7 @@ class PassedOver:
         if self._waits_for_passed(turn):
             self._placer.note_turn(job)
             if (rules.depth and may_precede_required(job)) or (types.inner and self._context.spaces.find(types.inner)):
-                self._place_exactly(turn)  # the container that was passed over may add to its space
+                self._place_exactly(turn)  # the passed container may extend its space
             else:
                 self._pass(turn)
             return
@@ -139,10 +139,11 @@ class PassedOver:
             self._note_plain(task)
 
     def pass_plain(self, jobs: Sequence[WaitingJob], begin: int, end: int, modes: Mapping[str, PlainMode]) -> int:
-        """Pass over jobs, from one on, as long as they are like ones that have been passed over; return how many.
+        """Pass over consecutive jobs from ``begin`` as long as equal jobs have been passed over; return their number.
 
-        ``modes``: of the queues whose jobs are passed over so.  This is what happens to nearly all jobs of a long
-        queue, so it does nothing twice.
+        ``modes``: by queue, for the queues whose jobs may be passed over this way.  Nearly all jobs of a long queue
+        take this
+        path, so it repeats no work.
         """
         types, requests, known, turns = self._context.types, self._context.requests, self._plain, self._turns
         first = self._count + 1 - begin
@@ -180,7 +181,7 @@ class PassedOver:
         return self._starts.obstacle(turn.job, turn.rules.dependency_condition) is not None
 
     def _is_over_quota(self, turn: Turn, task: PlacementTask) -> bool:
-        """Whether the quotas let a job begin only later than soon, whatever it finds free."""
+        """Return whether the quotas delay the start of a job beyond ``soon``, even if all resources are free."""
         if not self._has_quotas_for(task.types, task.rules):
             return False
         starts = []
@@ -194,7 +195,7 @@ class PassedOver:
         return turn.until > self._soon
 
     def _note_plain(self, task: PlacementTask) -> None:
-        """Note how jobs without types and alternatives, which ask for the same as this one, are passed over."""
+        """Record the kind of a passed job without types and alternatives, for ``pass_plain``."""
         job, rules = task.job, task.rules
         if task.types is NO_TYPES and len(job.alternatives) == 1 and not rules.is_now_only:
             request = self._context.requests.get(job.alternatives[0].groups)
@@ -211,7 +212,7 @@ class PassedOver:
         *,
         is_doubtful: bool = False,
     ) -> None:
-        """Place a besteffort job if its place is certain to be free until its gap is over, else pass it over.
+        """Place a besteffort job if its resources are certain to be free for its gap; otherwise pass it over.
 
         All other jobs are settled until ``date`` (``settle``).  ``is_doubtful`` as in ``take``.  Raises TimeIsUp.
         """
@@ -230,7 +231,10 @@ class PassedOver:
             self._note_turn(turn)
 
     def _take_besteffort_now(self, turn: Turn, task: PlacementTask, date: int) -> None:
-        """Place a besteffort job behind the depth of its queue if it begins now, which must be certain."""
+        """Place a besteffort job behind the depth of its queue if it can start now.
+
+        Raises TimeIsUp if that is uncertain.
+        """
         found = self._search.now(task)
         if not isinstance(found, Placement):
             self._leave(turn, found)
@@ -240,9 +244,9 @@ class PassedOver:
             raise TimeIsUp
 
     def _is_free(self, turn: Turn, task: PlacementTask, place: Placement, date: int) -> bool:
-        """Whether a besteffort job meets no job that is passed over, for its gap and in the counters for its walltime.
+        """Return whether a placement of a besteffort job conflicts with no passed job.
 
-        See ``take_besteffort``.
+        Resources are compared for its gap, counters for its walltime.  See ``take_besteffort``.
         """
         quiet_until = min(date, self._besteffort_until)
         if place.start + self._search.gap(task, place) > quiet_until:
@@ -253,7 +257,10 @@ class PassedOver:
         return self._passed_counts.leave_room(turn, place, quiet_until)
 
     def _decide_besteffort(self, turn: Turn, task: PlacementTask, date: int) -> None:
-        """Decide on a besteffort job that begins before all passed ones do, or behind a date; else it is uncertain."""
+        """Place a besteffort job that certainly starts before all passed jobs; otherwise pass it over.
+
+        Raises TimeIsUp if it is uncertain whether it starts soon.
+        """
         if self._is_over_quota(turn, task):
             first = turn.until
         elif self._is_monotone(task) and not self._may_begin(task, date - 1):
@@ -263,7 +270,7 @@ class PassedOver:
             if turn.is_doubtful and best and best.start > self._now:
                 raise TimeIsUp
             is_regular = self._is_regular(task)
-            is_single = len(task.job.alternatives) == 1  # another one might be sooner where less is free
+            is_single = len(task.job.alternatives) == 1  # with less free, another alternative might start earlier
             is_exact = is_regular or (is_single and self._has_fixed_space(task))
             if best and is_exact and self._is_free(turn, task, best, date):
                 turn.place(task.job, task)
@@ -277,9 +284,10 @@ class PassedOver:
         self._note_turn(turn)
 
     def _first_unsettled(self, task: PlacementTask, date: int) -> int:
-        """Return the first date at which a job would be beside passed ones: before it finds what a full plan lets it.
+        """Return the first date at which the job would overlap passed jobs; before, it finds what it finds in a full
+        plan.
 
-        That is now where its resources are not found by its request, or something else may be in a full plan.
+        Return ``now`` if a plug-in places the job, or if its space may differ in a full plan.
         """
         if not self._has_fixed_space(task):
             return self._now
@@ -287,19 +295,20 @@ class PassedOver:
         return min(date, self._besteffort_until) - max(durations, default=0) + 1
 
     def _is_monotone(self, task: PlacementTask) -> bool:
-        """Whether a job that finds no room before a date finds none where less is free."""
+        """Return whether a job without room before a date also has none when fewer resources are free."""
         requests = [self._context.requests.get(each.groups) for each in task.job.alternatives]
         return self._has_fixed_space(task) and all(isinstance(each, Reason) or each.is_monotone for each in requests)
 
     def _has_fixed_space(self, task: PlacementTask) -> bool:
-        """Whether only its request says what a job takes of a space to which nothing is added."""
+        """Return whether only its request determines the resources of a job, and its space is not extended."""
         return not (task.types.container or has_plugin(task.job) or self._has_hidden)
 
     def settle(self, date: int, least: int) -> int | None:
-        """Make sure that no passed job begins before a date: those that do are placed, if that is certain.
+        """Ensure that no passed job starts before ``date``: place those that do, if their placement is certain.
 
-        Return until when that holds: an earlier date, from ``least`` on, if a job begins then that ends late, as nearly
-        all would have to be placed until its end.  None: it does not hold.
+        Return the date until which this holds, or None if it does not.  The date is earlier (at least ``least``) if a
+        job
+        starts then and ends late, because nearly all passed jobs would have to be placed until its end.
         """
         for _ in range(0 if self._has_hidden else MAX_EXTENSIONS):
             settled, later = self._settle(date, least)
@@ -309,7 +318,7 @@ class PassedOver:
         return None
 
     def catch_up(self) -> None:
-        """Place all passed jobs, in their order.  Raises TimeIsUp."""
+        """Place all passed jobs in their order.  Raises TimeIsUp."""
         for turn in list(self._turns.values()):
             if self._is_late():
                 raise TimeIsUp
@@ -322,7 +331,7 @@ class PassedOver:
     # -- one job -----------------------------------------------------------------------------------------------------
 
     def _take_now(self, turn: Turn, task: PlacementTask) -> None:
-        """Decide on a job behind the depth of its queue, which begins now or has no place."""
+        """Decide on a job behind the depth of its queue: it starts now, or has no placement."""
         self._cleared = 0
         cleared: Placement | None = None
         while True:
@@ -336,16 +345,20 @@ class PassedOver:
             cleared = found if self._clear(turn, task, found) else None
 
     def _leave(self, turn: Turn, reason: Reason | None) -> None:
-        """Leave a job without a place; with its reason, unless that may be another beside the passed jobs."""
+        """Leave a job without a placement.
+
+        Its reason is recorded only if passed jobs cannot change it.
+        """
         if self._turns and self._depends_on_counts(turn, reason):
             self._without_place.add(turn.job.id)
         else:
             turn.place(turn.job, turn.task)
 
     def _depends_on_counts(self, turn: Turn, reason: Reason | None) -> bool:
-        """Whether a job that does not begin now may have another reason where more jobs are counted.
+        """Return whether the reason of a job that does not start now could change if more jobs were counted.
 
-        None: for lack of room, which no count brings back; but the limit of the array is asked for first.
+        The reason None means lack of resources, which counters do not change; but the limit of the array is checked
+        first.
         """
         job = turn.job
         if reason is None:
@@ -382,8 +395,9 @@ class PassedOver:
     def _place(self, turn: Turn) -> None:
         """Place a job as a full plan does.
 
-        One that gets no place, behind whose turn others have been placed, may be refused for another reason in its
-        order if it is counted: its reason is left to a full plan.
+        If a counted job gets no placement and jobs with a later turn have been placed, its reason may differ in a full
+        plan.
+        The reason is then removed.
         """
         behind = self._placed.behind(turn)
         with self._search.reasons.without(behind):
@@ -395,7 +409,7 @@ class PassedOver:
             self._without_place.add(turn.job.id)
 
     def _is_counted(self, turn: Turn) -> bool:
-        """Whether a quota or the limit of its array may refuse a job."""
+        """Return whether a quota or the limit of its array can refuse a job."""
         return bool(turn.job.array_limit) or self._has_quotas_for(turn.types, turn.rules)
 
     def _has_quotas_for(self, types: ParsedTypes, rules: PlacementRules) -> bool:
@@ -405,7 +419,7 @@ class PassedOver:
         if self._passes_none:
             self._place(turn)
             return
-        if turn.rules.is_now_only or turn.rules.depth:  # it gets no place at all
+        if turn.rules.is_now_only or turn.rules.depth:  # it gets no placement
             self._without_place.add(turn.job.id)
             return
         self._chains.bound(turn)
@@ -428,7 +442,7 @@ class PassedOver:
             self._arrays.setdefault(turn.job.array_id, 0)
 
     def _link(self, turn: Turn, reach: ResourceSet) -> None:
-        """Note with which jobs before it a passed job is connected, besides those that share its ``reach``."""
+        """Record the connections of a passed job with the jobs before it, in addition to those by its ``reach``."""
         job = turn.job
         reach |= self._chains.reach(job)
         if job.array_limit:
@@ -436,7 +450,7 @@ class PassedOver:
         turn.reach = reach
 
     def is_sure_to_wait(self, job_id: int) -> bool:
-        """Whether a full plan gives a passed job a place for which it waits because of resources."""
+        """Return whether a full plan certainly gives a passed job a later start because of busy resources."""
         turn = self._turns[job_id]
         task, types, rules = turn.task, turn.types, turn.rules
         if task is None or types.inner or types.deadline or types.expire or turn.job.array_limit:
@@ -449,7 +463,7 @@ class PassedOver:
         return self._search.is_satisfiable(turn.job, types, rules)
 
     def _may_begin(self, task: PlacementTask, latest: int) -> bool:
-        """Whether there is room for any alternative of a job that begins until a date."""
+        """Return whether there is room for an alternative of the job with a start until ``latest``."""
         begin = max(self._now, task.window.begin, task.types.postpone)
         if begin > latest:
             return False
@@ -465,7 +479,7 @@ class PassedOver:
     def _kinds_of(
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, task: PlacementTask | None
     ) -> Iterator[tuple[int, Kind]]:
-        """Iterate over the durations of the alternatives that can be evaluated, with their kinds."""
+        """Iterate over the valid alternatives: their durations and their kinds."""
         space = task.space if task else self._space_of(types)
         if space is None:
             return
@@ -480,23 +494,23 @@ class PassedOver:
             yield self._search.least_duration(query, alternative), kind
 
     def _space_of(self, types: ParsedTypes) -> Space | None:
-        """Return the space of a job that has not been checked; None if it is not open yet, or will be another."""
+        """Return the space of a job that has not been checked; return None if it is not open yet or may change."""
         if not types.inner:
             return self._context.spaces.common
         return None if types.inner in self._names else self._context.spaces.find(types.inner)
 
     def _waits_for_passed(self, turn: Turn) -> bool:
-        """Whether a job waits for a passed one; not if it is given up in any case."""
+        """Return whether a job waits for a passed job; return False if the job has an error."""
         required = (dependency.required for dependency in turn.job.dependencies)
         waits = turn.types.inner in self._names or any(number in self._turns for number in required)
         return waits and not self._placer.error(turn.job, turn.types)
 
     def _is_regular(self, task: PlacementTask) -> bool:
-        """Whether a job, where it finds less free, begins later and not elsewhere, as nearly all do."""
+        """Return whether fewer free resources only make the job start later, as for nearly all jobs."""
         if has_plugin(task.job) or self._has_hidden:
             return False
         if task.types.container and self._context.spaces.find(task.types.container):
-            return False  # it adds to a space in which jobs have been looked at already
+            return False  # the job extends a space in which jobs have already been searched for
         is_counted = self._has_quotas_for(task.types, task.rules)
         if is_counted and not self._context.bookings.quotas.counts_all:
             return False
@@ -509,9 +523,9 @@ class PassedOver:
         return True
 
     def _end(self, task: PlacementTask, best: Placement) -> int:
-        """Return until when a placement depends on others.
+        """Return the date until which a placement depends on other jobs.
 
-        The reason of a job that begins when it ends tells whether it was counted one second before.
+        With counters, add one second: the reason of a job that starts at that end depends on the second before.
         """
         is_counted = self._has_quotas or bool(task.job.array_limit)
         return max(best.start + self._search.gap(task, best), best.end + self._security_time) + is_counted
@@ -519,7 +533,10 @@ class PassedOver:
     # -- the passed jobs ---------------------------------------------------------------------------------------------
 
     def _settle(self, date: int, least: int) -> tuple[int, int]:
-        """Settle the passed jobs until a date; return until when they are, and until when they must be."""
+        """Settle the passed jobs until a date.
+
+        Return the date until which they are settled, and the date until which they must be settled.
+        """
         kinds = self._kinds.values()
         early = {
             turn.number: turn for kind in kinds for turn in kind.early(self._turns, self._now, date, self._first_date)
@@ -532,9 +549,11 @@ class PassedOver:
         return date, date
 
     def _settle_one(self, turn: Turn, date: int) -> int:
-        """Place a passed job that begins before a date; return when the place ends if that is later: it is uncertain.
+        """Place a passed job that starts before ``date``; return ``date``, or a later end of its placement.
 
-        A job that waits for a passed one does not begin before it.
+        With a later end the job is not placed, because its placement is uncertain.  A job that waits for a passed job
+        does not
+        start before it.
         """
         if turn.job.id not in self._turns:
             return date
@@ -567,9 +586,9 @@ class PassedOver:
     # -- the passed jobs in the way of a place -----------------------------------------------------------------------
 
     def _clear(self, turn: Turn, task: PlacementTask, best: Placement) -> bool:
-        """Place the passed jobs before a job that may meet its place; False: one does, or did.
+        """Place the earlier passed jobs that can conflict with a placement; return False if one of them may conflict.
 
-        Those that are left behind meet it in no case.
+        After True, the remaining passed jobs cannot conflict with it.
         """
         if self._searches_left <= 0:
             self._passes_none = True
@@ -586,7 +605,7 @@ class PassedOver:
         return True
 
     def _claim(self, task: PlacementTask, best: Placement) -> Footprint:
-        """Return what others must leave alone if a place is to be that of a full plan."""
+        """Return what other jobs must not use if the placement is to equal that of a full plan."""
         job = task.job
         if self._has_quotas or job.promised:
             return Footprint(task.space, best.resources, self._end(task, best), EVERYTHING)
@@ -594,7 +613,7 @@ class PassedOver:
         return Footprint(task.space, best.resources, self._end(task, best), best.resources | linked)
 
     def _early_touching(self, claim: Footprint, before: int) -> dict[int, Turn]:
-        """Return the turns before one, by number, that may meet a claim."""
+        """Return the earlier turns, by number, that may conflict with a claim."""
         early: dict[int, Turn] = {}
         longest: dict[tuple[int, bool], int] = {}
         for kind in self._kinds.values():
@@ -613,17 +632,18 @@ class PassedOver:
         return early
 
     def _longest(self, kind: Kind, claim: Footprint) -> int:
-        """Return how long a job of a kind is at most that has some of the resources of a claim before its end.
+        """Return the maximum duration of a job of a kind that uses resources of a claim before its end.
 
-        What is free for those who share resources is not the same for any two kinds: to ask whether there is room for a
-        job costs less.
+        Return FOREVER for kinds that share resources: their free resources differ from kind to kind, and a search for
+        each job
+        is cheaper.
         """
         if claim.is_counted or kind.query.keys:
             return FOREVER
         return kind.space.slots.longest_free(claim.resources, self._now, claim.end)
 
     def _begins_before(self, turn: Turn, date: int) -> bool:
-        """Whether a job is still passed over, and there is room for it before a date."""
+        """Return whether a job is still passed over and there is room for it before ``date``."""
         if turn.job.id not in self._turns:
             return False
         if turn.task:
@@ -636,7 +656,7 @@ class PassedOver:
         return False
 
     def _meets(self, turn: Turn, claim: Footprint) -> bool:
-        """Whether the place of a passed job meets a claim; it is placed unless it begins behind that."""
+        """Return whether the placement of a passed job conflicts with a claim; place the job if it may."""
         if self._first_date(turn) >= claim.end:
             return False
         task = turn.task
@@ -648,7 +668,7 @@ class PassedOver:
         return self._place_alone(turn, task, claim)
 
     def _first_date(self, turn: Turn) -> int:
-        """Return a date before which a passed job does not begin: the earlier jobs of its chain bound it."""
+        """Return a date before which a passed job does not start: the earlier jobs of its chain are its bound."""
         *followers, first = self._chains.up_from(turn)
         if first.task and not self._waits_for_passed(first):
             best, _ = self._search.best(first.task)
@@ -658,7 +678,10 @@ class PassedOver:
         return turn.until
 
     def _place_alone(self, turn: Turn, task: PlacementTask, claim: Footprint) -> bool:
-        """Place a passed job, and before it only those that may meet its place; return whether it meets a claim."""
+        """Place a passed job, and before it the passed jobs that may conflict with it.
+
+        Return whether it conflicts with the claim.
+        """
         cleared: Placement | None = None
         while turn.job.id in self._turns:
             if self._is_late():
@@ -674,9 +697,9 @@ class PassedOver:
         return self._is_met(claim, turn)
 
     def _catch_up_to(self, last: Turn, claim: Footprint) -> bool:
-        """Place the passed jobs as far as one, in their order, as far as they are connected with it.
+        """Place the passed jobs up to ``last`` in their order, as far as they are connected with it or the claim.
 
-        Return whether one of them meets a claim; then those behind it are left.
+        Return True as soon as one of them conflicts with the claim; the jobs after it remain passed over.
         """
         is_partial = claim.region != EVERYTHING
         region = connected(self._kinds.values(), claim.region | last.reach) if is_partial else EVERYTHING
@@ -695,6 +718,6 @@ class PassedOver:
         return False
 
     def _is_met(self, claim: Footprint, turn: Turn) -> bool:
-        """Whether a job that has been placed has some of the resources of a claim before its end."""
+        """Return whether a placed job uses resources of a claim before its end."""
         place = self._context.bookings.placements.get(turn.job.id)
         return place is not None and bool(place.resources & claim.resources) and place.start < claim.end

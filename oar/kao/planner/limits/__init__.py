@@ -1,1 +1,1 @@
-"""What limits placements besides resources: quotas, limits of arrays, dependencies, tokens."""
+"""Limits of placements besides resources: quotas, limits of arrays, dependencies, tokens."""

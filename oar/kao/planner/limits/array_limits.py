@@ -1,7 +1,8 @@
 """Limits of arrays: how many jobs of an array may run at a time (``oarsub --array N%M``).
 
-A job of such an array is placed where fewer than M others of it are, as long as it holds its resources, so the plan
-keeps no resources for jobs that may not start.  A job leaves its array a security time after its end, as its resources.
+A job of such an array is placed where fewer than M other jobs of the array are placed during its whole walltime.
+So the plan keeps no resources for jobs that may not start.  A job is counted until one security time after its end,
+as it also occupies its resources.
 
 See docs/design/planner.rst, "Arrays".
 """
@@ -14,7 +15,7 @@ from oar.kao.planner.limits.counter_differences import CountedJob
 
 
 class ArrayLimits:
-    """The jobs of limited arrays that run or have a placement."""
+    """The jobs of limited arrays that are running or have a placement."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._counters: dict[int, _JobCounter] = {}
@@ -32,18 +33,18 @@ class ArrayLimits:
                 self.enter(waiting, waiting.start_time, end + gap)
 
     def enter(self, job: PlannedJob, start: int, end: int) -> None:
-        """Count a job, if its array is limited."""
+        """Count a job if its array is limited."""
         if job.array_limit and start < end:
             self.log.append(CountedJob(job.id, start, end, 1, (job.array_id,)))
             self._counters.setdefault(job.array_id, _JobCounter()).add(start, end)
 
     def first_start(self, job: PlannedJob, begin: int, walltime: int) -> int:
-        """Return the first date from ``begin`` on at which the array has room for a job."""
+        """Return the first date from ``begin`` at which the limit of the array allows a job."""
         counter = self._counters.get(job.array_id) if job.array_limit else None
         return counter.first_room(begin, walltime + self._gap, job.array_limit) if counter else begin
 
     def has_room(self, job: PlannedJob, begin: int, end: int, others: int) -> bool:
-        """Return whether the array has room for a job from ``begin`` to the end of its walltime beside some others."""
+        """Return whether the limit of the array allows a job from ``begin`` to ``end`` in addition to ``others`` jobs."""
         counter, limit = self._counters.get(job.array_id), job.array_limit - others
         duration = end + self._gap - begin
         if not job.array_limit or duration <= 0:
@@ -51,20 +52,20 @@ class ArrayLimits:
         return limit > 0 and (counter is None or counter.first_room(begin, duration, limit) == begin)
 
     def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
-        """Return the arrays whose counters limit a job: its own, or none."""
+        """Return the arrays whose counters limit a job: its own array, or ()."""
         return (job.array_id,) if job.array_limit else ()
 
     def overdue(self, job: PlannedJob) -> Sequence[int]:
-        """Return the jobs of a job's array that count though their time is over."""
+        """Return the jobs of the job's array that are past their planned end and still counted."""
         return self._overdue.get(job.array_id, ())
 
     def delays(self, job: PlannedJob, start: int, walltime: int) -> bool:
-        """Whether the limit keeps a job from starting one second before ``start``."""
+        """Return whether the limit keeps a job from starting one second before ``start``."""
         return self.first_start(job, start - 1, walltime) >= start
 
 
 class _JobCounter:
-    """The number of jobs of an array as steps in time.  It never falls while a plan is made."""
+    """The number of jobs of an array as a step function of time.  The numbers only increase while a plan is made."""
 
     __slots__ = ("_bounds", "_counts", "_dates")
 
@@ -75,12 +76,12 @@ class _JobCounter:
         self._bounds: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, start: int, end: int) -> None:
-        """Count a job."""
+        """Count a job from ``start`` to ``end``."""
         first, last = self._cut(start), self._cut(end)
         self._counts[first:last] = [count + 1 for count in self._counts[first:last]]
 
     def _cut(self, date: int) -> int:
-        """Make a step begin at a date; return its index."""
+        """Insert a step at a date if there is none; return its index."""
         step = bisect_left(self._dates, date)
         if step == len(self._dates) or self._dates[step] != date:
             self._dates.insert(step, date)
@@ -88,7 +89,7 @@ class _JobCounter:
         return step
 
     def first_room(self, begin: int, duration: int, limit: int) -> int:
-        """Return the first date from ``begin`` on from which fewer than ``limit`` jobs are there for a duration."""
+        """Return the first date from ``begin`` that is followed by ``duration`` seconds with fewer than ``limit`` jobs."""
         since, bound = self._bounds.get((duration, limit), (begin, begin))
         start = begin
         if since <= begin <= bound:
@@ -96,7 +97,7 @@ class _JobCounter:
         step = bisect_right(self._dates, start) - 1
         while step < len(self._dates) and self._dates[step] < start + duration:
             if self._counts[step] >= limit:
-                start = self._dates[step + 1]  # there is one: the last step has no jobs
+                start = self._dates[step + 1]  # exists: the last step has no jobs
             step += 1
         self._bounds[duration, limit] = begin, start
         return start

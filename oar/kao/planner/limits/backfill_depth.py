@@ -1,7 +1,7 @@
-"""The depth of backfilling: so many jobs of a queue that wait for resources have a planned start.
+"""The depth of backfilling: the number of waiting jobs of a queue that get a planned start.
 
-The jobs behind them begin now, where they delay none of these, or have no place.  The jobs in each container are
-counted for themselves, and so are besteffort jobs: they take nothing from the others.
+The jobs behind them start now, if they delay none of these jobs, or have no placement.  The jobs in each container are
+counted separately, and so are besteffort jobs, because they take no resources from the other jobs.
 
 See docs/design/planner.rst, "Depth of backfilling".
 """
@@ -18,7 +18,7 @@ _OWN = frozenset({ReasonCode.POSTPONED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY,
 
 
 class Standing(Enum):
-    """Where a job stands in its queue."""
+    """The position of a job relative to the depth of its queue."""
 
     WITHIN = auto()  #: it gets a planned start
     BEHIND = auto()  #: it begins now or has no place
@@ -44,7 +44,7 @@ class BackfillDepth:
         return self._depth_of(queue)
 
     def standing(self, job: WaitingJob, types: ParsedTypes) -> Standing:
-        """Return where a job stands at its turn."""
+        """Return the position of a job at its turn."""
         depth = self.of(job.queue)
         if not depth:
             return Standing.WITHIN
@@ -55,7 +55,7 @@ class BackfillDepth:
         return Standing.BEHIND if len(counted) >= depth else Standing.DOUBTFUL
 
     def note(self, job: WaitingJob, types: ParsedTypes, placement: Placement | None, reason: Reason | None) -> None:
-        """Note what has become of a job: one that waits for resources and has a place counts."""
+        """Record the decision on a job: a job that waits for resources and has a placement is counted."""
         if not self.of(job.queue):
             return
         self._doubtful.get(_key(job, types), set()).discard(job.id)
@@ -63,16 +63,15 @@ class BackfillDepth:
             self._counted.setdefault(_key(job, types), set()).add(job.id)
 
     def note_passed(self, job: WaitingJob, types: ParsedTypes, *, is_sure: bool) -> None:
-        """Note that a job of a queue with a depth was passed over.
+        """Record that a job of a queue with a depth was passed over.
 
-        ``is_sure``: a full plan gives it a place, and it counts.
+        ``is_sure``: a full plan gives it a placement, so it is counted.
         """
         jobs = self._counted if is_sure else self._doubtful
         jobs.setdefault(_key(job, types), set()).add(job.id)
 
 
 def _none(queue: str) -> int:
-    """Return the depth of a queue where no queue has one."""
     return 0
 
 

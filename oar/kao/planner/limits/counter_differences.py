@@ -1,4 +1,4 @@
-"""The jobs that limits have counted, in the last round and in this one, compared while both are followed side by side.
+"""The jobs counted by limits in the last round and in this round, compared while this round is planned.
 
 In both rounds jobs are only added.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class CountedJob(NamedTuple):
-    """A job as the counters of a limit (quotas, arrays) have counted it."""
+    """A job as counted by a limit (quotas, arrays)."""
 
     job_id: int
     start: int
@@ -18,7 +18,7 @@ class CountedJob(NamedTuple):
 
 
 class CounterDifferences:
-    """The counters that have counted less, or more, than at the same point of the last round."""
+    """The counters that have counted fewer or more jobs than at the same position of the last round."""
 
     def __init__(self, now: int, last_log: Sequence[CountedJob], log: Sequence[CountedJob]) -> None:
         """``log``: the jobs counted in this round; it grows while the round is planned."""
@@ -31,7 +31,7 @@ class CounterDifferences:
         self._more: dict[Hashable, int] = {}  #: counter -> number of jobs that it has in addition
 
     def advance(self, last_position: int) -> None:
-        """Compare the first ``last_position`` jobs of the last log with all that have been counted now."""
+        """Compare the first ``last_position`` jobs of the last log with all jobs that have been counted in this round."""
         last_log, log = self._last_log, self._log
         last, this = self._last_position, self._position
         while last < last_position and this < len(log) and last_log[last] == log[this]:
@@ -44,11 +44,11 @@ class CounterDifferences:
         self._last_position, self._position = max(last_position, self._last_position), len(log)
 
     def has_less(self, counters: Collection[Hashable]) -> bool:
-        """Whether any of these counters lacks a job that it had counted in the last round."""
+        """Return whether a counter lacks a job that it had counted in the last round."""
         return bool(self._less) and any(self._less.get(counter) for counter in counters)
 
     def has_more(self, counters: Collection[Hashable]) -> bool:
-        """Whether any of these counters has counted a job that it had not counted in the last round."""
+        """Return whether a counter has counted a job that it had not counted in the last round."""
         return bool(self._more) and any(self._more.get(counter) for counter in counters)
 
     def _enter_last(self, counted: CountedJob) -> None:
@@ -70,7 +70,7 @@ class CounterDifferences:
             _add(self._more, counted, 1)
 
     def _compare(self, old: CountedJob, new: CountedJob) -> None:
-        """Compare the two counts of one job, from now on."""
+        """Compare the two counts of one job and record whether this round counts less or more."""
         covers_old = (
             old.counters == new.counters
             and old.amount <= new.amount

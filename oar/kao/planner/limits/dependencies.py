@@ -1,4 +1,4 @@
-"""Dependencies (``oarsub -a``): the dates between which a job may start because of the jobs it requires.
+"""Dependencies (``oarsub -a``): the time window in which a job may start because of the jobs it requires.
 
 See docs/design/planner.rst, "Dependencies".
 """
@@ -22,7 +22,7 @@ MISSED_WINDOW = "Job cancelled because its dependency requirements will never be
 
 @dataclass(frozen=True, slots=True)
 class StartWindow:
-    """The dates between which a job may start."""
+    """The earliest and the latest date at which a job may start."""
 
     begin: int
     latest: int = FOREVER
@@ -30,7 +30,7 @@ class StartWindow:
     latest_job: int = 0  #: the one that decides on ``latest``
 
     def intersected(self, other: "StartWindow") -> "StartWindow":
-        """Return the dates that both windows allow."""
+        """Return the window of the dates that both windows allow."""
         begin = (self.begin, self.begin_job) if self.begin >= other.begin else (other.begin, other.begin_job)
         latest = (self.latest, self.latest_job) if self.latest <= other.latest else (other.latest, other.latest_job)
         return StartWindow(begin[0], latest[0], begin[1], latest[1])
@@ -38,14 +38,14 @@ class StartWindow:
 
 @dataclass(frozen=True, slots=True)
 class MissedWindow:
-    """The window is over, and the dates of the required job are final: the job can never start."""
+    """The window has passed and the dates of the required job are final: the job can never start."""
 
     required_job: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredLifetime:
-    """The start and the end of a required job, real or planned."""
+    """The start and the end of a required job, actual or planned."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class Dependencies:
     """The dependencies of all waiting jobs."""
 
     def __init__(self, snapshot: Snapshot, placements: Mapping[int, Placement]) -> None:
-        """``placements`` by job id; they become more while the round is planned."""
+        """``placements`` by job id; placements are added while the round is planned."""
         self._now = snapshot.now
         self._gap = snapshot.settings.security_time
         self._placements = placements
@@ -65,7 +65,10 @@ class Dependencies:
         self.any_time = StartWindow(snapshot.now)  #: the window of jobs without dependencies
 
     def window(self, job: WaitingJob, default_condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
-        """Return the dates between which a job may start; a reason if they are not known, or if there are none."""
+        """Return the window in which a job may start.
+
+        Return a Reason if the window is unknown or empty.  Return MissedWindow if the job can never start.
+        """
         window = self.any_time
         for dependency in job.dependencies:
             dates = self._window_of(dependency, _condition(dependency, default_condition))
@@ -77,11 +80,16 @@ class Dependencies:
     def earliest(
         self, dependency: Dependency, default_condition: DependencyCondition, required: RequiredLifetime
     ) -> int:
-        """Return a date before which a dependency lets no job start if the required job is no earlier than that."""
+        """Return the date before which a dependency does not let the job start.
+
+        ``required`` holds the earliest possible dates of the required job.
+        """
         return self._dates(dependency, _condition(dependency, default_condition), required).begin
 
     def are_met(self, job: WaitingJob, default_condition: DependencyCondition) -> bool:
-        """Whether a job may start now: all required jobs have really ended, or started where that is enough."""
+        """Return whether a job may start now: all required jobs have ended, or have started where a start is
+        sufficient.
+        """
         return all(self._is_met(each, _condition(each, default_condition)) for each in job.dependencies)
 
     def _is_met(self, dependency: Dependency, condition: DependencyCondition) -> bool:
@@ -132,7 +140,7 @@ def _condition(dependency: Dependency, default: DependencyCondition) -> Dependen
 
 
 def _needs_only_start(dependency: Dependency, condition: DependencyCondition) -> bool:
-    """Whether the required job need only have started."""
+    """Return whether it is sufficient that the required job has started."""
     if condition is DependencyCondition.START:
         return True
     shifts = [shift for shift in (dependency.min_shift, dependency.max_shift) if shift]
@@ -140,7 +148,7 @@ def _needs_only_start(dependency: Dependency, condition: DependencyCondition) ->
 
 
 def _holds(condition: DependencyCondition, ended: RequiredJob) -> bool:
-    """Whether a job ended as a condition demands."""
+    """Return whether the end of a required job satisfies a condition."""
     is_success = ended.state is JobState.TERMINATED and not ended.exit_code
     match condition:
         case DependencyCondition.OK:

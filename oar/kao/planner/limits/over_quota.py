@@ -1,6 +1,7 @@
-"""Jobs that the quotas let begin only later, found out once for those that are not smaller than others.
+"""Lower bounds of the start of jobs that quotas delay, computed once for jobs of similar size.
 
-Counters only grow while a plan is made: who takes as much as another, for as long, starts no sooner than that one.
+Counters only increase while a plan is made.  So a job that is at least as large and as long as another job starts no
+earlier than that job.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -15,7 +16,7 @@ _Bound = tuple[int, int, int]
 
 
 class OverQuota:
-    """The dates before which jobs cannot start because of quotas, as far as they are later than ``soon``."""
+    """The dates before which jobs cannot start because of quotas, if these dates are later than ``soon``."""
 
     def __init__(self, quotas: QuotaUsage, now: int, soon: int) -> None:
         self._quotas = quotas
@@ -24,7 +25,7 @@ class OverQuota:
         self._bounds: dict[Hashable, list[_Bound]] = {}  #: by what decides which rules bind a job
 
     def first_start(self, job: WaitingJob, resources: int, walltime: int) -> int:
-        """Return a date before which the quotas let a job not start that takes so much, or more, for so long."""
+        """Return a date before which the quotas let no job of this size or walltime, or larger, start."""
         known = self.known_start(job, resources, walltime)
         if known:
             return known
@@ -36,7 +37,7 @@ class OverQuota:
         return date
 
     def known_start(self, job: WaitingJob, resources: int, walltime: int) -> int:
-        """Return what is known of such a date from jobs that are not larger; 0 = nothing."""
+        """Return the latest such date recorded for jobs that are not larger; return 0 if there is none."""
         bounds = self._bounds.get(_key(job), ()) if self._bounds else ()
         return max((date for least, shortest, date in bounds if least <= resources and shortest <= walltime), default=0)
 

@@ -1,6 +1,6 @@
-"""The calendar of quotas: in which periods of the week, and in which single periods, which rules hold.
+"""The calendar of quotas: which rules apply in weekly periods and in single periods.
 
-Days are those of the calendar, in local time: one with a change of the clock has 23 or 25 hours.
+Days are calendar days in local time: a day with a clock change has 23 or 25 hours.
 
 See docs/design/planner.rst, "Quotas".
 """
@@ -22,7 +22,7 @@ OTHERWISE = "quotas"
 
 @dataclass(frozen=True, slots=True)
 class WeeklyPeriod:
-    """A period of a day that returns each week, on some days of the week."""
+    """A period of the day that repeats each week on some weekdays."""
 
     name: str
     days: frozenset[int]
@@ -30,7 +30,7 @@ class WeeklyPeriod:
     end: int  #: above 1440: of the next day
 
     def minutes(self) -> list[tuple[int, int]]:
-        """Return its begins and ends in a week, in minutes; one may go on over the end of the week."""
+        """Return its begins and ends in a week, in minutes; a period may extend beyond the end of the week."""
         return [(day * _DAY + self.begin, day * _DAY + self.end) for day in sorted(self.days)]
 
 
@@ -45,18 +45,20 @@ class SinglePeriod:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """All periods.  Where several meet, a single one wins over weekly ones, and an earlier one over a later one."""
+    """All periods.  If periods overlap, single periods take precedence over weekly ones, and earlier ones over later
+    ones.
+    """
 
     weekly: tuple[WeeklyPeriod, ...] = ()
     single: tuple[SinglePeriod, ...] = ()
     default: str = OTHERWISE
 
     def names(self) -> set[str]:
-        """Return the names of rules that the periods use."""
+        """Return the names of the rule sets that the periods use."""
         return {each.name for each in self.weekly} | {each.name for each in self.single} | {self.default}
 
     def overlaps(self) -> list[tuple[str, str]]:
-        """Return the weekly periods that have time in common."""
+        """Return the pairs of weekly periods that overlap."""
         return [
             (first.name, second.name)
             for index, first in enumerate(self.weekly)
@@ -65,7 +67,9 @@ class Calendar:
         ]
 
     def expand(self, since: int, until: int) -> list[tuple[int, str]]:
-        """Return which rules hold from ``since`` until ``until``: the dates at which that changes, with the names."""
+        """Return the dates from ``since`` to ``until`` at which the applicable rules change, with the names of the
+        rules.
+        """
         changes: list[tuple[int, str]] = []
         for begin, name in self._steps(since, until):
             if not changes or changes[-1][1] != name:
@@ -73,7 +77,7 @@ class Calendar:
         return changes
 
     def _steps(self, since: int, until: int) -> Iterator[tuple[int, str]]:
-        """Go through the days; each is cut where anything begins or ends."""
+        """Iterate over the days; each day is split where a period begins or ends."""
         day = 0
         while True:
             midnight, _ = local_midnight(since, day)
@@ -109,7 +113,7 @@ def _meet(first: WeeklyPeriod, second: WeeklyPeriod) -> bool:
 
 
 def parse_weekly(text: str, name: str) -> WeeklyPeriod | None:
-    """Read ``<hours> <weekdays> * *``; None for the default.  Raises BadRequest."""
+    """Parse ``<hours> <weekdays> * *``; return None for ``default``.  Raises BadRequest."""
     words = text.split()
     if words in (["default"], ["*", "*", "*", "*"]):
         return None
@@ -120,7 +124,7 @@ def parse_weekly(text: str, name: str) -> WeeklyPeriod | None:
 
 
 def parse_single(begin: str, end: str, name: str) -> SinglePeriod:
-    """Read the two dates of a single period.  Raises BadRequest."""
+    """Parse the two dates of a single period.  Raises BadRequest."""
     period = SinglePeriod(name, parse_date(begin), parse_date(end))
     if period.end <= period.begin:
         raise BadRequest(f'"{end}" is not after "{begin}"')

@@ -1,4 +1,4 @@
-"""How much some jobs use at each date, and when another job fits under the limits of a rule.
+"""Resource usage of jobs over time, and the dates at which another job fits under the limits of a rule.
 
 See docs/design/planner.rst, "Quotas".
 """
@@ -15,7 +15,7 @@ MAX_BOUNDS = 32
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """What one job would add to a counter."""
+    """The usage that one job would add to a counter."""
 
     start: int
     end: int  #: its walltime is over; of the resource seconds nothing is left
@@ -23,16 +23,16 @@ class JobDemand:
     resources: int
 
     def seconds_left(self, date: int) -> int:
-        """Return the resource seconds that are left at a date."""
+        """Return the resource seconds that the job still uses after a date."""
         return self.resources * max(0, self.end - date)
 
 
 class UsageCounter:
-    """What some jobs use together, as steps in time.
+    """The total usage of some jobs as a step function of time.
 
-    A job counts until its resources are free again, a security time after its end.  The resource seconds still to be
-    used fall steadily.  At a date t they are the sum of ``resources * end`` over the jobs whose walltime is not over,
-    less t times the sum of the resources of these jobs.
+    A job counts until its resources are free again, one security time after its end.  The remaining resource seconds
+    decrease linearly.  At a date t they are the sum of ``resources * end`` over the jobs whose walltime has not ended,
+    minus t times the sum of the resources of these jobs.
     """
 
     __slots__ = ("bounds", "dates", "gap", "jobs", "products", "resources", "working")
@@ -49,7 +49,7 @@ class UsageCounter:
         self.products = [0]  #: sum of resources * end of the same jobs
 
     def add(self, start: int, end: int, resources: int) -> None:
-        """Count a job whose walltime is over at ``end``."""
+        """Count a job whose walltime ends at ``end``."""
         first, middle, last = self._cut(start), self._cut(end), self._cut(end + self.gap)
         self.resources[first:last] = [count + resources for count in self.resources[first:last]]
         self.jobs[first:last] = [count + 1 for count in self.jobs[first:last]]
@@ -57,7 +57,7 @@ class UsageCounter:
         self.products[first:middle] = [product + resources * end for product in self.products[first:middle]]
 
     def _cut(self, date: int) -> int:
-        """Make a step begin at a date; return its index."""
+        """Insert a step at a date if there is none; return its index."""
         step = bisect_left(self.dates, date)
         if step == len(self.dates) or self.dates[step] != date:
             self.dates.insert(step, date)
@@ -66,7 +66,7 @@ class UsageCounter:
         return step
 
     def first_excess(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule) -> int | None:
-        """Return the first date from ``begin`` to ``stop`` at which the usage with a job exceeds a rule."""
+        """Return the first date from ``begin`` to ``stop`` at which the usage including a job exceeds a rule, or None."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         if rule.seconds < 0 and not self._may_exceed(first, last, job, rule):
             return None
@@ -77,7 +77,10 @@ class UsageCounter:
         return None
 
     def exceeds(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule, others: Usage) -> bool:
-        """Whether the usage with a job, and with what others use all the time, exceeds a rule between two dates."""
+        """Return whether the usage exceeds a rule at any date from ``begin`` to ``stop``.
+
+        The usage includes the job, and ``others`` during the whole time.
+        """
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         for step in range(first, last):
             usage = self._usage(step, max(begin, self.dates[step]), job)
@@ -91,7 +94,7 @@ class UsageCounter:
         return 0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs
 
     def usage(self, date: int, job: JobDemand) -> Usage:
-        """Return the usage at a date with a job added."""
+        """Return the usage at a date, including a job."""
         return self._usage(bisect_right(self.dates, date) - 1, date, job)
 
     def _usage(self, step: int, date: int, job: JobDemand) -> Usage:
@@ -99,7 +102,7 @@ class UsageCounter:
         return self.resources[step] + job.resources, self.jobs[step] + 1, seconds
 
     def next_room(self, date: int, job: JobDemand, rule: QuotaRule) -> int:
-        """Return the first date from ``date`` on at which a job like this could begin under a rule; FOREVER = never."""
+        """Return the first date from ``date`` at which a rule allows such a job to start; FOREVER = never."""
         job_seconds = job.seconds_left(job.start)
         for step in range(bisect_right(self.dates, date) - 1, len(self.dates)):
             date = max(date, self.dates[step])
@@ -110,7 +113,7 @@ class UsageCounter:
         return FOREVER
 
     def _room_for_seconds(self, step: int, job_seconds: int, rule: QuotaRule, date: int) -> int:
-        """Return the date at which the resource seconds of a step have fallen far enough for those of a job."""
+        """Return the date from which the remaining resource seconds of a step leave room for those of a job."""
         if rule.seconds < 0:
             return date
         excess = self.products[step] + job_seconds - rule.seconds
@@ -126,7 +129,7 @@ class UsageCounter:
 
 @dataclass(frozen=True, slots=True)
 class RuleInForce:
-    """A rule with its period, and the counter that it limits."""
+    """A rule, the period in which it applies, and the counter that it limits."""
 
     rule: QuotaRule
     begin: int
@@ -134,19 +137,19 @@ class RuleInForce:
     counter: UsageCounter
 
     def first_excess(self, job: JobDemand) -> int | None:
-        """Return the first date at which the usage with a job exceeds the rule; None if it does not.
+        """Return the first date at which the usage including a job exceeds the rule; return None if it never does.
 
-        What a job holds after its walltime does not count for a period that begins later.
+        Resources that a job holds after its walltime do not count in a period that begins later.
         """
         if job.end <= self.begin or job.start >= self.stop:
             return None
         return self.counter.first_excess(max(job.start, self.begin), min(self.stop, job.until), job, self.rule)
 
     def first_start(self, start: int, resources: int, walltime: int) -> int:
-        """Return the first date from ``start`` on at which a job may start under this rule.
+        """Return the first date from ``start`` at which a job may start under this rule.
 
-        Counters only grow while a plan is made: a job that is not smaller or shorter than another cannot start where
-        that one could not.  So results are kept as bounds for later searches.
+        Counters only increase while a plan is made, so a job cannot start where a smaller or shorter job could not.
+        Results are therefore kept as bounds for later searches.
         """
         bounds = self.counter.bounds.setdefault((self.rule, self.begin, self.stop), [])
         begin = start

@@ -1,4 +1,4 @@
-"""The two forms of a quota file: JSON, and the statements of OAR 2, which are read and never run."""
+"""Parsers of the two formats of a quota file: JSON, and the Perl statements of OAR 2, which are never executed."""
 
 import json
 import re
@@ -28,24 +28,24 @@ _STATEMENT = re.compile(
 
 
 class QuotaFileError(ValueError):
-    """A quota file cannot be read; the text names the line."""
+    """A quota file cannot be parsed; the text names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number, or a part of all resources; -1 = no limit."""
+    """A number, or a fraction of all resources; -1 = no limit."""
 
     number: float
     is_part: bool = False
 
     def of(self, everything: int) -> float:
-        """Return the number on a machine of so many resources."""
+        """Return the limit as a number, if ``everything`` resources exist."""
         return self.number * everything if self.is_part else self.number
 
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
-    """A rule as it is written: its key, and its limits."""
+    """A rule as written in the file: its key and its limits."""
 
     key: tuple[str, str, str, str]
     resources: Limit
@@ -53,7 +53,7 @@ class RuleText:
     hours: Limit
 
     def on(self, everything: int) -> QuotaRule:
-        """Return the rule on a machine of so many resources."""
+        """Return the rule, if ``everything`` resources exist."""
         return QuotaRule(
             *self.key,
             resources=_whole(self.resources.of(everything)),
@@ -64,17 +64,17 @@ class RuleText:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFile:
-    """What a quota file says."""
+    """The content of a quota file."""
 
     rules: Mapping[str, tuple[RuleText, ...]]  #: by the name of the period
     calendar: Calendar | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def quotas(self, everything: int, now: int, window: int, longest: int) -> Quotas:
-        """Return the rules with the dates at which they hold.
+        """Return the rules with the dates at which they apply.
 
-        ``everything``: what ALL means; ``window``: how far in the future jobs may start; ``longest``: the longest
-        walltime of a job.
+        ``everything``: the number of resources for ALL.  ``window``: how far in the future jobs may start, in seconds.
+        ``longest``: the longest walltime of a job, in seconds.
         """
         if self.calendar is None:
             return Quotas((self._on(OTHERWISE, everything),), (QuotaPeriod(0, 0),))
@@ -92,7 +92,7 @@ NOTHING = QuotaFile({})
 
 
 def parse_json(text: str) -> QuotaFile:
-    """Read the JSON form.  Raises QuotaFileError."""
+    """Parse the JSON format.  Raises QuotaFileError."""
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -105,7 +105,7 @@ def parse_json(text: str) -> QuotaFile:
 
 
 def parse_statements(text: str) -> QuotaFile:
-    """Read the form of OAR 2.  Raises QuotaFileError."""
+    """Parse the format of OAR 2.  Raises QuotaFileError."""
     plain = re.sub(r"(?m)#.*$", "", text)
     rules: dict[tuple[str, str, str, str], RuleText] = {}
     at = 0
@@ -127,7 +127,7 @@ def parse_statements(text: str) -> QuotaFile:
 
 
 class _JsonReader:
-    """Reads the content of a JSON file; errors name the line on which the text in question stands."""
+    """Parses the content of a JSON file; errors name the line of the invalid text."""
 
     def __init__(self, text: str, content: Mapping[str, Any]) -> None:
         self._text = text
@@ -198,12 +198,12 @@ class _JsonReader:
 
 
 def _whole(number: float) -> int:
-    """Cut a number to an integer; what is 3 but for the rounding of its factor is 3."""
+    """Truncate a number to an integer, but ignore rounding errors: 2.9999999 gives 3."""
     return -1 if number < 0 else int(number + 1e-6)
 
 
 def _rule(key: Sequence[str], values: Sequence[object], line: int) -> RuleText:
-    """Check key and limits of a rule."""
+    """Return the rule with this key and these limits.  Raises QuotaFileError if they are invalid."""
     if len(key) != 4 or not all(key):
         raise QuotaFileError(f'line {line}: "{",".join(key)}" is not <queue>,<project>,<type>,<user>')
     if key[2] == "/":

@@ -1,4 +1,4 @@
-"""Quota rules: which of them bind a job, and what exceeds them.
+"""Quota rules: which rules apply to a job, and which usage exceeds them.
 
 See docs/design/planner.rst, "Quotas".
 """
@@ -18,9 +18,9 @@ Usage = tuple[int, int, int]
 
 
 def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
-    """Return the rules that bind a job with these names of types.
+    """Return the rules that apply to a job with these names of types.
 
-    Of the rules that match, those that name its queue, project, type or user replace the general ones.
+    A matching rule that names the queue, project, type or user of the job replaces the general rules.
     """
     attributes = ((job.queue,), (job.project,), tuple(types), (job.user,))
     binding = [rule for rule in rules if all(map(_matches, rule_key(rule), attributes))]
@@ -31,7 +31,7 @@ def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[s
 
 
 def rule_key(rule: QuotaRule) -> tuple[str, str, str, str]:
-    """Return whose jobs a rule limits."""
+    """Return the key of a rule: queue, project, type and user."""
     return rule.queue, rule.project, rule.type, rule.user
 
 
@@ -40,7 +40,7 @@ def _matches(text: str, values: Sequence[str]) -> bool:
 
 
 def pattern_of(rule: QuotaRule, job: PlannedJob) -> Pattern:
-    """Return the pattern of the counter that a rule compares with its limits for a job."""
+    """Return the pattern of the counter that a rule limits for a job."""
     queue, project, user = (
         attribute if text == "/" else None if text == "*" else text
         for text, attribute in ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
@@ -49,5 +49,5 @@ def pattern_of(rule: QuotaRule, job: PlannedJob) -> Pattern:
 
 
 def is_exceeded(rule: QuotaRule, usage: Usage) -> bool:
-    """Whether a usage is above a limit of a rule."""
+    """Return whether a usage exceeds a limit of a rule."""
     return 0 <= rule.resources < usage[0] or 0 <= rule.jobs < usage[1] or 0 <= rule.seconds < usage[2]

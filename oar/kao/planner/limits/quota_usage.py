@@ -1,4 +1,4 @@
-"""Quotas: what jobs use under the rules that bind them, and which rule refuses a placement.
+"""Quotas: the usage of jobs under the rules that apply to them, and the rule that forbids a placement.
 
 See docs/design/planner.rst, "Quotas".
 """
@@ -28,7 +28,7 @@ class QuotaRefusal:
 
 
 class QuotaUsage:
-    """The usage of all jobs placed so far, as far as any rule limits it."""
+    """The usage of all jobs placed so far, as far as a rule limits it."""
 
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
         self._quotas = snapshot.quotas or Quotas((), ())
@@ -49,21 +49,21 @@ class QuotaUsage:
 
     @property
     def has_rules(self) -> bool:
-        """Whether any rule limits anything."""
+        """Return whether there are any rules."""
         return bool(self._shapes)
 
     @property
     def counts_all(self) -> bool:
-        """Whether all resources count."""
+        """Return whether all resources count in quotas."""
         return self._is_all_counted
 
     @property
     def latest_start(self) -> int:
-        """The date after which no job is planned to start."""
+        """Return the date after which no job is planned to start."""
         return self._quotas.latest_start
 
     def enter(self, job: PlannedJob, types: ParsedTypes, start: int, end: int, resources: ResourceSet) -> None:
-        """Count a job until a security time after its end, unless its types exempt it."""
+        """Count a job until one security time after its end, unless its types exempt it."""
         if not self._shapes or types.container or not types.counts_in_quotas:
             return
         if types.is_besteffort and self._waiting_besteffort is not None:
@@ -72,7 +72,7 @@ class QuotaUsage:
             self._count(job, start, end, resources)
 
     def begin_besteffort(self) -> None:
-        """Count besteffort jobs from now on: all other jobs have been placed."""
+        """Count besteffort jobs from now on; all other jobs have been placed."""
         jobs, self._waiting_besteffort = self._waiting_besteffort, None
         for job, start, end, resources in jobs or ():
             self._count(job, start, end, resources)
@@ -80,9 +80,9 @@ class QuotaUsage:
     def refusal(
         self, job: PlannedJob, types: ParsedTypes, placement: Placement, least_resources: int = -1
     ) -> QuotaRefusal | None:
-        """Return the rule that forbids a placement; None if all allow it.
+        """Return the rule that forbids a placement; return None if all rules allow it.
 
-        ``least_resources``: how many resources the job takes at least at any other start; -1 = unknown.
+        ``least_resources``: the minimum number of resources that the job takes at any other start; -1 = unknown.
         """
         if not self._shapes or not types.counts_in_quotas:
             return None
@@ -101,16 +101,16 @@ class QuotaUsage:
         return None
 
     def first_start(self, job: PlannedJob, begin: int, resources: int, walltime: int) -> int:
-        """Return a date from ``begin`` on before which the rules let no job of this size start; FOREVER = never.
+        """Return a date from ``begin`` before which the rules let no job of this size start; FOREVER = never.
 
-        It is exact if all resources count.  Whoever takes more, or stays longer, starts no sooner.
+        The date is exact if all resources count.  A larger or longer job starts no earlier.
         """
         return _first_start(self._rules_in_force(job), self._demand(begin, begin + walltime, resources))
 
     def has_room(
         self, job: PlannedJob, types: ParsedTypes, placement: Placement, since: int, others: Mapping[Pattern, Usage]
     ) -> bool:
-        """Whether the rules allow a placement from a date on beside what others use from then on, at most."""
+        """Return whether the rules allow a placement if ``others`` is also used from ``since`` on."""
         if not self._shapes or not types.counts_in_quotas:
             return True
         demand = self._demand(placement.start, placement.end, (placement.resources & self._counted).bit_count())
@@ -122,7 +122,7 @@ class QuotaUsage:
         return True
 
     def overdue(self, rule: QuotaRule, job: PlannedJob) -> Sequence[int]:
-        """Return the jobs that a rule counts, for a job, though their time is over."""
+        """Return the jobs past their planned end that a rule counts for a job."""
         return self._overdue.get(pattern_of(rule, job), ())
 
     def counters_of(self, job: PlannedJob, types: ParsedTypes) -> frozenset[Hashable]:
@@ -139,7 +139,7 @@ class QuotaUsage:
         return JobDemand(start, end, end + self._gap, resources)
 
     def _rules_in_force(self, job: PlannedJob) -> list[RuleInForce]:
-        """Return the rules that bind a job, in the order of their periods."""
+        """Return the rules that apply to a job, in the order of their periods."""
         key = job.queue, job.project, job.types, job.user
         rules = self._in_force.get(key)
         if rules is None:
@@ -154,7 +154,7 @@ class QuotaUsage:
         return rules
 
     def _binding_rules(self, job: PlannedJob, index: int) -> list[QuotaRule]:
-        """Return those of the rules ``Quotas.rules[index]`` that bind a job."""
+        """Return the rules of ``Quotas.rules[index]`` that apply to a job."""
         key = index, job.queue, job.project, job.types, job.user
         rules = self._binding.get(key)
         if rules is None:
@@ -180,7 +180,7 @@ class QuotaUsage:
         )
 
     def _shapes_of_rules(self) -> set[tuple[bool, ...]]:
-        """Return, for each form of rule, which parts of its key are not ``*``: only such patterns are counted."""
+        """Return the key shapes of all rules: which parts of the key are not ``*``.  Only such patterns are counted."""
         indexes = {period.rules for period in self._quotas.periods}
         rules = [rule for index in indexes for rule in self._quotas.rules[index]]
         return {tuple(part != "*" for part in rule_key(rule)) for rule in rules}
@@ -196,7 +196,7 @@ class QuotaUsage:
 
 
 def _first_start(rules: Sequence[RuleInForce], usage: JobDemand) -> int:
-    """Return the first start that all rules allow to a job of this size; FOREVER = none."""
+    """Return the first start that all rules allow for a job of this size; FOREVER = none."""
     start, walltime = usage.start, usage.end - usage.start
     has_moved = True
     while has_moved and start < FOREVER:

@@ -1,4 +1,4 @@
-"""Tokens of the site, such as licences (``oarsub -t token:<name>=<number>``): a job that starts takes some.
+"""Tokens of the site, such as licences (``oarsub -t token:<name>=<number>``): jobs take tokens when they start.
 
 See docs/design/planner.rst, "Types of jobs".
 """
@@ -11,21 +11,21 @@ from oar.kao.facts.plan import Reason
 
 
 class FreeTokens:
-    """The tokens that jobs may still take in a round."""
+    """The tokens that are still free in a round."""
 
     def __init__(self, counts: Mapping[str, int | None]) -> None:
-        """``counts``: the free tokens by name; None = unknown.  A name that is not there has no script."""
+        """``counts``: the free tokens by name; None = unknown.  A name without an entry has no script."""
         self._counts = dict(counts)
 
     def take(self, types: ParsedTypes) -> None:
-        """Let a job that starts now take its tokens."""
+        """Subtract the tokens of a job that starts now."""
         for name, count in types.tokens:
             free = self._counts.get(name)
             if free is not None:
                 self._counts[name] = free - count
 
     def shortage(self, types: ParsedTypes) -> Reason | None:
-        """Return the reason why a job has too few tokens to start now; None if it has enough."""
+        """Return the reason why there are too few tokens for a job to start now; return None if there are enough."""
         for name, count in types.tokens:
             if name not in self._counts:
                 return reasons.no_script(name)
