@@ -2,8 +2,8 @@
 
 A passed job occupies nothing, so later jobs find more free resources than in a full plan.  They must nevertheless get
 the same placement as in a full plan.  So a placement is booked only if no passed job can conflict with it: there is not
-enough time, resources or lasting room.  Passed jobs that might conflict are placed first, where a full plan
-places them, and before these the passed jobs that might conflict with them (``_clear``).  Bounds of dates stay valid,
+enough time, resources or lasting room.  Passed jobs that might conflict are placed first, as in a full plan.
+Before these, the passed jobs are placed that might conflict with them (``_clear``).  Bounds of dates stay valid,
 because free resources only decrease.
 
 If this is not sufficient, all passed jobs are placed in their order (``catch_up``), as in a full plan.
@@ -284,10 +284,11 @@ class PassedOver:
         self._note_turn(turn)
 
     def _first_unsettled(self, task: PlacementTask, date: int) -> int:
-        """Return the first date at which the job would overlap passed jobs; before, it finds what it finds in a full
-        plan.
+        """Return the first date at which the job would overlap passed jobs.
 
-        Return ``now`` if a plug-in places the job, or if its space may differ in a full plan.
+        A job that ends before that date gets the same result as in a full plan.  Return ``now`` if a plug-in places the
+        job, or
+        if its space may differ in a full plan.
         """
         if not self._has_fixed_space(task):
             return self._now
@@ -308,7 +309,7 @@ class PassedOver:
 
         Return the date until which this holds, or None if it does not.  The date is earlier (at least ``least``) if a
         job
-        starts then and ends late, because nearly all passed jobs would have to be placed until its end.
+        nearly all passed jobs would have to be placed until its end.
         """
         for _ in range(0 if self._has_hidden else MAX_EXTENSIONS):
             settled, later = self._settle(date, least)

@@ -1,7 +1,7 @@
-"""The check of a plan before it is written: no resource given twice, requests satisfied, resources of the right class.
+"""The check of a plan before it is written: no collisions, requests satisfied, resources of the right class.
 
-It shares no search with the planner.  A fault that it finds is an error of the planner; the job is left out of the
-plan, so that the error costs that job one round and nobody a resource.
+It shares no search with the planner, so a fault is a bug of the planner.  The job with the fault is removed from the
+plan: it loses one round, and no resource is given twice.
 
 See docs/design/planner.rst, "Invariants".
 """
@@ -27,7 +27,7 @@ from oar.lib.nodes.hierarchy import RequestFit
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """A job on its resources, from its start to the end of the security time."""
+    """The occupation of resources by a job, from its start to the end of the security time."""
 
     job_id: int
     start: int
@@ -39,7 +39,7 @@ class _Stay:
     ignores_jobs: bool = False  #: a frame that may meet running jobs
 
     def may_meet(self, other: "_Stay") -> bool:
-        """Whether both may have a resource at the same time."""
+        """Return whether both jobs may use a resource at the same time."""
         is_ignored = (self.ignores_jobs and other.is_running_job) or (other.ignores_jobs and self.is_running_job)
         return is_ignored or self.types.may_share_with(other.types)
 
@@ -53,7 +53,7 @@ def faults_of(
 ) -> dict[int, str]:
     """Return the faults of a plan by job id.
 
-    ``checked``: placements of earlier rounds, by job id, whose resources and request need not be checked again.
+    ``checked``: placements of earlier rounds, by job id, whose resources and request have been checked.
     """
     return result_of(looking_for_faults(snapshot, plan, requests, checked))
 
@@ -61,7 +61,7 @@ def faults_of(
 def looking_for_faults(
     snapshot: Snapshot, plan: Plan, requests: CompiledRequests, checked: Mapping[int, Placement] | None = None
 ) -> Steps[dict[int, str]]:
-    """Look for the faults of a plan in steps; the result is that of ``faults_of``."""
+    """Find the faults of a plan in steps; the result is that of ``faults_of``."""
     jobs = {job.id: job for job in snapshot.waiting}
     new = [place for place in plan.placements if place.job_id in jobs and jobs[place.job_id].granted is None]
     check = _Check(snapshot, requests)
@@ -90,7 +90,7 @@ def looking_for_faults(
 
 
 def without(plan: Plan, faults: Mapping[int, str]) -> Plan:
-    """Return the plan without the decisions on the jobs with faults; they get a reason."""
+    """Return the plan without the decisions on jobs with faults; these jobs get a reason."""
     internal = {job_id: reasons.internal(plan.now, fault) for job_id, fault in faults.items()}
     steps = {step.frame_id: step for step in plan.reservations if step.alternative >= 0}
     dropped = {id(steps[job_id]) for job_id in faults if job_id in steps}
@@ -118,9 +118,9 @@ class _Check:
         self._security_time = snapshot.settings.security_time
 
     def fault(self, job: WaitingJob, placement: Placement, *, is_external: bool) -> str:
-        """Return the fault of a placement by itself; '' if it has none.
+        """Return the fault of a single placement; return '' if there is none.
 
-        ``is_external``: an external scheduler chose it, which need not satisfy the request.
+        ``is_external``: an external scheduler chose it, so it need not satisfy the request.
         """
         resources = placement.resources & ~self._usable.shared
         alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
@@ -140,7 +140,7 @@ class _Check:
         return "" if is_satisfied else "its request is not satisfied"
 
     def _end(self, placement: Placement) -> int:
-        """Return when others may have the resources of a placement; behind a frame there is no security time."""
+        """Return when other jobs may use the resources of a placement; no security time follows a frame."""
         return placement.end + (0 if placement.job_id in self._frames else self._security_time)
 
     def _usable_for(self, job: WaitingJob, *, is_external: bool) -> ResourceSet:
@@ -150,7 +150,7 @@ class _Check:
         return self._usable.by(parse_types_or_none(job), is_reservation=is_reservation)[1]
 
     def stays(self, jobs: Mapping[int, WaitingJob], new: Iterable[Placement]) -> Steps[list[_Stay]]:
-        """Collect the stays of all jobs but besteffort ones, which may overlap with others."""
+        """Return the stays of all jobs except besteffort jobs, which may overlap with others."""
         snapshot, not_shared = self._snapshot, ~self._usable.shared
         stays = []
         for job in snapshot.running:
@@ -180,13 +180,13 @@ class _Check:
 
 
 def _is_fit(request: RequestFit, resources: ResourceSet) -> bool:
-    """Whether a request takes all of these resources when it is given them; BESTHALF takes fewer."""
+    """Return whether a request takes all of these resources; BESTHALF may take fewer."""
     fit = request.fit(resources)
     return fit == resources if request.is_steady else bool(fit)
 
 
 def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]:
-    """Return what containers lend to each space; a suspended container lends all its resources."""
+    """Return the loans of the containers by space; a suspended container lends all its resources."""
     all_resources = {job.id: job.resources for job in snapshot.running}
     loans: dict[str, list[_Loan]] = {}
     for stay in stays:
@@ -199,7 +199,7 @@ def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]
 def _outside_container(
     stays: Iterable[_Stay], spaces: Mapping[str, str], loans: Mapping[str, Sequence[_Loan]]
 ) -> Iterator[_Stay]:
-    """Iterate over the new inner jobs that at some date have resources that their space does not have."""
+    """Iterate over the new inner jobs that use resources outside their space at some date."""
     for stay in stays:
         if not (stay.is_new and stay.types.inner):
             continue
@@ -212,9 +212,9 @@ def _outside_container(
 
 
 def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int] | None]:
-    """Iterate over the pairs of jobs that have a resource at the same time; the first of a pair is to be refused.
+    """Iterate over the pairs of jobs that use a resource at the same time; the first of a pair is the one to refuse.
 
-    None between them is the end of a step.
+    None marks the end of a step.
     """
     events = [(stay.start, 1, index) for index, stay in enumerate(stays)]
     events += [(stay.end, 0, index) for index, stay in enumerate(stays)]

@@ -18,7 +18,7 @@ from oar.kao.planner.starts import Starts
 
 
 class ProposalReview:
-    """Takes over what an external scheduler proposes, as far as it is possible."""
+    """Adopts the valid placements that an external scheduler proposes."""
 
     def __init__(self, context: RoundContext, containers: Containers, starts: Starts, check: ChoiceCheck) -> None:
         self._now = context.now
@@ -31,7 +31,7 @@ class ProposalReview:
         self._check = check
 
     def adopt(self, jobs: Sequence[WaitingJob], proposal: SchedulerProposal) -> None:
-        """Decide on the jobs of a queue by the proposal of its scheduler."""
+        """Decide on the jobs of a queue according to the proposal of its scheduler."""
         decisions = self._decisions
         decisions.refused.extend(proposal.given_up)
         decisions.messages.update(proposal.messages)
@@ -70,7 +70,7 @@ class ProposalReview:
         return self._check.fault(job, types, placement, space=space, begin=self._now, usable=present)
 
     def _book(self, job: WaitingJob, placement: Placement) -> None:
-        """Book a placement, and start the job if it is due and nothing forbids it."""
+        """Book a placement; start the job if it is due and nothing prevents the start."""
         types = self._types[job.id]
         obstacle = self._bookings.start_obstacle(job, types) if placement.start <= self._now else None
         self._bookings.enter(job, placement, types)

@@ -1,4 +1,4 @@
-"""The jobs of queues of equal priority, placed one after the other in their order, within the limits of the round."""
+"""Place the jobs of queues of equal priority in their order, within the limits of the round."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ PlainModes = Mapping[str, PlainMode]
 
 @dataclass(frozen=True, slots=True)
 class UrgentPass:
-    """How jobs are passed over in an urgent pass."""
+    """The settings of an urgent pass for passing over jobs."""
 
     passed: PassedOver
     is_due: Callable[[], bool]  #: until it says so all jobs are placed
@@ -56,7 +56,7 @@ class QueuePlanner:
         elapsed: Callable[[], float],
         blocked: Reason | None,
     ) -> None:
-        """``elapsed`` returns the seconds since the begin of the round; ``blocked``: why no job is placed at all."""
+        """``elapsed``: returns the seconds since the begin of the round; ``blocked``: why no job is placed at all."""
         self._settings = context.settings
         self._types = context.types
         self._decisions = context.decisions
@@ -78,7 +78,10 @@ class QueuePlanner:
         self._present_jobs: tuple[Sequence[WaitingJob], float] = (), 0.0
 
     def look_for(self, jobs: Collection[int]) -> None:
-        """Plan for these jobs only: nothing behind the last of them, and of those that have no turn a first date."""
+        """Plan only for these jobs.
+
+        Stop after the last of them, and compute an earliest start for those without a turn.
+        """
         self._wanted = frozenset(jobs)
 
     def place_all(
@@ -90,8 +93,9 @@ class QueuePlanner:
     ) -> Iterator[None]:
         """Place jobs in their order until a limit of the round is reached.
 
-        The first step sorts them, each later one places a job or a wave.
-        ``deadline`` in seconds of the round.  ``urgent``: how jobs are passed over, if they are.
+        The first step sorts them; each later one places a job or a wave.  ``deadline``: in seconds since the begin of
+        the
+        round.  ``urgent``: the settings for passing over jobs, in an urgent pass.
         """
         decisions = self._decisions
         policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in queues}
@@ -139,14 +143,14 @@ class QueuePlanner:
         self._lap()
 
     def _pass_plain(self, ordered: Sequence[WaitingJob], at: int, urgent: "UrgentPass", planned: int) -> int:
-        """Pass over jobs that are like others that were passed over, until a limit is reached; return how many."""
+        """Pass over jobs equal to passed jobs until a limit is reached; return their number."""
         if urgent.besteffort_date:
             return 0
         left = self._settings.max_jobs - planned if self._settings.max_jobs else len(ordered)
         return urgent.passed.pass_plain(ordered, at, min(len(ordered), at + max(0, left)), urgent.plain_modes)
 
     def _plain_modes(self, policies: Mapping[str, QueuePolicy], places: Mapping[QueuePolicy, Place]) -> PlainModes:
-        """Return how jobs of queues are placed, of those in which a job like a passed one is passed over, too."""
+        """Return the placement modes of the queues in which jobs equal to a passed job are passed over, too."""
         modes = {
             queue: (self._rules_of(policy, queue, 0), places[policy])
             for queue, policy in policies.items()
@@ -155,12 +159,12 @@ class QueuePlanner:
         return {queue: mode for queue, mode in modes.items() if not mode[0].is_now_only}
 
     def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> Steps[int]:
-        """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs.
+        """Place a job and the equal jobs after it that start at the same time; return the number of jobs.
 
-        Where its search gives way is a step.
+        The generator yields where a search gives way.
         """
         job, room = ordered[at], self._settings.max_jobs - planned if self._settings.max_jobs else LARGEST_WAVE
-        is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # what becomes of it decides on the next one
+        is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # affects the next job
         place = partial(self._place, policy, upcoming=Upcoming(ordered, at, 1 if is_alone else room))
         while True:
             try:
@@ -173,16 +177,15 @@ class QueuePlanner:
             yield
 
     def _give_up(self, job: WaitingJob) -> None:
-        """Decide nothing more from a job on: there is no time to say whether it may begin now."""
+        """Make no decisions from this job on: there is no time left to decide whether it may start now."""
         self.is_certain = False
         self.undecided.add(job.id)
 
     def _pass_over(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass") -> None:
-        """Pass a job over in an urgent pass, or place it."""
         self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
 
     def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
-        """Place a job or pass it over; when there is no time to say whether it may start, nothing more is decided."""
+        """Place a job or pass it over; make no more decisions if there is no time left."""
         types, rules = self._types[job.id], self._rules(policy, job)
         place, passed = urgent.places[policy], urgent.passed
         is_doubtful = self._depth.standing(job, types) is Standing.DOUBTFUL
@@ -197,14 +200,14 @@ class QueuePlanner:
             self._depth.note_passed(job, types, is_sure=not is_doubtful and passed.is_sure_to_wait(job.id))
 
     def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
-        """Leave out the jobs behind the last wanted one, if one is among them."""
+        """Return the jobs up to the last wanted one; return all jobs if none is wanted."""
         last = max((index for index, job in enumerate(jobs) if job.id in self._wanted), default=len(jobs))
         return jobs[: last + 1]
 
     def _hold_back(self, job: WaitingJob, planned: int, finished_queues: set[str]) -> None:
-        """Keep the jobs behind one that waits from starting before it: those of a queue without backfilling.
+        """In a queue without backfilling, keep later jobs from starting before a waiting one.
 
-        A round plans none of them; a forecast does, for later starts.
+        A round does not plan the later jobs; a forecast plans later starts for them.
         """
         placement = self._decisions.placements.get(job.id)
         if not self._wanted or placement is None:
@@ -215,13 +218,13 @@ class QueuePlanner:
         self._not_before[job.queue] = placement.start
 
     def _bound(self, policy: QueuePolicy, job: WaitingJob, *, is_searched: bool) -> None:
-        """Note before which date a job does not start whose turn has not come; now if it is not searched."""
+        """Record a date before which a job without a turn does not start; ``now`` if no search is made."""
         self.not_before[job.id] = self._decisions.now
         if is_searched:
             self._decisions.guard(job, partial(self._search_bound, policy))
 
     def _bound_unplaced(self, policy: QueuePolicy, job: WaitingJob, *, is_searched: bool) -> None:
-        """Note before which date a job behind the depth of its queue does not start, unless it starts now."""
+        """Record a date before which a job behind the depth of its queue does not start, unless it starts now."""
         if job.id not in self._decisions.placements and job.id in self._decisions.reasons:
             self._bound(policy, job, is_searched=is_searched)
 
@@ -236,7 +239,7 @@ class QueuePlanner:
     def _in_order(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
-        """Return jobs in the order of planning; those that require each other are left out, and have a reason."""
+        """Return the jobs in planning order, without jobs with cyclic dependencies; these get a reason."""
         in_order = self._order.sorted(jobs, queues, policies)
         cyclic = reasons.cyclic_dependency(sorted(self._cyclic))
         self._decisions.reasons.update({job.id: cyclic for job in in_order if job.id in self._cyclic})
@@ -246,7 +249,7 @@ class QueuePlanner:
         return ordered
 
     def _limit_reached(self, planned: int, *, is_late: bool) -> Reason | None:
-        """Return the reason of the jobs left if a limit of the round is reached after so many jobs."""
+        """Return the reason of the remaining jobs if a limit of the round is reached; return None otherwise."""
         if self._settings.timeout and is_late:
             self._decisions.troubles.append(f"{_TIMEOUT} ({self._settings.timeout} s)")
             return reasons.limit(planned, RoundLimit.TIME)
@@ -255,7 +258,7 @@ class QueuePlanner:
         return None
 
     def _lap(self) -> float:
-        """Note how long each of the present jobs took; return the seconds since the begin of the round."""
+        """Record the placement time of the current jobs; return the seconds since the begin of the round."""
         elapsed = self._elapsed()
         jobs, begin = self._present_jobs
         if jobs:
@@ -268,11 +271,11 @@ class QueuePlanner:
     def _place(
         self, policy: QueuePolicy, job: WaitingJob, task: PlacementTask | None = None, upcoming: Upcoming | None = None
     ) -> int:
-        """Place a job; return how many jobs of ``upcoming`` are placed.  ``task``: what is searched for, if known."""
+        """Place a job; return how many jobs of ``upcoming`` are placed.  ``task``: the search task, if it exists."""
         decisions = self._decisions
         rules = self._rules(policy, job)
         types, placer = self._types[job.id], self._placer
-        if task and task.rules != rules:  # since it was passed over, it has become known where it stands
+        if task and task.rules != rules:  # its position relative to the depth was decided after it had been passed over
             task = replace(task, rules=rules)
         outcome = placer.place_checked(task) if task else placer.place(job, types, rules, upcoming)
         if self._depth.is_used:

@@ -1,6 +1,6 @@
-"""Changes of advance reservations that somebody asked for (qralter): granted as a whole, or refused with a proposal.
+"""Decide on requested changes of advance reservations: grant a change completely, or refuse it with a proposal.
 
-Decided on the spaces without the reservation itself, which stays as it is until the whole change is written.
+The decision uses the spaces without the reservation itself, which stays unchanged until the whole change is written.
 
 See docs/design/reservations.rst, "Changes".
 """
@@ -34,7 +34,7 @@ HAS_BEGUN = "the start time of a running advance reservation can't be changed"
 
 
 class ReservationChanges:
-    """Decides on the changes that wait for an answer."""
+    """Decides on the pending changes."""
 
     def __init__(self, context: RoundContext, reservable: ReservableResources, clock: SearchClock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class ReservationChanges:
         self._reservations = {each.id: each for each in context.snapshot.reservations}
 
     def decide(self, reservation_ids: Collection[int]) -> Iterator[ChangeStep]:
-        """Iterate over the answers to the changes of some reservations, in the order of asking."""
+        """Iterate over the decisions on the changes of these reservations, in the order of the requests."""
         changes = self._context.snapshot.reservation_changes
         for change in [change for change in changes if change.reservation_id in reservation_ids]:
             reservation = self._reservations.get(change.reservation_id)
@@ -59,7 +59,7 @@ class ReservationChanges:
                 yield from self._decide_in_time(change, reservation)
 
     def _decide_in_time(self, change: PlannedChange, reservation: PlannedReservation) -> Iterator[ChangeStep]:
-        """Iterate over the answer to a change; there is none if the next round answers it."""
+        """Iterate over the decision on a change; yield nothing if it is left to the next round."""
         try:
             with self._clock.searching("changes"):
                 step = self._decide(change, reservation)
@@ -84,7 +84,7 @@ class ReservationChanges:
         return self._move(change, reservation, start, end)
 
     def _still_to_come(self, change: PlannedChange, date: int) -> int:
-        """Return a date that was asked for; now, if it has come since the asking."""
+        """Return a requested date; return ``now`` if the date has passed since the request."""
         return self._now if change.date and change.date <= date < self._now else date
 
     def _window_error(self, reservation: PlannedReservation, start: int, end: int) -> str:
@@ -96,10 +96,10 @@ class ReservationChanges:
             return f"the duration must be longer than {reservation.time_offset} seconds"
         return "end time is in the past" if end < self._now else ""
 
-    # -- running ones ------------------------------------------------------------------------------------------------
+    # -- started reservations ----------------------------------------------------------------------------------------
 
     def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
-        """Change the end of a reservation that has begun: its resources stay, also those that are Dead."""
+        """Change the end of a started reservation: it keeps its resources, including Dead ones."""
         if end > reservation.end:
             free_until = self._free_until(reservation)
             if free_until < end:
@@ -112,12 +112,12 @@ class ReservationChanges:
         return self._granted(change, reservation, (reservation.start, end), reservation.resources)
 
     def _free_until(self, reservation: PlannedReservation) -> int:
-        """Return until when nobody else gets what a reservation has, which is at its end or later."""
+        """Return until when the resources of a reservation are free of other holders (at least its end)."""
         own = reservation.resources
         return self._latest_end(reservation, self._without(reservation), reservation.end, lambda free: not own & ~free)
 
     def _cut_job(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep | None:
-        """Return the refusal of an end that is too soon for a job that runs; None if there is none, or with force."""
+        """Return the refusal of an end that is too early for a running job; None if there is none, or with force."""
         job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
         if job is None or change.is_forced or end >= reservation.end:
             return None
@@ -125,7 +125,7 @@ class ReservationChanges:
         return _refusal(change, reservation, message, job.end + reservation.time_offset)
 
     def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
-        """Iterate over the running jobs that have to end with a reservation; those of a flexible one go on."""
+        """Iterate over the running jobs that must end with a reservation; jobs of a flexible one continue."""
         return iter(()) if reservation.is_flexible else self._running(reservation)
 
     def _running(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
@@ -133,12 +133,12 @@ class ReservationChanges:
             if job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation):
                 yield job
 
-    # -- those that are to come --------------------------------------------------------------------------------------
+    # -- future reservations -----------------------------------------------------------------------------------------
 
     def _move(self, change: PlannedChange, reservation: PlannedReservation, start: int, end: int) -> ChangeStep:
-        """Move a reservation that has not begun: to its own resources, to others if these are not free.
+        """Move a reservation that has not started: on its own resources, or on others if these are not free.
 
-        It stays on those that are Dead if there is no other place.
+        It keeps Dead resources if there is no other placement.
         """
         space, present = self._without(reservation), self._context.usable.present
         request, own = self._context.requests.get(reservation.groups), reservation.resources
@@ -160,7 +160,7 @@ class ReservationChanges:
     def _no_start(
         self, change: PlannedChange, reservation: PlannedReservation, request: RequestFit, window: tuple[int, int]
     ) -> ChangeStep:
-        """Refuse a window with another start, with the next start at which a request fits."""
+        """Refuse a window with a changed start; propose the next start at which the request fits."""
         start, end = window
         usable = self._context.usable.present & ~self._reservable.asleep(reservation)
         query = SlotQuery(request, usable, end - start, kind="any change")
@@ -172,7 +172,7 @@ class ReservationChanges:
     def _too_late(
         self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], latest: int
     ) -> ChangeStep:
-        """Refuse a window in which there is no place; with the latest end, if the end was to be later."""
+        """Refuse a window without a placement; propose the latest possible end if a later end was requested."""
         start, end = window
         holders = self._holders(reservation, self._reach(change, reservation), (max(start, latest), end))
         if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
@@ -189,7 +189,7 @@ class ReservationChanges:
     ) -> ChangeStep:
         """Give a reservation other resources, in its window or in a new one.
 
-        It keeps what its jobs hold; then as much as possible of what it has, from the first resource on.
+        It keeps the resources held by its jobs, then as many of its other resources as possible, from the first one on.
         """
         start, end = window
         if has_begun and (refusal := self._cut_job(change, reservation, end)):
@@ -222,7 +222,7 @@ class ReservationChanges:
     def _fits_of(
         self, change: PlannedChange, reservation: PlannedReservation, start: int, *, is_now: bool
     ) -> list[Callable[[ResourceSet], ResourceSet]]:
-        """Return for each alternative that is asked for what finds resources for it among free ones; 0 = none."""
+        """Return one function per requested alternative that selects resources among free ones (0 = none fit)."""
         usable = self._context.usable.present
 
         def fit(free: ResourceSet, request: RequestFit | Reason) -> ResourceSet:
@@ -234,7 +234,7 @@ class ReservationChanges:
         return [partial(fit, request=request) for request in requests]
 
     def _ranks(self, reservation: PlannedReservation, free: ResourceSet, start: int, *, is_now: bool) -> list[int]:
-        """Return free resources in the order in which they are taken: held, granted, others; healthy ones first."""
+        """Return free resources in order of preference: held, granted, others; in each group healthy ones first."""
         others = free & ~reservation.resources
         if is_now:
             others &= self._context.usable.ordinary
@@ -249,16 +249,18 @@ class ReservationChanges:
         return union(request.reach for request in requests if not isinstance(request, Reason))
 
     def _holders(self, reservation: PlannedReservation, resources: ResourceSet, window: tuple[int, int]) -> str:
-        """Return who keeps some of these resources from a reservation, in brackets; '' = nobody."""
+        """Return the other holders of these resources, in brackets; return '' if there are none."""
         start, end = window
         asleep = self._reservable.sleepers(resources, reservation)
         present = resources & self._context.usable.present | reservation.resources & resources
         return self._obstacles.named(self._without(reservation), present, start, end, asleep)
 
     def _free(self, reservation: PlannedReservation, space: Space, start: int, end: int) -> ResourceSet:
-        """Return what a reservation may have in a window; of what suspended jobs hold what it has then already.
+        """Return the free resources of a reservation in a window.
 
-        No slot has resources that are Dead: those that it has are free unless somebody else has them then.
+        Of the resources of suspended jobs, only those that the reservation already has in that window are included.  No
+        slot
+        contains Dead resources: its own Dead ones are free unless another occupant holds them.
         """
         has_it = reservation.start <= start and end <= reservation.end
         taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
@@ -267,7 +269,7 @@ class ReservationChanges:
         return (space.slots.free_between(start, end) | dead & ~others) & ~taken
 
     def _holding(self, space: Space, resources: ResourceSet) -> list[Occupation]:
-        """Return who holds some of these resources in a space."""
+        """Return the occupations of some of these resources in a space."""
         return [each for each, _ in space.entered if each.resources & resources] if resources else []
 
     def _latest_end(
@@ -277,7 +279,7 @@ class ReservationChanges:
         start: int,
         place: Callable[[ResourceSet], ResourceSet | bool],
     ) -> int:
-        """Return until when a place is free from ``start`` on without a break; ``start`` = never."""
+        """Return until when a place is free without interruption from ``start`` on; ``start`` = never."""
         dead = reservation.resources & ~self._context.usable.present
         starts = (*space.slots.starts(), *(each.start for each in self._holding(space, dead)))
         dates = [date for date in sorted({*starts, reservation.end, FOREVER}) if date > start]
@@ -285,7 +287,7 @@ class ReservationChanges:
         return dates[count - 1] if count else start
 
     def _without(self, reservation: PlannedReservation) -> Space:
-        """Return the common space without a reservation, and without its own jobs if they are in that space."""
+        """Return the common space without a reservation, and without its jobs if they are in that space."""
         own = {job.id for job in self._running(reservation)} if reservation.is_flexible else set()
         return self._context.spaces.common_without({reservation.frame_id, *own})
 
@@ -308,9 +310,11 @@ class ReservationChanges:
         )
 
     def _misfits(self, before: PlannedReservation, after: PlannedReservation) -> Iterator[WaitingJob]:
-        """Iterate over the waiting jobs of a reservation that could run in it and cannot any more.
+        """Iterate over the waiting jobs of a reservation that fit before the change, but not after it.
 
-        Those that never could were accepted so (``--verify n``), and wait on.  Those of a flexible one run beside it.
+        Jobs that never fitted were accepted on purpose (``--verify n``) and keep waiting.  Jobs of a flexible
+        reservation
+        run outside it.
         """
         if before.is_flexible:
             return
@@ -320,7 +324,7 @@ class ReservationChanges:
                 yield job
 
     def _fits(self, job: WaitingJob, reservation: PlannedReservation) -> bool:
-        """Whether a way of a job is short and small enough for a reservation in which no other job is."""
+        """Return whether an alternative of a job fits into an otherwise empty reservation."""
         inside = reservation.resources | self._context.usable.shared
         longest = reservation.latest_job_end - max(self._now, reservation.start)
         for alternative in job.alternatives:

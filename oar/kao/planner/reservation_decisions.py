@@ -1,8 +1,9 @@
-"""Advance reservations in a round: time and health change their states, and new ones are answered.
+"""Advance reservations in a round: dates and health change their states, and new requests are decided.
 
-Requests are answered before any waiting job is placed: waiting jobs have no promise, and behind many of them a
-reservation for tomorrow could never be granted.  A site may want it otherwise (RESERVATION_PRECEDENCE=jobs).
-Decisions only; the round writes them.
+Requests are decided before any waiting job is placed.  Waiting jobs have no guaranteed start, and behind many of them a
+reservation for tomorrow could never be granted.  A site can change this with RESERVATION_PRECEDENCE=jobs.
+
+This module only decides; the round writes the decisions.
 
 See docs/design/reservations.rst, "In a round".
 """
@@ -75,12 +76,12 @@ class ReservationDecisions:
         self.steps: list[ReservationStep] = []
 
     def decide(self) -> None:
-        """Decide on all reservations: on the granted ones by time and health, then on requests in their order.
+        """Decide on all reservations: on granted ones by date and health, then on requests in their order.
 
-        Requests that come behind jobs wait for ``answer``.
+        Requests that are decided after the jobs wait for ``answer``.
         """
         reservations = self._context.snapshot.reservations
-        first = self._now % len(reservations) if reservations else 0  # who comes first may be replaced first
+        first = self._now % len(reservations) if reservations else 0  # the first one gets replacements first, so rotate
         for reservation in (*reservations[first:], *reservations[:first]):
             if reservation.state is not S.ASKED:
                 self._follow(reservation)
@@ -90,7 +91,7 @@ class ReservationDecisions:
             self.answer({reservation.queue for reservation in reservations})
 
     def answer(self, queues: Collection[str]) -> None:
-        """Answer the changes and the requests of some queues that have no answer yet."""
+        """Decide on the pending changes and requests of some queues."""
         asked = [
             each
             for each in self._context.snapshot.reservations
@@ -104,11 +105,11 @@ class ReservationDecisions:
 
     @property
     def unanswered_queues(self) -> set[str]:
-        """The queues of the reservations that have no answer yet."""
+        """Return the queues of the reservations that have not been processed."""
         reservations = self._context.snapshot.reservations
         return {reservation.queue for reservation in reservations if reservation.id not in self._answered}
 
-    # -- granted ones ------------------------------------------------------------------------------------------------
+    # -- granted reservations ----------------------------------------------------------------------------------------
 
     def _follow(self, reservation: PlannedReservation) -> None:
         self._keep_place(reservation)
@@ -127,9 +128,9 @@ class ReservationDecisions:
         self._clear_way(reservation, health)
 
     def _replace(self, reservation: PlannedReservation, health: Health) -> bool:
-        """Replace lost resources, if it is time and others are free; the next round judges the health anew.
+        """Replace lost resources if that is due and others are free; the next round evaluates the health again.
 
-        It waits for that round if a date of the reservation has come.
+        If a date of the reservation has come, the replacement waits for the next round.
         """
         if not self._replacement.is_due(reservation, health):
             return False
@@ -161,13 +162,13 @@ class ReservationDecisions:
         return True
 
     def _occupy(self, reservation: PlannedReservation, new: ResourceSet) -> None:
-        """Keep resources that a reservation gets in this round from the jobs; the next round goes on."""
+        """Reserve new resources of a reservation in this round; schedule the next round soon."""
         self._later.append(self._now + 1)
         widened = Occupation(reservation.frame_id, reservation.held_from(self._now), reservation.end, new)
         self._bookings.spaces.widen_frame(widened, self._context.types[reservation.frame_id])
 
     def _widen(self, reservation: PlannedReservation) -> bool:
-        """Add the resources that have come since to a reservation for nobody that asks for all of them."""
+        """Add new resources to a maintenance reservation that requests ALL."""
         added = self._resources_to_add(reservation) if reservation.is_for_nobody else 0
         if added and reservation.is_due(self._now):
             self._later.append(self._now + 1)
@@ -183,7 +184,7 @@ class ReservationDecisions:
         return True
 
     def _resources_to_add(self, reservation: PlannedReservation) -> ResourceSet:
-        """Return what satisfies a request for ALL, is not reserved yet, and could be used."""
+        """Return the healthy unreserved resources that satisfy a request for ALL."""
         snapshot = self._context.snapshot
         pools = [
             snapshot.pools[group.pool]
@@ -199,7 +200,7 @@ class ReservationDecisions:
         return wanted & self._reservable.healthy(self._now) & ~(reserved | reservation.resources)
 
     def _keep_place(self, reservation: PlannedReservation) -> None:
-        """Keep the stored placement of a frame that waits."""
+        """Keep the stored placement of a waiting frame."""
         frame = self._frames.get(reservation.frame_id)
         if frame and frame.granted:
             walltime = reservation.end - reservation.start
@@ -208,7 +209,7 @@ class ReservationDecisions:
             )
 
     def _notes(self, reservation: PlannedReservation, health: Health) -> Iterator[ReservationNote]:
-        """Iterate over what has happened since the last round, in order; states that were skipped come late."""
+        """Iterate over the events since the last round, in order; skipped states are added late."""
         state = reservation.state
         if reservation.start <= self._now and state not in STARTED:
             state = S.ERROR if state in INCOMPLETE else S.RUNNING
@@ -231,7 +232,7 @@ class ReservationDecisions:
             if state is not now_state:
                 yield ReservationNote(ReservationEvent.SATISFIED, now_state)
             return
-        is_told = state is S.ERROR and reservation.state is not S.ERROR  # the start has just told all that is missing
+        is_told = state is S.ERROR and reservation.state is not S.ERROR  # listed by the start event
         if state is not now_state or (missing != reservation.missing and not is_told):
             message, hosts = "\n".join(health.reasons), self._hosts(health)
             host = hosts[0] if len(hosts) == 1 else ""
@@ -250,9 +251,9 @@ class ReservationDecisions:
         return self._context.snapshot.resources.nodes_of(health.missing)
 
     def _clear_way(self, reservation: PlannedReservation, health: Health) -> None:
-        """Order besteffort jobs to leave in time: the resources are clean when the reservation begins.
+        """Order besteffort jobs to leave before the reservation starts.
 
-        Note the dates at which there is more to be done for it.
+        Record the dates at which more has to be done for it.
         """
         margin = max(self._settings.besteffort_kill_before, reservation.time_offset, self._settings.security_time)
         date = reservation.start - margin
@@ -266,7 +267,7 @@ class ReservationDecisions:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _requests(self, reservations: Iterable[PlannedReservation]) -> Iterable[list[Request]]:
-        """Return the requests among them in their order, the first occurrences of one new series together."""
+        """Return the requests in their order, with the first occurrences of a new series together."""
         groups: dict[tuple[int, int], list[Request]] = {}
         for reservation in reservations:
             frame = self._frames.get(reservation.frame_id)
@@ -276,7 +277,7 @@ class ReservationDecisions:
         return groups.values()
 
     def _answer_in_time(self, requests: Sequence[Request]) -> None:
-        """Answer requests; those for which there is no time are answered by the next round, before later ones."""
+        """Decide on requests; if there is no time, leave them to the next round."""
         try:
             with self._clock.searching("requests"):
                 self._answer(requests)
@@ -284,7 +285,7 @@ class ReservationDecisions:
             self._clock.left_over |= {reservation.id for reservation, _ in requests}
 
     def _answer(self, requests: Sequence[Request]) -> None:
-        """Answer a request, or those of a series: all of them are granted, or none but for conflicts it skips."""
+        """Decide on a request or on a series: grant all occurrences, or none; conflicts are skipped if requested."""
         (first, frame), others = requests[0], requests[1:]
         places = self._search.find_all(requests) if others else [self._search.find(first, frame)]
         conflict = next((number for number, place in enumerate(places) if isinstance(place, NoPlace)), None)
@@ -300,7 +301,7 @@ class ReservationDecisions:
                 self._refuse(reservation, place, goes_on=bool(reservation.occurrence), conflicts=conflicts)
 
     def _conflicts(self, reservation: PlannedReservation, frame: WaitingJob) -> Iterator[tuple[Occurrence, str]]:
-        """Iterate over the occurrences behind a refused one for which there is no place either, while there is time."""
+        """Iterate over the occurrences after a refused one that also have no place, until the time runs out."""
         duration = reservation.end - reservation.start
         for each in reservation.followers:
             if self._clock.is_over:
@@ -314,7 +315,7 @@ class ReservationDecisions:
     def _refuse_series(
         self, requests: Sequence[Request], conflict: PlannedReservation, place: GrantedPlace | NoPlace
     ) -> None:
-        """Refuse all first occurrences of a series, because there is no place for one of them."""
+        """Refuse all first occurrences of a series because one of them has no place."""
         reason = place.message if isinstance(place, NoPlace) else ""
         message = f"occurrence {conflict.occurrence}, {write_date(conflict.start)}: {reason}"
         proposal = self._search.later_start_of_all(requests)
@@ -329,7 +330,7 @@ class ReservationDecisions:
         goes_on: bool = False,
         conflicts: tuple[tuple[Occurrence, str], ...] = (),
     ) -> None:
-        """Refuse a request.  ``goes_on``: its series does."""
+        """Refuse a request.  ``goes_on``: its series continues."""
         event = ReservationEvent.SKIPPED if goes_on else ReservationEvent.REFUSED
         notes = (ReservationNote(event, S.REFUSED, place.message),)
         self.steps.append(
@@ -367,7 +368,7 @@ class ReservationDecisions:
         self._clear_way(granted, health)
 
     def dates(self) -> tuple[int, ...]:
-        """Return the later dates at which something changes by itself, also of reservations that are granted now."""
+        """Return the later dates at which a reservation changes by itself, including newly granted ones."""
         return tuple(sorted({date for date in self._dates() if date > self._now}))
 
     def _dates(self) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Reservation jobs (``oarsub -r``): new ones are answered, accepted ones start at their date, lost ones are repaired.
+"""Reservation jobs (``oarsub -r``): new ones are decided, accepted ones start at their date, lost ones are repaired.
 
 See docs/design/planner.rst, "Reservations".
 """
@@ -30,7 +30,7 @@ NO_RESOURCE = "No resource for reservation"
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What an accepted reservation does in this round."""
+    """The decision on an accepted reservation in this round."""
 
     placement: Placement | None = None  #: for the gantt tables
     reason: Reason | None = None  #: why it does not start
@@ -54,7 +54,7 @@ class Reservations:
         self._starts = starts
 
     def in_order(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
-        """Return new reservations by job id, but each behind the container in which it is."""
+        """Return new reservations ordered by job id, but each after its container."""
         containers = {self._types[job.id].container: job.id for job in jobs if self._types[job.id].container}
 
         def depth(job: WaitingJob) -> int:
@@ -77,7 +77,7 @@ class Reservations:
         self._decisions.reasons[job.id] = reasons.reservation_date(placement.start)
 
     def follow(self, job: WaitingJob, dependency_condition: DependencyCondition) -> None:
-        """Start an accepted reservation at its date, or note why it waits; end it when its time is over."""
+        """Start an accepted reservation at its date, or record why it waits; expire it after its end."""
         decisions = self._decisions
         step = self._next_step(job, dependency_condition)
         if step.log:
@@ -96,7 +96,7 @@ class Reservations:
             decisions.reasons[job.id] = step.reason or reasons.no_slot("its resources are lost")
 
     def repair(self, job: WaitingJob) -> None:
-        """Search resources for an accepted reservation whose stored placement is lost."""
+        """Search for resources for an accepted reservation whose stored placement is lost."""
         start = max(job.start_time, self._now)
         types = self._types[job.id]
         placement = self._search.at(job, types, start, self._rules(start))
@@ -144,7 +144,7 @@ class Reservations:
         return _Step(delayed, held, clears_way=True) if held else self._start(job, placement, delayed)
 
     def _start(self, job: WaitingJob, placement: Placement, delayed: Placement) -> _Step:
-        """Start a reservation on the resources that are there, or wait for the missing ones."""
+        """Start a reservation on its present resources, or wait for the missing ones."""
         types = self._types[job.id]
         end = placement.end + self._settings.security_time + STANDBY_MARGIN
         present = placement.resources & self._starts.startable(types, end)
@@ -163,7 +163,7 @@ class Reservations:
         return _Step(started, start=JobStart(started, placement.walltime if delay else 0, is_reduced))
 
     def _accepted_placement(self, job: WaitingJob) -> Placement | None:
-        """Return the placement of an accepted reservation without the resources that every job has; None if lost."""
+        """Return the placement of an accepted reservation, without the shared resources; return None if it is lost."""
         granted = job.granted
         if granted is None:
             return self._bookings.placements.get(job.id)

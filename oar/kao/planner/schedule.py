@@ -1,6 +1,6 @@
 """One round of planning: ``schedule(snapshot) -> plan``.  Pure: the same snapshot always gives the same plan.
 
-``oar/kao/planner/__init__.py`` draws the stages of a round, and defines its words.
+``oar/kao/planner/__init__.py`` contains a diagram of the stages of a round, and the glossary.
 
 See docs/design/planner.rst, "A round".
 """
@@ -64,7 +64,7 @@ def schedule(
 
 
 class Round:
-    """One round of planning; besides the plan it gives what the next round and the log need."""
+    """One round of planning; it returns the plan, and data for the next round and the log."""
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class Round:
     ) -> None:
         """Enter everything that is fixed before any job is planned.
 
-        ``elapsed`` returns the seconds since the begin of the round, in which at SCHEDULER_TIMEOUT no more jobs are
-        planned.  ``memory`` of the last round makes planning cheaper, and the plan no other; so do ``requests``,
-        compiled in an earlier round.  ``clock``: of the searches for advance reservations.
+        ``elapsed``: returns the seconds since the begin of the round.  After SCHEDULER_TIMEOUT no more jobs are
+        planned.
+        ``memory`` of the last round makes planning faster without changing the plan; so do ``requests``, compiled in an
+        earlier round.  ``clock``: limits the searches for advance reservations.
         """
         self._snapshot = snapshot
         self._settings = snapshot.settings
@@ -107,7 +108,7 @@ class Round:
         self._assemble(healths)
 
     def _assemble(self, healths: Mapping[int, Health]) -> None:
-        """Make the parts of the planner; reservations without resources are repaired before any job is planned."""
+        """Create the parts of the planner; repair reservations without resources before any job is planned."""
         context, site = self._context, self._site
         check = ChoiceCheck(context.snapshot)
         plugins = PluginChoices(site.load, context.snapshot, context.usable, check) if site.load else None
@@ -129,7 +130,10 @@ class Round:
     # --------------------------------------------------------------------------------------------------------- stages
 
     def plan(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Plan:
-        """Plan all active queues; ``announce`` is called with the names of each group of queues before its turn."""
+        """Plan all active queues and return the plan.
+
+        ``announce`` is called with the names of each group of queues before the group is planned.
+        """
         for _ in self.steps(announce):
             pass
         return self.finish()
@@ -139,13 +143,13 @@ class Round:
         announce: Callable[[Sequence[str]], None] = lambda names: None,
         gives_way: Callable[[], bool] | None = None,
     ) -> Iterator[None]:
-        """Plan all active queues, one job, or one wave, with each step; ``finishing`` gives the plan.
+        """Plan all active queues, one job or wave per step; ``finishing`` returns the plan.
 
-        When ``gives_way`` says so, a search that takes long is a step, too; it goes on with the next one.
+        If ``gives_way`` returns True, a long search ends the current step and continues in the next one.
         """
         self._search.gives_way = gives_way or self._search.gives_way
         self._reservation_decisions.decide()
-        if gives_way:  # of thousands of running jobs it takes as long as a slice
+        if gives_way:  # with 1000s of running jobs this takes a whole slice
             yield from self._bookings.spaces.common.entering()
             yield
         for queues in self._groups():
@@ -160,10 +164,11 @@ class Round:
         is_late: Callable[[], bool],
         announce: Callable[[Sequence[str]], None] = lambda names: None,
     ) -> Plan:
-        """Return a plan in which all that begins now is decided; when the others begin it says as far as there is time.
+        """Return a plan that decides all starts of now, and the other placements as far as there is time.
 
-        As soon as ``is_due`` says so, jobs are passed over that do not start now.  When ``is_late`` says so, nothing
-        more is decided if that takes the placement of all passed jobs.
+        As soon as ``is_due`` returns True, jobs that do not start now are passed over.  When ``is_late`` returns True,
+        no
+        decision is made any more that requires the placement of all passed jobs.
         """
         if self._may_pass_over():
             passed = PassedOver(
@@ -179,7 +184,7 @@ class Round:
         return self.plan(announce)
 
     def _may_pass_over(self) -> bool:
-        """Whether jobs may be passed over: nobody is to be answered, or decides, who must know their places."""
+        """Return whether jobs may be passed over: no decision of this round depends on their placements."""
         new_reservations = any(
             job.reservation is Reservation.TO_SCHEDULE and job.queue in self._active for job in self._jobs.values()
         )
@@ -193,9 +198,9 @@ class Round:
         return not (new_reservations or are_behind or has_external or self._site.before_group)
 
     def plan_reservations(self) -> Plan:
-        """Return what is decided about advance reservations, with the places of their frames alone.
+        """Return the decisions on advance reservations, with the placements of their frames only.
 
-        Requests that come behind jobs are not answered.
+        Requests that are decided after the jobs of their queue are left out.
         """
         self._reservation_decisions.decide()
         shared = self._usable.shared & self._usable.alive
@@ -208,7 +213,7 @@ class Round:
         )
 
     def answer_reservations(self) -> Sequence[ReservationStep]:
-        """Return what is decided about advance reservations, with a plan for those jobs only that come before them."""
+        """Return the decisions on advance reservations; plan only the jobs that come before them."""
         self._reservation_decisions.decide()
         if self._settings.jobs_before_reservations:
             for queues in self._groups():
@@ -217,14 +222,14 @@ class Round:
         return self._reservation_decisions.steps
 
     def answer_changes(self) -> Sequence[ChangeStep]:
-        """Return what is decided about changes of advance reservations, in the same way."""
+        """Return the decisions on changes of advance reservations; plan only the jobs that come before them."""
         self.answer_reservations()
         return self._reservation_decisions.changes
 
     def forecast(self, jobs: Collection[int]) -> dict[int, JobForecast]:
-        """Return what becomes of some jobs, with no plan for those behind them.
+        """Return the predictions for some jobs, without planning the jobs after them.
 
-        Of a job whose turn has not come after SCHEDULER_TIMEOUT only a date is known before which it does not start.
+        For a job whose turn has not come after SCHEDULER_TIMEOUT, only a lower bound of its start is returned.
         """
         self._planner.look_for(jobs)
         besteffort = {job_id for job_id in jobs if job_id in self._jobs and self._is_besteffort(self._jobs[job_id])}
@@ -251,7 +256,7 @@ class Round:
         )
 
     def _groups(self) -> list[list[Queue]]:
-        """Return the active queues that have jobs, those of equal priority together, the highest priority first."""
+        """Return the active queues with jobs, grouped by priority, the highest priority first."""
         busy = {job.queue for job in self._jobs.values()} & self._active
         if self._settings.jobs_before_reservations:
             busy |= self._reservation_decisions.unanswered_queues & self._active
@@ -292,7 +297,7 @@ class Round:
             yield from self._plan_jobs(own_jobs, queues, deadline)
 
     def _settle_for_besteffort(self, passed: PassedOver) -> int:
-        """Make sure that besteffort jobs can be placed beside the passed jobs; return until when that is certain."""
+        """Ensure that besteffort jobs can be placed beside the passed jobs; return until when that is certain."""
         settings, now = self._settings, self._snapshot.now
         walltimes = [
             alternative.walltime
@@ -315,7 +320,7 @@ class Round:
         return date
 
     def _is_besteffort(self, job: WaitingJob) -> bool:
-        """Whether a job is planned after the ordinary ones of all queues."""
+        """Return whether a job is planned after the ordinary jobs of all queues."""
         return self._types[job.id].is_besteffort and job.reservation is Reservation.NONE
 
     def finish(self) -> Plan:
@@ -323,7 +328,7 @@ class Round:
         return result_of(self.finishing())
 
     def finishing(self) -> Steps[Plan]:
-        """Make the plan of all decisions in steps."""
+        """Build the plan from all decisions in steps."""
         decisions, snapshot = self._decisions, self._snapshot
         undecided = self._undecided()
         self._keep_other_reservations()
@@ -369,13 +374,13 @@ class Round:
         )
 
     def _undecided(self) -> set[int]:
-        """Return the jobs that were passed over, or whose turn did not come."""
+        """Return the jobs that were passed over, or that had no turn."""
         return self._planner.undecided | (self._urgent.passed.ids if self._urgent else set())
 
     # ------------------------------------------------------------------------------------------- for the next round
 
     def memory(self, plan: Plan | None = None) -> RoundMemory:
-        """Return the memory of this round for the next one; ``plan`` is its plan, which a forecast has not."""
+        """Return the memory of this round for the next one; ``plan``: the plan of this round, None in a forecast."""
         return replace(
             self._reuse.memory(),
             jobs=self._jobs,
@@ -388,29 +393,29 @@ class Round:
 
     @property
     def compiled(self) -> tuple[Snapshot, CompiledRequests]:
-        """The compiled requests, for later rounds."""
+        """Return the compiled requests for later rounds."""
         return self._snapshot, self.requests
 
     @property
     def decided(self) -> set[int]:
-        """The jobs that were decided on so far."""
+        """Return the jobs that have been decided so far."""
         decisions = self._decisions
         return {*decisions.placements, *decisions.reasons, *(answer.job_id for answer in decisions.refused)}
 
     @property
     def reused(self) -> int:
-        """The number of jobs that were given their placement of the last round without a search."""
+        """Return the number of jobs that kept the placement of the last round without a search."""
         return self._reuse.reused
 
     @property
     def seconds(self) -> dict[int, float]:
-        """How long the placement of each job took, in the order of planning."""
+        """Return the placement time of each job in seconds, in planning order."""
         return self._planner.seconds
 
     # ---------------------------------------------------------------------------------------------------------- parts
 
     def _parse_types(self) -> dict[int, ParsedTypes]:
-        """Return the types of all jobs; a waiting job whose types cannot be read is left out, and has a reason."""
+        """Return the types of all jobs; a waiting job with unreadable types is left out and gets a reason."""
         types = {job.id: parse_types_or_none(job) for job in self._snapshot.running}
         for job in self._snapshot.waiting:
             try:
@@ -420,7 +425,7 @@ class Round:
         return types
 
     def _blocked_by_shared_resources(self) -> Reason | None:
-        """Return why no job is planned in this round: a resource that every job needs is Suspected."""
+        """Return a reason if no job is planned in this round because a shared resource is Suspected; otherwise None."""
         resources, shared_type = self._snapshot.resources, self._settings.always_assigned_type
         suspected = resources.where(resources.states, ResourceState.SUSPECTED)
         if not shared_type or not resources.where(resources.types, shared_type) & suspected:
@@ -444,7 +449,7 @@ class Round:
                 self._decisions.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
 
     def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> Iterator[None]:
-        """Plan jobs; those of queues with an external scheduler by that, after the others."""
+        """Plan jobs; then request proposals from external schedulers for the jobs of their queues."""
         external = None if self._blocked else self._site.external
         external_queues = [queue for queue in queues if external and external.plans(queue)]
         names = {queue.name for queue in external_queues}
@@ -463,7 +468,7 @@ class Round:
         self._reservations.answer(job, has_quotas=self._policies[job.queue].has_quotas(self._settings))
 
     def _keep_other_reservations(self) -> None:
-        """Keep the stored placements of the reservations that were not decided on, as those of stopped queues."""
+        """Keep the stored placements of undecided reservations, for example in stopped queues."""
         placements, expired = self._decisions.placements, {answer.job_id for answer in self._decisions.expired}
         for job in self._jobs.values():
             granted = job.granted
@@ -472,7 +477,7 @@ class Round:
                 placements[job.id] = Placement(job.id, granted.alternative, granted.start, walltime, granted.resources)
 
     def _explain_other_jobs(self, undecided: Collection[int]) -> None:
-        """Give a reason to the jobs that were not decided on, unless they are left to a full plan."""
+        """Record a reason for undecided jobs, except those left to a full plan."""
         decisions = self._decisions
         settled = {start.placement.job_id for start in decisions.started} | set(undecided)
         settled |= {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
@@ -481,7 +486,7 @@ class Round:
                 decisions.reasons[job.id] = self._reason_of_undecided(job)
 
     def _explain_errors(self) -> None:
-        """Let jobs in advance reservations that let no job start name the error, wherever they are placed."""
+        """Replace the reasons of jobs in advance reservations with hard errors by the error."""
         errors = {name: closing for name, closing in self._closed.items() if "error" in closing.data}
         for job_id, reason in self._decisions.reasons.items() if errors else ():
             error = errors.get(self._types[job_id].inner)
@@ -513,12 +518,12 @@ def _exhaust(steps: Iterator[None]) -> None:
 
 
 def _with_shared(placement: Placement, shared: ResourceSet) -> Placement:
-    """Add the resources that every job has besides its own."""
+    """Return the placement with the shared resources added."""
     return replace(placement, resources=placement.resources | shared) if shared else placement
 
 
 def _readable(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> Snapshot:
-    """Return the snapshot without the jobs whose types cannot be read, the others in the order of their ids."""
+    """Return the snapshot, sorted by job id, without the jobs whose types cannot be parsed."""
     return replace(
         snapshot,
         waiting=tuple(sorted((job for job in snapshot.waiting if job.id in types), key=lambda job: job.id)),

@@ -1,4 +1,4 @@
-"""Starts: the placements that begin now, the besteffort jobs that must leave for them, the jobs that go on.
+"""Starts: placements that begin now, besteffort jobs that must leave for them, and suspended jobs that resume.
 
 See docs/design/planner.rst, "Starts".
 """
@@ -19,12 +19,12 @@ from oar.lib.jobs.states import DependencyCondition
 
 
 class Starts:
-    """Decides which jobs start now, and gives the orders that clear the way for them."""
+    """Decides which jobs start now, and orders besteffort jobs to leave for them."""
 
     def __init__(
         self, context: RoundContext, dependencies: Dependencies, closed: Mapping[str, Reason] | None = None
     ) -> None:
-        """``closed``: containers in which no job may start now, with the reasons."""
+        """``closed``: the containers in which no job may start now, with the reasons."""
         self._closed = closed or {}
         self._now = context.now
         #: besteffort jobs leave for placements that begin until then
@@ -40,11 +40,11 @@ class Starts:
 
     @property
     def soon(self) -> int:
-        """What begins until this date is decided on now: it starts, or besteffort jobs must leave for it."""
+        """Return the latest start that this round decides: a job starts now, or besteffort jobs must leave for it."""
         return self._horizon if self._holders.has_besteffort else self._now
 
     def start_if_due(self, job: WaitingJob, placement: Placement, dependency_condition: DependencyCondition) -> None:
-        """Start a job whose placement begins now, or note the reason why it cannot start."""
+        """Start a job whose placement begins now, or record the reason why it cannot start."""
         if placement.start > self._horizon:
             return
         obstacle = self.obstacle(job, dependency_condition)
@@ -59,21 +59,21 @@ class Starts:
             self._decisions.started.append(JobStart(placement))
 
     def clear_way(self, job: WaitingJob, placement: Placement) -> None:
-        """Order the besteffort jobs on a placement to leave, if nothing else keeps the job from starting soon."""
+        """Order besteffort jobs on a placement to leave, if nothing else prevents an early start of the job."""
         if placement.start > self._horizon or not self._is_awake_or_wakeable(job, placement):
             return
         for besteffort_job in self._besteffort_jobs(job, placement):
             self._order_to_leave(besteffort_job, job.id)
 
     def clear_in_time(self, besteffort_jobs: Iterable[RunningJob], for_job: int, date: int) -> None:
-        """Order besteffort jobs to be gone at a date; those that write a checkpoint hear of it so much earlier."""
+        """Order besteffort jobs to have left by ``date``; jobs with checkpoints receive the order earlier."""
         for besteffort_job in besteffort_jobs:
             self._give(order_to_be_gone(besteffort_job, for_job, self._now, date))
 
     def resume(self) -> tuple[int, ...]:
-        """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave.
+        """Return the jobs in Resuming that resume now, in order; order besteffort jobs to leave for the others.
 
-        Those that wait for advance reservations get a reason.
+        Jobs that wait for advance reservations get a reason.
         """
         resumed = []
         for holder in suspension.resuming(self._holders):
@@ -91,7 +91,7 @@ class Starts:
         return tuple(resumed)
 
     def obstacle(self, job: WaitingJob, dependency_condition: DependencyCondition) -> Reason | None:
-        """Return why a job may not start, wherever it is placed."""
+        """Return why a job may not start on any resources; return None if it may."""
         inner = self._types[job.id].inner
         if job.is_killed:
             return reasons.killed()
@@ -104,7 +104,7 @@ class Starts:
         return None
 
     def holder(self, job: WaitingJob, placement: Placement) -> Reason | None:
-        """Return the reason if another job still holds resources of a placement that begins now."""
+        """Return the reason if another job still holds resources of a placement that begins now; otherwise None."""
         besteffort_jobs = self._besteffort_jobs(job, placement)
         if besteffort_jobs:
             return reasons.waits_for_besteffort([besteffort_job.id for besteffort_job in besteffort_jobs])
@@ -112,7 +112,7 @@ class Starts:
         return reasons.waits_for_holder(holders[0].job.id) if holders else None
 
     def startable(self, types: ParsedTypes, end: int) -> ResourceSet:
-        """Return the resources on which a job of these types, which ends at ``end``, can be started now."""
+        """Return the resources on which a job of these types with this end can start now."""
         usable = self._usable.alive
         if types.starts_anywhere:
             usable = self._usable.not_dead
@@ -122,32 +122,32 @@ class Starts:
         return usable
 
     def names(self, resources: ResourceSet) -> list[str]:
-        """Return the nodes of some resources; the resource ids if they are on no node."""
+        """Return the nodes of these resources; return texts with resource ids if they belong to no node."""
         nodes = self._resources.nodes_of(resources)
         return nodes or [f"resource {number}" for number in self._resources.ids_of(resources)]
 
     def _missing_nodes(self, job: WaitingJob, placement: Placement) -> Reason | None:
-        """Return the reason if a job cannot be started on some nodes of its placement now."""
+        """Return the reason if a job cannot start now on some nodes of its placement; otherwise None."""
         missing = placement.resources & ~self.startable(self._types[job.id], placement.end)
         return reasons.waits_for_nodes(self.names(missing)) if missing else None
 
     def _is_awake_or_wakeable(self, job: WaitingJob, placement: Placement) -> bool:
-        """Whether a job can be started on all resources of its placement when those asleep have been woken."""
+        """Return whether a job can start on all resources of its placement once sleeping nodes have been woken."""
         usable = self.startable(self._types[job.id], placement.end) | self._usable.wakeable
         return not placement.resources & ~usable
 
     def _besteffort_jobs(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
-        """Return the besteffort jobs that hold resources of a placement; none for the placement of another such job."""
+        """Return the besteffort jobs that hold resources of a placement; return [] if the job is besteffort itself."""
         types = self._types[job.id]
         if types.is_besteffort or not self._holders.has_besteffort:
             return []
         return [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
 
     def _order_to_leave(self, besteffort_job: RunningJob, for_job: int) -> None:
-        """Order a besteffort job to leave as soon as it can."""
+        """Order a besteffort job to leave as soon as possible."""
         self._give(order_to_leave(besteffort_job, for_job, self._now))
 
     def _give(self, kill: Kill | None) -> None:
-        """Give an order, the first one of each job in a round."""
+        """Record an order; only the first order to each job in a round counts."""
         if kill:
             self._decisions.kills.setdefault(kill.job_id, kill)

@@ -1,6 +1,7 @@
-"""Suspended jobs: which of those in Resuming go on now.
+"""Suspended jobs: which jobs in Resuming resume now.
 
-The resources that a Suspended job lends are in ``held_resources`` of ``oar.kao.planner.resources.resource_holders``.
+The resources that a Suspended job lends are computed by ``held_resources`` of
+``oar.kao.planner.resources.resource_holders``.
 
 See docs/design/planner.rst, "Starts".
 """
@@ -18,16 +19,15 @@ _HOLDING = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING, 
 
 
 def resuming(holders: ResourceHolders) -> list[Holder]:
-    """Return the jobs in Resuming, in the order in which they go on."""
+    """Return the jobs in Resuming, in the order in which they resume."""
     jobs = [holder for holder in holders.all if holder.job.state is JobState.RESUMING and not holder.job.is_killed]
     return sorted(jobs, key=_turn)
 
 
 def obstacles(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
-    """Return the jobs because of which a job in Resuming cannot go on.
+    """Return the jobs that prevent a job in Resuming from resuming.
 
-    They hold its resources, or are before it in Resuming and get back some of the same: the Runner may be thawing them
-    at this moment.
+    They hold its resources, or are before it in Resuming with common resources: the Runner may be thawing them now.
     """
     inside = holders.inside(resuming_job)
     return [
@@ -44,9 +44,10 @@ def obstacles(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
 def in_the_way(
     reservations: Iterable[PlannedReservation], resuming_job: Holder, now: int, margin: int
 ) -> list[PlannedReservation]:
-    """Return the reservations, not its own, that begin while a job in Resuming would still hold resources of them.
+    """Return the other reservations that conflict with a job in Resuming before its end.
 
-    ``margin``: SCHEDULER_JOB_SECURITY_TIME.  Besteffort jobs leave in time.
+    ``margin``: SCHEDULER_JOB_SECURITY_TIME, in seconds.  Besteffort jobs are ignored until the reservation begins,
+    because they leave in time.
     """
     types, end = resuming_job.types, resuming_job.job.end + margin
     return [

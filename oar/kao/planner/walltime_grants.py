@@ -1,4 +1,4 @@
-"""Which requested changes of walltime are granted, on the plan of the last round.
+"""Decide on requested changes of walltime, based on the plan of the last round.
 
 See docs/design/planner.rst, "Walltime changes".
 """
@@ -32,7 +32,7 @@ class RequestedWalltime:
 
 @dataclass(frozen=True, slots=True)
 class GrantSteps:
-    """How changes are granted in a queue: seconds, or below 1 a fraction of the original walltime."""
+    """The steps in which a queue grants changes, in seconds; below 1: as a fraction of the original walltime."""
 
     apply_time: float = 0.0  #: nothing is granted earlier before the end of the job; 0 = at once
     increment: float = 0.0  #: granted at a time, at most; 0 = everything
@@ -60,12 +60,12 @@ LATER = GrantDecision()
 
 
 class WalltimeGrants:
-    """Decides on requests, one after the other."""
+    """Decides on walltime requests one after the other."""
 
     def __init__(
         self, snapshot: Snapshot, planned_starts: Iterable[PlannedStart], steps: Mapping[str, GrantSteps]
     ) -> None:
-        """``steps`` by queue; ``_`` stands for all queues that are not named."""
+        """``steps`` by queue; ``_`` stands for all other queues."""
         self._snapshot = snapshot
         self._planned_starts = list(planned_starts)
         self._steps = steps
@@ -88,7 +88,7 @@ class WalltimeGrants:
         return LATER if grant <= 0 or (request.is_whole and grant < request.pending) else GrantDecision(grant)
 
     def _step(self, request: RequestedWalltime, job: RunningJob, steps: GrantSteps) -> int:
-        """Return how many seconds the steps of the queue allow now; 0 = not yet."""
+        """Return how many seconds the steps of the queue allow now; 0 = none yet."""
         if request.is_forced:
             return request.pending
         original = job.walltime - request.granted
@@ -98,10 +98,7 @@ class WalltimeGrants:
         return min(request.pending, increment) if increment else request.pending
 
     def _latest_ends(self, job: RunningJob) -> list[int]:
-        """Return the dates that the end of a job cannot pass.
-
-        They are those of its resources, its deadline, its container, and of advance reservations.
-        """
+        """Return the dates that limit the end of a job: resources, deadline, container, advance reservations."""
         types = parse_types_or_none(job)
         upto = self._snapshot.resources.available_upto
         limits = {upto[bit] for bit in positions(job.resources)}
@@ -119,7 +116,7 @@ class WalltimeGrants:
         return [*dates, *self._dates_of_reservations(job, types)]
 
     def _dates_of_reservations(self, job: RunningJob, types: ParsedTypes) -> Iterator[int]:
-        """Iterate over the dates before which a job is over: inside one before its end, outside before each starts."""
+        """Iterate over the latest ends of a job because of reservations: the end of its own, the start of others."""
         for reservation in self._snapshot.reservations:
             if not is_inside(types, reservation):
                 if reservation.state in GRANTED and reservation.resources & job.resources:
@@ -128,7 +125,7 @@ class WalltimeGrants:
                 yield reservation.latest_job_end
 
     def _before_next_jobs(self, request: RequestedWalltime, job: RunningJob, grant: int) -> int:
-        """Return the grant cut so that the job ends before those planned on its resources start."""
+        """Return the grant, reduced so that the job ends before the next jobs on its resources start."""
         security_time = self._snapshot.settings.security_time
         types = parse_types_or_none(job)
         for planned in self._planned_starts:

@@ -1,7 +1,7 @@
-"""What is foreseen for jobs on which a round does not decide: what the last full plan said of them.
+"""Predictions of the last full plan for jobs on which a round does not decide.
 
-A full plan that was made between the rounds changes thousands of predictions.  They are written in portions, so that a
-round need not wait for long: until its portion is written, a job keeps what was foreseen for it before.
+A full plan made between the rounds changes thousands of predictions.  They are written in portions, so that a round
+does not wait long.  Until its portion is written, a job keeps its earlier prediction.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -15,7 +15,7 @@ from oar.kao.facts.snapshot import Snapshot, WaitingJob
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What a plan says of a job that does not start."""
+    """The prediction of a plan for a job that does not start."""
 
     date: int  #: of the plan
     job: WaitingJob
@@ -25,7 +25,7 @@ class Foresight:
 
 
 class FullPlan:
-    """A full plan, and the situation that it is for."""
+    """A full plan and the snapshot on which it is based."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
@@ -34,11 +34,11 @@ class FullPlan:
         self._placements: Mapping[int, Placement] = {}
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Whether nothing has changed since but the date."""
+        """Return whether the snapshot differs from the plan's snapshot only in its date."""
         return replace(snapshot, now=self.snapshot.now) == self.snapshot
 
     def of(self, job_id: int) -> Foresight | None:
-        """Return what the plan says of a job."""
+        """Return the prediction for a job; return None if the plan does not contain it."""
         if self._jobs is None:
             self._jobs = {job.id: job for job in self.snapshot.waiting}
             self._placements = {placement.job_id: placement for placement in self.plan.placements}
@@ -50,7 +50,7 @@ class FullPlan:
 
 
 class Foreseen:
-    """What the tables say of the jobs on which the last round has not decided, and what they are to say."""
+    """The stored predictions of jobs on which the last round did not decide, and newer ones to be written."""
 
     def __init__(self) -> None:
         self._base: FullPlan | None = None
@@ -61,30 +61,30 @@ class Foreseen:
 
     @property
     def date(self) -> int:
-        """What is foreseen is at least of this date; 0: nothing is known."""
+        """Return the minimum date of all predictions; 0 = there are none."""
         return self._base.plan.now if self._base else 0
 
     @property
     def has_rest(self) -> bool:
-        """Whether some of a renewal is still to be written."""
+        """Return whether parts of a newer plan are still to be written."""
         return bool(self._rest)
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Delete all predictions."""
         self.__init__()  # type: ignore[misc]
 
     def settle(self, full: FullPlan) -> None:
-        """Take note of a full plan that is written."""
+        """Register a full plan that has been written."""
         self.forget()
         self._base = full
 
     def renew(self, full: FullPlan) -> None:
-        """Take note of a full plan that is to be written in portions."""
+        """Register a full plan that will be written in portions."""
         self._renewal = full
         self._rest = [job.id for job in reversed(full.snapshot.waiting)]
 
     def merged(self, plan: Plan, snapshot: Snapshot) -> Plan:
-        """Return a plan of this situation with what is foreseen for the jobs on which it does not decide."""
+        """Return a plan of this situation, completed with predictions for the jobs on which it does not decide."""
         waiting = {job.id: job for job in snapshot.waiting}
         undecided = {job_id: waiting[job_id] for job_id in plan.undecided}
         self._undecided = undecided
@@ -93,7 +93,7 @@ class Foreseen:
         return _with(plan, [each for each in known if each and undecided[each.job.id] == each.job], self.date)
 
     def portion(self, size: int, now: int) -> Plan:
-        """Return the next part of a renewal as a plan, which decides on nothing else."""
+        """Return the next portion of a newer plan, as a plan that decides nothing else."""
         foresights: list[Foresight] = []
         while self._rest and len(foresights) < size:
             job_id = self._rest.pop()
@@ -116,7 +116,7 @@ class Foreseen:
         return later is not None and later.date > date
 
     def _note_decided(self, plan: Plan, waiting: Mapping[int, WaitingJob]) -> None:
-        """Keep what a round has decided on jobs that do not start; forget the jobs that are gone."""
+        """Store the decisions on jobs that do not start; delete the predictions of jobs that no longer wait."""
         self._later = {job_id: each for job_id, each in self._later.items() if job_id in waiting}
         placements = {placement.job_id: placement for placement in plan.placements}
         for job_id, reason in plan.reasons.items():
@@ -125,7 +125,7 @@ class Foreseen:
 
 
 def _with(plan: Plan, foresights: Sequence[Foresight], date: int) -> Plan:
-    """Return a plan with what is foreseen for other jobs."""
+    """Return a plan with predictions for other jobs added."""
     placements = (each.placement for each in foresights if each.placement)
     reasons = {each.job.id: each.reason for each in foresights if each.reason}
     return replace(

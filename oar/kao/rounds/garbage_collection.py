@@ -1,14 +1,13 @@
-"""The collector of cyclic garbage rests while a round is made.
+"""Control of the cyclic garbage collector: it is disabled during a round.
 
-A round makes hundreds of thousands of small objects that refer to each other in no circle, among as many that it keeps
-from the last one.  The collector would look through all of them again and again, which costs as much as the planning.
+A round creates 100,000s of small objects without reference cycles, and rounds keep as many.  A full collection examines
+all existing objects, which takes 0.2 s for 10,000 jobs.  So the worker makes no full collection during a round or a
+slice of a plan, but between them, when it is idle.
 
-A full collection looks at all objects there are, which takes a fifth of a second for 10,000 jobs.  The worker makes
-none in a round or a slice of a plan: it makes them between these, when there is nothing else to do.  What such a
-collection has seen it lays aside (``gc.freeze``), so that the next one looks only at what came since.  That is right
-because nothing in a plan, and in what rounds keep, refers to itself by way of others: it is gone when nobody needs it,
-without the collector (a test sees to it).  For the same reason what a long plan has left is laid aside without being
-looked at.  What others leave in circles is found by a collection in a thousand, which looks at everything.
+Examined objects are moved to the permanent generation (``gc.freeze``), so that the next collection examines only newer
+ones.  This is correct because plans and the data kept between rounds contain no reference cycles (a test checks this).
+They are freed by reference counting.  For the same reason, the objects left by a long plan are frozen without being
+examined.  Cycles left by other code are found by every 1000th collection, which examines everything.
 """
 
 import gc
@@ -26,13 +25,13 @@ _SELDOM = 1000
 
 
 def defer_full_collections() -> None:
-    """Let the collector of this process leave full collections to ``collect``."""
+    """Disable automatic full collections in this process; ``collect`` makes them instead."""
     first, second, _ = gc.get_threshold()
     gc.set_threshold(first, second, _NEVER)
 
 
 def is_full_collection_due() -> bool:
-    """Whether there is a full collection that was deferred."""
+    """Return whether a deferred full collection is due."""
     return _are_deferred() and gc.get_count()[2] > _MANY
 
 
@@ -41,7 +40,7 @@ def _are_deferred() -> bool:
 
 
 def collect() -> None:
-    """Make a full collection; what there is now, the next ones leave alone."""
+    """Make a full collection; exclude the surviving objects from the next ones."""
     if gc.get_stats()[2]["collections"] % _SELDOM == 0:
         gc.unfreeze()
     gc.collect()
@@ -50,7 +49,7 @@ def collect() -> None:
 
 @contextmanager
 def resting() -> Iterator[None]:
-    """Keep the collector from running; what was left in circles is found afterwards."""
+    """Disable the collector in the ``with`` block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

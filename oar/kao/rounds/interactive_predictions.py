@@ -1,4 +1,4 @@
-"""What waiting interactive jobs are told in each round: when they are predicted to start."""
+"""The start predictions that waiting interactive jobs receive in each round."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,20 +13,20 @@ PREDICTION_PERIOD = 60
 
 
 class PredictionLine(NamedTuple):
-    """A line for the oarsub that waits for a job."""
+    """A line for the oarsub process that waits for a job."""
 
     job_id: int
     text: str
 
 
 class InteractivePredictions:
-    """Decides which jobs are told their prediction; it knows what each was told last."""
+    """Decides which jobs receive their prediction; stores the last prediction sent to each."""
 
     def __init__(self) -> None:
         self._last_told: dict[int, tuple[str, int]] = {}  #: by job id: the prediction, and the date
 
     def lines(self, waiting: Sequence[WaitingJob], plan: Plan) -> list[PredictionLine]:
-        """Return a line for each interactive job whose prediction has changed, or was last told some time ago."""
+        """Return a line for each interactive job whose prediction has changed, or is older than PREDICTION_PERIOD."""
         starts = {placement.job_id: placement.start for placement in plan.placements}
         started = {start.placement.job_id for start in plan.started}
         told: dict[int, tuple[str, int]] = {}
@@ -47,7 +47,7 @@ class InteractivePredictions:
 
 
 def prediction_text(plan: Plan, job_id: int, start: int | None) -> str:
-    """Return when an interactive job is expected to start, and its message; else why that is not known."""
+    """Return the expected start of an interactive job and its message, or why the start is unknown."""
     reason = plan.reasons.get(job_id)
     if start is None or (reason and reason.data.get("overdue")):
         return f"undefined ({reason.text if reason else ''})"

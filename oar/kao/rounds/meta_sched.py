@@ -1,7 +1,7 @@
-"""One scheduling round: read, plan, write, tell.
+"""One scheduling round: read, plan, write, notify.
 
-``MetaScheduler`` is warm: it lives as long as its worker and keeps what the next round may use again.  A cold one
-decides the same.  It opens no connection to nodes or frontends; what they must be told it leaves to the Runner.
+``MetaScheduler`` is warm: it exists as long as its worker and keeps data for the next round.  A cold one makes the
+same decisions.  It opens no connections to nodes or frontends; the Runner sends the messages to them.
 
 See docs/design/planner.rst, "A round".
 """
@@ -61,16 +61,16 @@ Announce = Callable[[Sequence[str]], None]
 
 
 def nobody(queues: Sequence[str]) -> None:
-    """Announce a group of queues to nobody."""
+    """Ignore the announcement of a group of queues."""
 
 
 class MetaScheduler:
     """The scheduler of a runtime."""
 
     def __init__(self, runtime: Runtime, *, goes_on: bool = False, watch: ClockWatch | None = None) -> None:
-        """``goes_on``: somebody calls ``go_on`` between the rounds, so that a round need not plan all jobs.
+        """``goes_on``: the caller calls ``go_on`` between the rounds, so that a round need not plan all jobs.
 
-        ``watch`` tells whether the clock was set; None: nobody does.
+        ``watch`` detects changes of the clock; None: changes are not detected.
         """
         self._database = runtime.database
         self._platform = SnapshotReader(runtime.database, runtime.config, watch)
@@ -106,8 +106,9 @@ class MetaScheduler:
     def round(self, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
         """Make one round; return its exit code.
 
-        ``disable``: queues to stop first.  ``announce`` is told each group of queues before it is planned.  Raises
-        Unavailable when another round is going on.
+        ``disable``: queues to stop first.  ``announce`` is called with each group of queues before it is planned.
+        Raises
+        Unavailable if another round is running.
         """
         self.phases = RoundPhases()
         with self._lock.held() as is_first, resting():
@@ -144,7 +145,7 @@ class MetaScheduler:
         if rivals := held_launches.find_rivals(situation, plan):
             with self.phases.of(RoundPart.READ):
                 situation = self._platform.read(tokens, rivals=rivals)
-            self._clock = SearchClock(time.monotonic)  # what the rivals have used is not the others' loss
+            self._clock = SearchClock(time.monotonic)  # the time used for rivals does not reduce that of other searches
             with self.phases.of(RoundPart.PLAN):
                 plan = self._plan(situation, announce)
         plan = held_launches.restrain(situation, plan)
@@ -156,7 +157,7 @@ class MetaScheduler:
         return plan
 
     def _read(self, tokens: TokenCounts) -> Situation:
-        """Read all that is live, a second time if something had to be mended or was granted first."""
+        """Read the situation; read it again if repairs or walltime grants have changed the data."""
         situation = self._platform.read(tokens)
         self._policies.look(situation.snapshot.queues, situation.snapshot.now)
         if self._repair(situation) or self._granting.grant(situation):
@@ -165,9 +166,9 @@ class MetaScheduler:
         return situation
 
     def _answer_reservations(self, situation: Situation) -> bool:
-        """Write first what is due of advance reservations, if anything is; whether anything was.
+        """Write the due decisions on advance reservations before all jobs are planned.
 
-        Nobody waits for the plan of all jobs to be told whether his reservation is granted.
+        So requests for reservations are answered early.  Return whether anything was due.
         """
         snapshot = situation.snapshot
         is_due = snapshot.reservation_changes or any(each.is_due(snapshot.now) for each in snapshot.reservations)
@@ -183,7 +184,7 @@ class MetaScheduler:
         return True
 
     def _repair(self, situation: Situation) -> bool:
-        """Mend rows of advance reservations that would mislead the round; return whether there were any."""
+        """Repair inconsistent rows of advance reservations; return whether there were any."""
         if not situation.reservations_need_repair:
             return False
         patience, ahead = self._config.reservation_answer_timeout, self._platform.ahead
@@ -194,7 +195,7 @@ class MetaScheduler:
         return True
 
     def _forget(self) -> None:
-        """Begin anew with the next round: this one has broken off."""
+        """Delete all cached data, because this round was aborted; the next round is cold."""
         self._platform.forget()
         self._writer.forget()
         self._tail.forget()
@@ -202,16 +203,16 @@ class MetaScheduler:
         self._requests = None
 
     def close(self) -> None:
-        """Give back the connection that holds the lock."""
+        """Close the connection that holds the lock."""
         self._lock.close()
 
     def due(self) -> float | None:
-        """Return in how many seconds ``go_on`` has something to do; None: it has nothing to do."""
+        """Return the number of seconds until ``go_on`` has work; return None if there is none."""
         return 0.0 if self._foreseen.has_rest or is_full_collection_due() else self._tail.due()
 
     def go_on(self) -> None:
-        """Go on with a full plan that rounds have left; a round that writes it is asked for when it is complete."""
-        if is_full_collection_due():  # a slice of its own
+        """Continue a full plan between rounds; request a round when the plan is complete."""
+        if is_full_collection_due():  # a collection takes a slice of its own
             collect()
             return
         try:
@@ -219,15 +220,15 @@ class MetaScheduler:
                 self._write_portion()
             elif self._tail.go_on() and self._tail.last:
                 self._foreseen.renew(self._tail.last)
-        except Unavailable:  # somebody else makes a round, after which all that is foreseen is that round's
+        except Unavailable:  # another process makes a round, which replaces all predictions
             self._forget()
-        except Exception:  # the next round makes the full plan, and fails as rounds do
+        except Exception:  # the next round makes the full plan and reports the error
             log.exception("a full plan broke off")
             self._forget()
             self._is_tail_broken = True
 
     def _write_portion(self) -> None:
-        """Write a part of a full plan; when all of it is written, ask for a round, which looks at the plan again."""
+        """Write a portion of a full plan; after the last one, request a round that checks the plan again."""
         situation = self._situation
         if situation is None:
             self._foreseen.forget()
@@ -284,7 +285,7 @@ class MetaScheduler:
         return plan
 
     def _with_tail(self, plan: Plan, snapshot: Snapshot, make: MakeRound) -> Plan:
-        """Return a plan with what is foreseen for the other jobs; ask for a full plan unless there is one."""
+        """Return a plan with predictions for the other jobs; request a full plan unless it exists."""
         merged = self._foreseen.merged(plan, snapshot)
         if self._tail.last is None or not self._tail.last.is_of(snapshot):
             self._tail.want(snapshot, make)
@@ -292,16 +293,16 @@ class MetaScheduler:
         return merged if self._foreseen.has_rest else replace(merged, foreseen_at=plan.now)
 
     def _lasting_memory(self, now: int) -> RoundMemory | None:
-        """Return the memory of the last full plan, as long as it lasts."""
+        """Return the memory of the last full plan, if it is younger than CACHE_LIFETIME."""
         if self._tail.memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
             self._tail.memory, self._planned_anew = None, now
         return self._tail.memory
 
     def _planned(self, planning: Round, snapshot: Snapshot, announce: Announce) -> Plan | None:
-        """Return the plan of a round, as far as it is urgent; None: only a full plan can say what starts."""
+        """Return the plan of a round, urgent if possible; return None if only a full plan can decide what starts."""
         if self._urgent_time <= 0 or self._is_tail_broken:
             return planning.plan(announce)
-        begin = time.process_time()  # on a busy machine a small plan is no less urgent
+        begin = time.process_time()  # CPU time, so that the load of the machine has no influence
         least = 0.0 if self._tail.is_resting else self._urgent_time
         plan = planning.urgent(
             lambda: time.process_time() - begin >= least,
@@ -329,7 +330,7 @@ class MetaScheduler:
         self._situation = situation
 
     def _stop_queues(self, names: Sequence[str]) -> None:
-        """Stop queues at which rounds broke off; the others are scheduled without them."""
+        """Stop queues whose rounds failed; the other queues are scheduled without them."""
         text = (
             f"queues stopped: {', '.join(names)}: their scheduling passes failed."
             " Correct the error in LOG_FILE, then run for each queue: oarqueue --enable QUEUE"
@@ -341,7 +342,7 @@ class MetaScheduler:
 
 
 def _asked_once(ask: TokenCounts) -> TokenCounts:
-    """Return what asks the site for each token once, however often it is called."""
+    """Return a function that requests each token count from the site only once."""
     counts: dict[str, int | None] = {}
 
     def tokens(names: Iterable[str]) -> Mapping[str, int | None]:
@@ -353,7 +354,7 @@ def _asked_once(ask: TokenCounts) -> TokenCounts:
 
 
 def run(runtime: Runtime, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
-    """Make one round with a scheduler of its own."""
+    """Make one round with a cold scheduler."""
     scheduler = MetaScheduler(runtime)
     try:
         return scheduler.round(disable=disable, announce=announce)

@@ -1,6 +1,6 @@
-"""Faults of plans: their jobs are left out before the plan is written, and the round is saved for a bug report.
+"""Faults of plans: their jobs are removed before the plan is written, and the round is saved for a bug report.
 
-Troubles and failures of the planner go to the log.
+Troubles and failures of the planner are logged.
 """
 
 import logging
@@ -20,10 +20,10 @@ MAX_SAVED_ROUNDS = 5
 
 
 class PlanGuard:
-    """Checks the plans of one scheduler; each placement once, as long as it stays."""
+    """Checks the plans of one scheduler; an unchanged placement is checked only once."""
 
     def __init__(self, directory: str) -> None:
-        """``directory``: where rounds are saved."""
+        """``directory``: for saved rounds."""
         self._directory = Path(directory)
         self._requests: CompiledRequests | None = None
         self._checked: dict[int, Placement] = {}
@@ -32,15 +32,16 @@ class PlanGuard:
         self._failure_origins: set[str] = set()
 
     def without_faults(self, snapshot: Snapshot, plan: Plan, requests: CompiledRequests) -> Plan:
-        """Return the plan without the jobs that have faults; the same object if there are none.
+        """Return the plan without the jobs that have faults; return the same object if there are none.
 
-        Placements of earlier rounds need no check as long as ``requests`` is the same object: then resources and pools
-        are the same as well.
+        Placements of earlier rounds are not checked again as long as ``requests`` is the same object.  Resources and
+        pools are
+        then the same, too.
         """
         return result_of(self.leaving_out_faults(snapshot, plan, requests))
 
     def leaving_out_faults(self, snapshot: Snapshot, plan: Plan, requests: CompiledRequests) -> Steps[Plan]:
-        """Do in steps what ``without_faults`` does."""
+        """Do the same as ``without_faults`` in steps."""
         checked = self._checked if requests is self._requests else None
         faults = yield from looking_for_faults(snapshot, plan, requests, checked)
         self._requests = requests
@@ -52,7 +53,7 @@ class PlanGuard:
         return without(plan, faults) if faults else plan
 
     def log_troubles(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Log the troubles that the last round did not have, and failures of new origin, whose round is saved."""
+        """Log troubles that the last round did not have, and failures of new origin; save the round of the latter."""
         for line in plan.troubles:
             if line not in self._troubles:
                 log.warning("%s", line)

@@ -1,8 +1,7 @@
-"""Full plans that are made between the rounds, a slice at a time, when an urgent pass has left jobs undecided.
+"""Full plans made in slices between the rounds, after an urgent pass has left jobs undecided.
 
-A full plan is made on the snapshot of a round, and goes on although later rounds find another situation: under changes
-without end predictions are renewed all the same.  Then the latest situation that still waits for a full plan has its
-turn.
+A full plan uses the snapshot of one round and continues even if later rounds find another situation.  So predictions
+are renewed even if the situation changes all the time.  Then the latest situation that needs a full plan is planned.
 
 See docs/design/planner.rst, "Two depths".
 """
@@ -48,37 +47,37 @@ class PlanTail:
         self.memory: RoundMemory | None = None  #: of the last full plan
 
     def want(self, snapshot: Snapshot, make: MakeRound) -> None:
-        """Ask for a full plan of a situation; an earlier one that has not begun is not wanted any more."""
+        """Request a full plan of a situation; it replaces an earlier request that has not begun."""
         self._wanted = snapshot, make
 
     def take_over(self, full: FullPlan, memory: RoundMemory | None) -> None:
-        """Take note of a full plan that a round has made."""
+        """Register a full plan that a round has made."""
         self._wanted = self._run = None
         self.last, self.memory = full, memory
 
     def forget(self) -> None:
-        """Give up what is in the making, and the last full plan."""
+        """Discard the full plan in progress and the last one."""
         self._wanted = self._run = None
         self.last = self.memory = None
 
     @property
     def is_resting(self) -> bool:
-        """Whether a round need not plan all jobs, though there were time for it."""
+        """Return whether rounds may omit full plans although there is time for them."""
         return self._clock() < self._rests_until
 
     def pause(self, changes: int) -> None:
-        """Take note that a round has written so many predictions; a rest is not prolonged."""
+        """Register the number of predictions that a round has written; this may begin a rest, but never extends one."""
         if changes >= MANY and not self.is_resting:
             self._rests_until = self._clock() + min(changes * REST_OF_EACH, LONGEST_PAUSE)
 
     def due(self) -> float | None:
-        """Return in how many seconds there is work; None: there is none."""
+        """Return the number of seconds until there is work; return None if there is none."""
         if self._run:
             return 0.0
         return max(0.0, max(self._not_before, self._rests_until) - self._clock()) if self._wanted else None
 
     def go_on(self) -> bool:
-        """Make a slice; return whether that has completed a plan."""
+        """Run one slice; return whether it has completed a plan."""
         self._since = self._clock()
         run = self._run or self._begin()
         if run is None:
@@ -106,7 +105,7 @@ class PlanTail:
         return self._seconds + self._clock() - self._since
 
     def _steps(self, snapshot: Snapshot, make: MakeRound) -> Iterator[None]:
-        """Make a full plan, check it and keep it."""
+        """Make, check and store a full plan."""
         planning = make(self._elapsed)
         yield
         yield from planning.steps(gives_way=self._is_slice_over)

@@ -1,4 +1,4 @@
-"""The property ``scheduler_priority``: near which resources there are besteffort and timesharing jobs."""
+"""The property ``scheduler_priority``: how close a resource is to besteffort and timesharing jobs."""
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -15,7 +15,7 @@ class ResourceWeights:
         self._may_be_set = True  #: there may be weights; the first round looks
 
     def update(self) -> None:
-        """Compute the weights anew, as long as there are such jobs, and once after the last of them."""
+        """Update the weights while there are besteffort or timesharing jobs, and once after the last of them."""
         if not self._levels or not (self._may_be_set or self._database.look(_has_shared_jobs)):
             return
         with self._database.begin() as tx:

@@ -13,7 +13,7 @@ from oar.lib.db.locks import Locks
 
 
 class RoundLock:
-    """Holds the lock on a connection of its own, which is kept from round to round."""
+    """Holds the lock on its own connection, which is kept between rounds."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -21,10 +21,11 @@ class RoundLock:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Keep other rounds from beginning.  Raises Unavailable when another round is going on.
+        """Hold the lock in the ``with`` block.  Raises Unavailable if another round is running.
 
-        True is what it gives for the first round on a connection: PostgreSQL may have crashed since the last one, and
-        what that wrote may be lost (``PlanWriter``).
+        The context value is True for the first round on a connection: PostgreSQL may have crashed since the last round,
+        and
+        written data may be lost (``PlanWriter``).
         """
         locks, is_first = self._locks, False
         is_taken = locks.acquire_if_alive(ROUND_LOCK) if locks else None
@@ -39,7 +40,7 @@ class RoundLock:
             locks.release(ROUND_LOCK)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         if self._locks:
             self._locks.close()
             self._locks = None

@@ -44,7 +44,7 @@ class ArrayLimits:
         return counter.first_room(begin, walltime + self._gap, job.array_limit) if counter else begin
 
     def has_room(self, job: PlannedJob, begin: int, end: int, others: int) -> bool:
-        """Return whether the limit of the array allows a job from ``begin`` to ``end`` in addition to ``others`` jobs."""
+        """Return whether the array limit allows a job from ``begin`` to ``end`` besides ``others`` other jobs."""
         counter, limit = self._counters.get(job.array_id), job.array_limit - others
         duration = end + self._gap - begin
         if not job.array_limit or duration <= 0:
@@ -89,7 +89,7 @@ class _JobCounter:
         return step
 
     def first_room(self, begin: int, duration: int, limit: int) -> int:
-        """Return the first date from ``begin`` that is followed by ``duration`` seconds with fewer than ``limit`` jobs."""
+        """Return the first date from ``begin`` followed by ``duration`` seconds with fewer than ``limit`` jobs."""
         since, bound = self._bounds.get((duration, limit), (begin, begin))
         start = begin
         if since <= begin <= bound:

@@ -31,7 +31,7 @@ class CounterDifferences:
         self._more: dict[Hashable, int] = {}  #: counter -> number of jobs that it has in addition
 
     def advance(self, last_position: int) -> None:
-        """Compare the first ``last_position`` jobs of the last log with all jobs that have been counted in this round."""
+        """Compare the first ``last_position`` jobs of the last log with all jobs counted in this round so far."""
         last_log, log = self._last_log, self._log
         last, this = self._last_position, self._position
         while last < last_position and this < len(log) and last_log[last] == log[this]:

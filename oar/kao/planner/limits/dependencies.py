@@ -87,9 +87,7 @@ class Dependencies:
         return self._dates(dependency, _condition(dependency, default_condition), required).begin
 
     def are_met(self, job: WaitingJob, default_condition: DependencyCondition) -> bool:
-        """Return whether a job may start now: all required jobs have ended, or have started where a start is
-        sufficient.
-        """
+        """Return whether a job may start now: all required jobs have ended, or have started where that is enough."""
         return all(self._is_met(each, _condition(each, default_condition)) for each in job.dependencies)
 
     def _is_met(self, dependency: Dependency, condition: DependencyCondition) -> bool:

@@ -45,8 +45,9 @@ class SinglePeriod:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """All periods.  If periods overlap, single periods take precedence over weekly ones, and earlier ones over later
-    ones.
+    """All periods.
+
+    If periods overlap, single periods take precedence over weekly ones, and earlier ones over later ones.
     """
 
     weekly: tuple[WeeklyPeriod, ...] = ()
@@ -67,9 +68,7 @@ class Calendar:
         ]
 
     def expand(self, since: int, until: int) -> list[tuple[int, str]]:
-        """Return the dates from ``since`` to ``until`` at which the applicable rules change, with the names of the
-        rules.
-        """
+        """Return the dates from ``since`` to ``until`` at which the applicable rules change, with their names."""
         changes: list[tuple[int, str]] = []
         for begin, name in self._steps(since, until):
             if not changes or changes[-1][1] != name:

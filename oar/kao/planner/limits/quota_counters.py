@@ -31,8 +31,9 @@ class UsageCounter:
     """The total usage of some jobs as a step function of time.
 
     A job counts until its resources are free again, one security time after its end.  The remaining resource seconds
-    decrease linearly.  At a date t they are the sum of ``resources * end`` over the jobs whose walltime has not ended,
-    minus t times the sum of the resources of these jobs.
+    decrease linearly.  Let S be the jobs whose walltime has not ended at a date t.  The remaining resource seconds are
+    the
+    sum of ``resources * end`` over S, minus t times the resources of S.
     """
 
     __slots__ = ("bounds", "dates", "gap", "jobs", "products", "resources", "working")
@@ -66,7 +67,7 @@ class UsageCounter:
         return step
 
     def first_excess(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule) -> int | None:
-        """Return the first date from ``begin`` to ``stop`` at which the usage including a job exceeds a rule, or None."""
+        """Return the first date from ``begin`` to ``stop`` at which the usage with a job exceeds a rule, or None."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         if rule.seconds < 0 and not self._may_exceed(first, last, job, rule):
             return None

@@ -1,6 +1,7 @@
-"""Bookings: what the jobs placed so far leave to the jobs placed after them.
+"""Bookings: what the jobs placed so far take from the jobs placed later.
 
-A placement takes resources in a space, and counts in quotas, in the limit of its array, and in the tokens of the site.
+A placement takes resources in a space.  It also counts in quotas, in the limit of its array, and in the tokens of
+the site.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -21,7 +22,7 @@ from oar.lib.jobs.states import Reservation
 
 
 class Bookings:
-    """All bookings of a round.  At first they are those of the running jobs and the accepted reservations."""
+    """All bookings of a round, initially those of the running jobs and the accepted reservations."""
 
     def __init__(
         self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], frames: Mapping[int, FrameWindow] | None = None
@@ -38,7 +39,7 @@ class Bookings:
 
     @property
     def logs(self) -> Sequence[Sequence[CountedJob]]:
-        """The jobs that the counters of quotas and of arrays have counted; the logs grow with the bookings."""
+        """Return the logs of the jobs counted by quotas and by arrays; the logs grow with the bookings."""
         return self.quotas.log, self.arrays.log
 
     def enter(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
@@ -49,7 +50,7 @@ class Bookings:
         self.occupy({job.id: placement}, types)
 
     def enter_wave(self, jobs: Sequence[WaitingJob], placements: Mapping[int, Placement], types: ParsedTypes) -> None:
-        """Book placements by job id, of one job or of a wave."""
+        """Book the placements of one job or of a wave, by job id."""
         if self.quotas.has_rules or jobs[0].array_limit:
             for job in jobs:
                 self.count(job, placements[job.id], types)
@@ -63,7 +64,7 @@ class Bookings:
             self.tokens.take(types)
 
     def occupy(self, placements: Mapping[int, Placement], types: ParsedTypes) -> None:
-        """Take the resources of placements by job id: of one job, or of a wave."""
+        """Occupy the resources of the placements of one job or of a wave, by job id."""
         self.placements.update(placements)
         job_id, first = next(iter(placements.items()))
         end = first.end + self._security_time
@@ -77,25 +78,25 @@ class Bookings:
             self.spaces.open(types, occupation)
 
     def enter_frame(self, job: WaitingJob, window: FrameWindow, types: ParsedTypes) -> None:
-        """Book an advance reservation that is granted now."""
+        """Book an advance reservation that is granted in this round."""
         self.reservations.add(job.id)
         self.spaces.enter_frame(job.id, window, types)
 
     def counters_of(
         self, job: WaitingJob, types: ParsedTypes, *, has_quotas: bool
     ) -> tuple[Collection[Hashable], Collection[Hashable]]:
-        """Return the counters that limit a job, for each of ``logs``."""
+        """Return the counters that limit a job, in the order of ``logs``."""
         quotas = self.quotas.counters_of(job, types) if has_quotas else ()
         return quotas, self.arrays.counters_of(job)
 
     def allow(self, job: WaitingJob, types: ParsedTypes, placement: Placement, *, has_quotas: bool) -> bool:
-        """Whether the quotas and the limit of the array allow a placement."""
+        """Return whether the quotas and the limit of the array allow a placement."""
         if self.arrays.first_start(job, placement.start, placement.walltime) != placement.start:
             return False
         return not has_quotas or self.quotas.refusal(job, types, placement) is None
 
     def start_obstacle(self, job: WaitingJob, types: ParsedTypes) -> Reason | None:
-        """Return why a job may not start now whatever its resources: the limit of its array, or its tokens."""
+        """Return why a job may not start now on any resources (limit of its array, tokens); return None if it may."""
         if self.arrays.first_start(job, self._now, job.shortest_walltime) > self._now:
             return reasons.array_limit(job.array_id, job.array_limit, self.arrays.overdue(job))
         return self.tokens.shortage(types)

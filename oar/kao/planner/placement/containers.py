@@ -1,4 +1,4 @@
-"""Containers, and the inner jobs that are placed in them: which containers exist, and which have a space already.
+"""Containers and their inner jobs: which containers exist, and which already have a space.
 
 The spaces themselves are in ``oar.kao.planner.resources.spaces``.
 
@@ -18,7 +18,7 @@ _ON_HOLD = -1
 
 
 class Containers:
-    """All containers of a snapshot, by the names that inner jobs may use: their own names and their job ids."""
+    """All containers of a snapshot, by the names that inner jobs may use: container names and job ids."""
 
     def __init__(self, context: RoundContext) -> None:
         self._spaces = context.spaces
@@ -35,11 +35,11 @@ class Containers:
                 self._reservations.update(names)
 
     def note_turn(self, job: WaitingJob) -> None:
-        """Note that the planner has come to a job, which may be a container."""
+        """Record that the planner has reached a job, which may be a container."""
         self._treated.add(job.id)
 
     def space_of(self, types: ParsedTypes) -> Space | Reason:
-        """Return the space in which a job is placed; the reason why there is none yet."""
+        """Return the space in which a job is placed; return a Reason if it does not exist yet."""
         space = self._spaces.find(types.inner or COMMON)
         if space is None:
             is_treated = self._ids.get(types.inner, _ON_HOLD) in self._treated
@@ -47,7 +47,7 @@ class Containers:
         return space.for_besteffort() if types.is_besteffort else space
 
     def error(self, job: WaitingJob, types: ParsedTypes) -> str:
-        """Return why an inner job can never run because of its container; '' if it can."""
+        """Return why an inner job can never run in its container; return '' if it can."""
         if not types.inner:
             return ""
         if types.inner in (types.container, str(job.id)):
@@ -57,7 +57,10 @@ class Containers:
         return ""
 
     def reservation_error(self, job: WaitingJob, types: ParsedTypes) -> str:
-        """Return why an inner reservation is refused: its container must be a reservation that has a space; or ''."""
+        """Return why an inner reservation is refused; return '' if it is not.
+
+        Its container must be a reservation that has a space.
+        """
         error = self.error(job, types)
         if error or not types.inner:
             return error

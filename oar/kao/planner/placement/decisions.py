@@ -1,4 +1,4 @@
-"""The decisions of a round so far, of which its plan is made."""
+"""The decisions of a round so far; the plan is built from them."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ Result = TypeVar("Result")
 
 
 class TimeIsUp(Exception):
-    """An urgent pass has no time to find out whether a job may begin now."""
+    """An urgent pass has no time left to decide whether a job may start now."""
 
 
 @dataclass(slots=True)
 class Decisions:
-    """All decisions so far; those that concern one job by its id."""
+    """All decisions so far, by job id where they concern one job."""
 
     now: int
     last_reasons: Mapping[int, Reason] = field(default_factory=dict)  #: those of the last round
@@ -42,9 +42,9 @@ class Decisions:
     failures: list[Failure] = field(default_factory=list)
 
     def guard(self, job: WaitingJob, decide: Callable[[WaitingJob], Result]) -> Result | None:
-        """Decide on one job; an exception concerns this job only, which gets a reason: None is returned.
+        """Decide on one job; return None if an exception was raised.
 
-        Raises TimeIsUp, GiveWay.
+        The exception is recorded as the reason of this job only.  Raises TimeIsUp, GiveWay.
         """
         try:
             return decide(job)
@@ -60,7 +60,7 @@ class Decisions:
         return None
 
     def _internal(self, job: WaitingJob, detail: str) -> Reason:
-        """Return the reason of a job whose planning failed; it names the first round that failed so."""
+        """Return the reason of a job whose planning failed; it names the first round with this failure."""
         last = self.last_reasons.get(job.id)
         if last and last.code is ReasonCode.INTERNAL and last.data.get("detail") == detail:
             return last

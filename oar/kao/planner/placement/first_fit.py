@@ -1,4 +1,4 @@
-"""The fewest resources of a list in which a request fits."""
+"""Find the shortest prefix of a list of resources that satisfies a request."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from oar.lib.nodes.hierarchy import RequestFit
 
 
 def fit_first(request: RequestFit, ranks: Sequence[int], kept: ResourceSet = 0) -> ResourceSet:
-    """Return where a request fits in ``kept`` and the shortest beginning of a list of positions; 0 if it does not."""
+    """Return where a request fits in ``kept`` and the shortest sufficient prefix of ``ranks``; return 0 if nowhere."""
 
     def fit(count: int) -> ResourceSet:
         return request.fit(kept | from_positions(ranks[:count]))

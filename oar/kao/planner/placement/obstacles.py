@@ -1,4 +1,4 @@
-"""What is in the way of an advance reservation, in words."""
+"""Texts about the jobs and reservations that conflict with an advance reservation."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ MAX_NAMED = 5
 
 
 class Obstacles:
-    """Names the jobs and advance reservations that hold resources."""
+    """Lists the names of the jobs and advance reservations that hold resources."""
 
     def __init__(self, context: RoundContext) -> None:
         self._numbers = {each.frame_id: each.number for each in context.snapshot.reservations}
 
     def named(self, space: Space, resources: ResourceSet, start: int, end: int, asleep: Sequence[str] = ()) -> str:
-        """Return who holds some of the resources at some time between two dates, in brackets; '' = nobody.
+        """Return the holders of these resources between two dates, in brackets; return '' if there are none.
 
-        ``asleep``: the names of the suspended jobs that keep some of them.
+        ``asleep``: the names of the suspended jobs that keep some of the resources.
         """
         holders = dict.fromkeys(
             self._name(job_id)

@@ -1,4 +1,4 @@
-"""The reasons of placement: why a job can get no placement, and why its placement does not start earlier.
+"""The reasons of placement: why a job gets no placement, or why its placement does not start earlier.
 
 The texts are in ``oar.kao.facts.reasons``.
 
@@ -24,7 +24,7 @@ from oar.lib.nodes.hierarchy import RequestFit
 
 
 class PlacementReasons:
-    """Explains the results of searches."""
+    """Computes the reasons for the results of searches."""
 
     def __init__(self, context: RoundContext) -> None:
         self._snapshot = context.snapshot
@@ -41,7 +41,7 @@ class PlacementReasons:
     # -------------------------------------------------------------------------------------------------- no placement
 
     def obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
-        """Return why a request is not satisfied even if all resources are free; None if it is."""
+        """Return why a request is not satisfied even if all resources are free; return None if it is satisfied."""
         key = query.kind, types.inner, id(query.request), alternative.groups
         try:
             return self._obstacles[key]
@@ -50,7 +50,7 @@ class PlacementReasons:
             return obstacle
 
     def never_free(self, query: SlotQuery, types: ParsedTypes) -> Reason:
-        """Return why the resources of a query are never free for long enough."""
+        """Return why the resources of a query are never free for its duration."""
         if reservation := self._reservation_around(types):
             return self._never_free_inside(query, reservation)
         if types.inner:
@@ -59,14 +59,14 @@ class PlacementReasons:
         return reasons.leaving(min(limits)) if limits else reasons.no_slot()
 
     def _never_free_inside(self, query: SlotQuery, reservation: PlannedReservation) -> Reason:
-        """Return why the resources of a query are never free for long enough in a reservation."""
+        """Return why the resources of a query are never free for its duration in an advance reservation."""
         left = reservation.latest_job_end - max(self._snapshot.now, reservation.start)
         if query.duration > left + self._snapshot.settings.security_time:
             return reasons.reservation_short(reservation.number, max(left, 0))
         return reasons.reservation_full(reservation.number)
 
     def _reservation_around(self, types: ParsedTypes) -> PlannedReservation | None:
-        """Return the reservation whose frame is the container of a job."""
+        """Return the advance reservation whose frame is the container of a job; return None if there is none."""
         return self._frames.get(int(types.inner)) if types.inner.isdecimal() else None
 
     def _find_obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
@@ -83,7 +83,7 @@ class PlacementReasons:
         return None
 
     def _not_alive(self, alternative: Alternative) -> Reason:
-        """Name the Suspected and Absent nodes that satisfy the filters of the request."""
+        """Return a reason with the Suspected and Absent nodes that satisfy the filters of the request."""
         resources, usable = self._snapshot.resources, self._usable
         members = 0
         for group in alternative.groups:
@@ -93,7 +93,10 @@ class PlacementReasons:
         return reasons.not_alive(resources.nodes_of(suspected), resources.nodes_of(absent), counts)
 
     def _impossible(self, alternative: Alternative) -> Reason:
-        """Name the first group that cannot be satisfied together with those before it, and what nearly could."""
+        """Return a reason with the first group that cannot be satisfied together with the groups before it.
+
+        The reason includes the level that could be satisfied with a smaller quantity.
+        """
         groups = alternative.groups
         count = next((size for size in range(1, len(groups)) if not self._is_satisfied(groups[:size])), len(groups))
         group = groups[count - 1]
@@ -102,14 +105,14 @@ class PlacementReasons:
         return reasons.impossible(self._requests.filter_text(group), group.levels, matching, nearest)
 
     def _is_satisfied(self, groups: tuple[RequestGroup, ...]) -> bool:
-        """Whether an empty machine satisfies some groups."""
+        """Return whether the present resources satisfy these groups if all are free."""
         request = self._requests.get(groups)
         return isinstance(request, RequestFit) and bool(request.fit(self._usable.present))
 
     def _nearest_level(self, groups_before: tuple[RequestGroup, ...], group: RequestGroup) -> Level | None:
-        """Return the level of a group that makes it possible when its quantity is reduced, with the largest such.
+        """Return the level of a group, with the largest quantity that can be satisfied; return None if none can.
 
-        Of several levels: the one whose quantity is reduced least, in proportion.
+        If several levels do, return the level with the smallest relative reduction.
         """
         nearest: list[tuple[float, Level]] = []
         for index, level in enumerate(group.levels):
@@ -127,7 +130,7 @@ class PlacementReasons:
 
     @contextmanager
     def without(self, behind: Collection[int]) -> Iterator[None]:
-        """Let no job wait for some that come behind it in the order, though they have their places before it."""
+        """Ignore the jobs ``behind`` in the reasons of a job: they are placed, but later in the planning order."""
         self._behind = behind
         try:
             yield
@@ -139,9 +142,10 @@ class PlacementReasons:
     ) -> Reason:
         """Return why a job does not start now.
 
-        ``last``: the reason of the last round, if the placement is reused.  ``are_quotas_same``: no job was counted
-        since that the last round had not counted, and no other job is beyond its time, so that ``last`` still tells
-        whether a quota is the reason.
+        ``last``: the reason of the last round, if the placement is reused.  ``are_quotas_same``: the quota in ``last``
+        is still
+        valid.  That is so if the same jobs are counted and the same jobs are past their planned end as in the last
+        round.
         """
         start = placement.start
         rule = self._rule_of_job(task, placement) or self._quota(task, placement, last if are_quotas_same else None)
@@ -162,7 +166,7 @@ class PlacementReasons:
         return self._until_others_end(start, jobs, last)
 
     def not_yet(self, task: PlacementTask, begin: int) -> Reason:
-        """Return why a job may not begin before a date, whatever is free."""
+        """Return why a job may not start before ``begin``, regardless of free resources."""
         if begin == task.types.postpone:
             return reasons.postponed(begin)
         if begin == task.window.begin:
@@ -172,7 +176,7 @@ class PlacementReasons:
         return reasons.container_until(task.types.inner, begin)
 
     def _until_others_end(self, start: int, jobs: Sequence[int], last: Reason | None) -> Reason:
-        """Return that a job waits for those that end at a date; ``last``: the reason of the last round, if it helps."""
+        """Return the reason of a job that waits for the jobs ending at ``start``; reuse ``last`` if it is equal."""
         booked = self._bookings.reservations
         if not self._frames.keys().isdisjoint(jobs):
             frames = [self._frames[job].number for job in jobs if job in self._frames]
@@ -183,7 +187,7 @@ class PlacementReasons:
         return last if last and reasons.is_busy(last, start, jobs) else reasons.busy(start, jobs)
 
     def _rule_of_job(self, task: PlacementTask, placement: Placement) -> Reason | None:
-        """Return the type, the dependency or the limit of its array that forbids a job to start earlier."""
+        """Return why no earlier start is allowed (type, dependency or array limit); return None if it is."""
         start = placement.start
         if start == task.types.postpone:
             return reasons.postponed(start)
@@ -195,11 +199,14 @@ class PlacementReasons:
         return None
 
     def _after_required(self, job: int, date: int) -> Reason:
-        """Return that a job waits for one that it depends on."""
+        """Return the reason of a job that waits for a required job."""
         return reasons.overdue_dependency(job) if job in self._overdue else reasons.dependency_until(job, date)
 
     def _quota(self, task: PlacementTask, placement: Placement, last: Reason | None) -> Reason | None:
-        """Return the quota that forbids a job to start one second earlier; ``last``, if given, tells which does."""
+        """Return the quota that forbids a start one second earlier; return None if there is none.
+
+        If ``last`` is given, its quota is used.
+        """
         if not task.rules.has_quotas:
             return None
         if last:

@@ -1,29 +1,30 @@
-"""Reuse of the placements of the last round: a job is searched for again only if its placement may be another.
+"""Reuse placements of the last round: search for a job again only if its placement may have changed.
 
-Jobs are placed one after the other, and each search depends on nothing but the job and what was booked before it.  So
-``PlacementReuse`` follows the last round along with this one, and notes the differences between the two.  At its turn
-a job gets the placement of the last round, without a search, if no difference of that moment could change it:
+Jobs are placed one after the other, and each search depends only on the job and on earlier bookings.  So
+``PlacementReuse`` follows the last round in parallel with this one and records the differences.  At its turn, a job
+gets the placement of the last round without a search if no difference recorded so far could change it:
 
 - none of its possible resources is free, before its end, that was not free in the last round: it cannot start sooner;
 - the resources of its placement are still free;
-- the counters that limit it (quotas, jobs of its array) lack nothing; if they have counted more jobs than in the last
-  round, they must still allow its placement.
+- the counters that limit it (quotas, jobs of its array) have not decreased; if they have counted more jobs than in the
+  last round, they must still allow its placement.
 
-Each space is followed by itself (``SpaceHistory``): the common one, that of each container as long as it is lent the
+Each space is followed separately (``SpaceHistory``): the common one, that of each container as long as it is lent the
 same resources, and their copies for besteffort jobs.
 
-Two changes make no difference.  The date of the round: a placement that starts now or later is still the earliest,
-since all earlier starts failed.  A job that has started: it was booked at its turn, and is now booked from the
-beginning, which makes one occupation more until its turn comes.
+Two changes are irrelevant.  First, the date of the round: a placement that starts now or later is still the earliest,
+because all earlier starts failed.  Second, the start of a job: it was booked at its turn, and is now booked from the
+beginning.  This adds one occupation until its turn comes.
 
-Some jobs are searched for whenever there are differences among the resources that they may use: those of timesharing
-and ``allowed``, because another occupant may leave more to them.  Jobs for which a plug-in
-chooses are always searched for.
+Timesharing jobs and jobs of type ``allowed`` are searched for again if there are any differences among their possible
+resources, because other occupants may leave them more.  Jobs with a plug-in are always searched for.
 
-Requests whose groups compete may succeed on less where they fail on more, and try each start of a slot.  They are
-searched for also if any of their possible resources is occupied, or slots begin otherwise, between the first start that
-satisfies each group alone and the end of their placement.  BESTHALF, which takes less of less, is searched for also if
-any possible resource is occupied during the placement.
+Requests whose groups compete may succeed with fewer resources and fail with more, and try each start of a slot.
+They are searched for again also in two cases, from the first start that satisfies each group alone to the end of the
+placement.  The cases are: a possible resource is occupied, or the slots begin at other dates.
+
+A BESTHALF request takes fewer resources if fewer are free.  It is also searched for again if any possible resource is
+occupied during the placement.
 
 See docs/design/planner.rst, "Memory between rounds".
 """
@@ -44,7 +45,7 @@ from oar.lib.jobs.states import QueueState
 
 
 class PlacementReuse:
-    """Follows the last round along with this one, and records this one for the next."""
+    """Follows the last round in parallel with this one, and records this one for the next."""
 
     def __init__(self, context: RoundContext, memory: RoundMemory | None) -> None:
         self._snapshot = context.snapshot
@@ -73,7 +74,7 @@ class PlacementReuse:
         self._history(context.spaces.common)
 
     def had_search(self, task: PlacementTask) -> bool:
-        """Take note that it is the turn of a job; return whether the last round had a search for it."""
+        """Record the turn of a job; return whether the last round had a search for it."""
         history = self._history(task.space)
         history.note_entries(self._counted, self._turn)
         self._counted = tuple(map(len, self._logs))
@@ -83,9 +84,10 @@ class PlacementReuse:
     def find(
         self, task: PlacementTask, counters: Sequence[Collection[Hashable]], is_allowed: Callable[[Placement], bool]
     ) -> SearchRecord | None:
-        """Return the search of the last round for a job that had one, if one now would have the same result; else None.
+        """Return the last round's search for a job if a search now would give the same result; return None otherwise.
 
-        ``counters``: those that limit the job, for each log.  ``is_allowed``: whether they allow a placement.
+        ``counters``: the counters that limit the job, for each log.  ``is_allowed``: returns whether they allow a
+        placement.
         """
         history = self._history(task.space)
         event = history.last_event(task.job.id)
@@ -112,11 +114,11 @@ class PlacementReuse:
 
     @property
     def are_limits_same(self) -> bool:
-        """Whether what limits the job reused last (quotas, its array) is told as in the last round."""
+        """Return whether the limits (quotas, array) of the last reused job give the same reasons as before."""
         return self._is_overdue_same and not self._has_counted_more
 
     def has_same_reasons(self, task: PlacementTask, search: SearchRecord) -> bool:
-        """Whether the jobs of a search that was found have the same places, and wait for the same."""
+        """Return whether the jobs of a reused search have the same placements and the same reasons."""
         best, window, last = search.best, task.window, search.window
         if task.rules.is_now_only or (window.begin_job, window.latest_job) != (last.begin_job, last.latest_job):
             return False
@@ -128,7 +130,7 @@ class PlacementReuse:
         return not (others and others & search.taken)
 
     def record(self, task: PlacementTask, search: SearchRecord) -> None:
-        """Record the search for a job, with what it has entered into its space."""
+        """Record the search for a job, with its entries in its space."""
         self._history(task.space).record(search, self._counted, self._turn)
         self._turn += 1
 
@@ -140,7 +142,7 @@ class PlacementReuse:
         return RoundMemory(self._snapshot, self._usable, spaces, frozenset(self._reservations), self._logs)
 
     def _history(self, space: Space) -> SpaceHistory:
-        """Return the history of a space, which begins when it is first asked for."""
+        """Return the history of a space; create it at the first call."""
         history = self._histories.get(id(space))
         if history is None:
             history = SpaceHistory(self._now, space, self._last_spaces.get(space.key), self._changed)
@@ -150,7 +152,7 @@ class PlacementReuse:
     # ----------------------------------------------------------------------------------------------------- conditions
 
     def _is_comparable(self, memory: RoundMemory) -> bool:
-        """Whether the last round was about the same machine under the same rules."""
+        """Return whether the last round planned the same resources with the same settings."""
         old, new = memory.snapshot, self._snapshot
         if old.now > new.now or old.settings != new.settings or old.queues != new.queues:
             return False
@@ -160,7 +162,7 @@ class PlacementReuse:
         return old.pools == new.pools[: len(old.pools)] and _has_same_quotas(old, new)
 
     def _is_same_query(self, search: SearchRecord, task: PlacementTask) -> bool:
-        """Whether a search now would look for the same, for the same jobs."""
+        """Return whether a search now would have the same input, for the same jobs."""
         first_start = min(search.possible_from, search.best.start if search.best else FOREVER)
         if not search.is_reusable or first_start < self._now:
             return False
@@ -169,7 +171,7 @@ class PlacementReuse:
         return is_same_window and task.upcoming.begins_with(search.jobs)
 
     def _is_same_result(self, search: SearchRecord, types: ParsedTypes, history: SpaceHistory) -> bool:
-        """Whether a search now would find the same: the first two conditions above."""
+        """Return whether a search now would have the same result: the first two conditions of the module docstring."""
         free_times, best = history.free_times, search.best
         if not free_times.touched:
             return True
@@ -187,12 +189,12 @@ class PlacementReuse:
 
 
 def _has_external_queue(snapshot: Snapshot) -> bool:
-    """Whether an active queue has an external scheduler, whose placements follow no rule."""
+    """Return whether an active queue has an external scheduler, whose placements cannot be predicted."""
     return any(policy_of(queue.policy) is None for queue in snapshot.queues if queue.state is QueueState.ACTIVE)
 
 
 def _has_same_quotas(old: Snapshot, new: Snapshot) -> bool:
-    """Whether the same rules are in force from now on, as far as they were known in the last round."""
+    """Return whether the same rules apply from now on, as far as the last round had read them."""
     if old.quotas is None or new.quotas is None:
         return old.quotas is new.quotas
     old_periods, new_periods = _periods_from(old.quotas, new.now), _periods_from(new.quotas, new.now)
@@ -200,7 +202,7 @@ def _has_same_quotas(old: Snapshot, new: Snapshot) -> bool:
 
 
 def _periods_from(quotas: Quotas, now: int) -> list[QuotaPeriod]:
-    """Return the periods that are not over."""
+    """Return the periods that have not ended."""
     begun = [period for period in quotas.periods if period.begin <= now]
     later = [period for period in quotas.periods if period.begin > now]
     return [QuotaPeriod(now, period.rules) for period in begun[-1:]] + later

@@ -1,4 +1,4 @@
-"""The search for the placement of one job: of all alternatives the one that ends first.
+"""The search for the placement of one job: the alternative that ends first is chosen.
 
 See docs/design/planner.rst, "Placement".
 """
@@ -35,7 +35,7 @@ PATIENT_TRIES = 50
 
 
 class PlacementSearch:
-    """Searches among what the bookings leave."""
+    """Searches for placements on the resources that the bookings leave free."""
 
     def __init__(self, context: RoundContext, plugins: PluginChoices | None) -> None:
         self._now = context.now
@@ -58,7 +58,7 @@ class PlacementSearch:
         self._ends = {str(each.frame_id): each.latest_job_end for each in context.snapshot.reservations}
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
-        """Return the placement that ends first; without one, the reason of the first alternative."""
+        """Return the placement that ends first; without a placement, the reason of the first alternative."""
         placed, last = len(self._bookings.placements), task.found
         if last is None or last.placed != placed:
             best, refusal = self._best_again(task, last) if last else self._search_best(task)
@@ -66,18 +66,18 @@ class PlacementSearch:
         return last.best, last.refusal
 
     def last(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
-        """Return what ``best`` does, of a job for which nobody will ask again."""
+        """Return the result of ``best`` without storing it; for a job that is not searched for again."""
         return self.best(task) if task.found else self._search_best(task)
 
     def _best_again(self, task: PlacementTask, last: SearchResult) -> tuple[Placement | None, Reason | None]:
-        """Return what ``best`` does where others have been placed since the last search: nothing begins sooner."""
+        """Return the result of ``best`` after other jobs have been placed since the last search."""
         best = last.best
         if best and self._only_gets_later(task) and self._is_still_free(task, best, last.occupants):
             return best, last.refusal
         return self._search_best(task)
 
     def _only_gets_later(self, task: PlacementTask) -> bool:
-        """Whether a job finds the same or a later start where others have taken something, as nearly all do."""
+        """Return whether more bookings can only delay the start of a job, as for nearly all jobs."""
         if task.job.promised or has_plugin(task.job) or (task.rules.has_quotas and self._quotas.has_rules):
             return False
         for alternative in task.job.alternatives:
@@ -87,7 +87,10 @@ class PlacementSearch:
         return True
 
     def _is_still_free(self, task: PlacementTask, best: Placement, occupants: int) -> bool:
-        """Whether nobody has taken what a search found, or counts against it; so many occupants were there then."""
+        """Return whether a search result is still free and still allowed by the array limit.
+
+        ``occupants``: the number of occupants of the space at the time of the search.
+        """
         job = task.job
         alternative = next(each for each in job.alternatives if each.id == best.alternative)
         query = self.query(job, alternative, task.types, task.rules)
@@ -97,18 +100,18 @@ class PlacementSearch:
         return not is_taken and self._arrays.first_start(job, best.start, best.walltime) == best.start
 
     def _check(self, task: PlacementTask, tries: int, start: int = 0) -> None:
-        """Give up a search that has been tried many times and is late, or give way.  Raises TimeIsUp, GiveWay.
+        """Stop a search after many tries if the pass is late, or give way.  Raises TimeIsUp, GiveWay.
 
-        ``start``: none before is possible for the present alternative.
+        ``start``: the first possible start of the current alternative.
         """
         self.check_time(tries, start)
-        if tries and self.gives_way():  # what begins anew makes one step at least
+        if tries and self.gives_way():  # at least one step is made before giving way
             start = max(task.progress.start, start)
             task.progress = task.progress._replace(start=start, refusal=task.refusal)
             raise GiveWay(task)
 
     def check_time(self, tries: int, start: int) -> None:
-        """Give up a search that has been tried many times and is late.  Raises TimeIsUp."""
+        """Stop a search after many tries if the pass is late.  Raises TimeIsUp."""
         if tries > PATIENT_TRIES and self.is_late():
             raise TimeIsUp
 
@@ -128,7 +131,7 @@ class PlacementSearch:
     def _best_of_all(
         self, task: PlacementTask, begin: int, results: dict[int, Placement | Reason]
     ) -> tuple[Placement | None, Reason | None]:
-        """Search with each alternative; ``results``: of those that are done."""
+        """Search with each alternative; ``results``: the results of completed alternatives."""
         best: Placement | None = None
         refusal: Reason | None = None
         tries = 0
@@ -148,9 +151,9 @@ class PlacementSearch:
         return best, refusal
 
     def now(self, task: PlacementTask) -> Placement | Reason | None:
-        """Return the placement that begins now, of several the one that ends first; None if there is no room.
+        """Return the placement that starts now and ends first; return None if there is no room.
 
-        A reason: it is not for lack of room that none begins now.
+        Return a Reason if something other than a lack of free resources forbids a start now.
         """
         if has_plugin(task.job):
             best, refusal = self.best(task)
@@ -166,7 +169,7 @@ class PlacementSearch:
         return next((each for each in found if not isinstance(each, Reason)), found[0] if found else None)
 
     def _alternative_now(self, task: PlacementTask, alternative: Alternative) -> Placement | Reason | None:
-        """Return the placement of an alternative that begins now; a reason as ``now``."""
+        """Return the placement of an alternative that starts now; return a Reason or None as in ``now``."""
         job, now = task.job, self._now
         query = self.query(job, alternative, task.types, task.rules)
         if isinstance(query, Reason):
@@ -174,7 +177,7 @@ class PlacementSearch:
         obstacle = self.reasons.obstacle(query, alternative, task.types)
         if obstacle:
             return obstacle
-        if self._arrays.first_start(job, now, alternative.walltime) > now:  # before what depends on earlier searches
+        if self._arrays.first_start(job, now, alternative.walltime) > now:  # independent of earlier searches
             return reasons.array_limit(job.array_id, job.array_limit, self._arrays.overdue(job))
         if self._has_no_room(task.space, query):
             return None
@@ -184,7 +187,7 @@ class PlacementSearch:
         return _placement(task, alternative, match) if match else None
 
     def _has_no_room(self, space: Space, query: SlotQuery) -> bool:
-        """Whether a query has no match that begins now; what has failed once fails for the rest of the round."""
+        """Return whether a query has no match that starts now; a failure is cached for the rest of the round."""
         key = id(space), id(query.request), query.kind, query.keys
         _, _, shortest = self._no_room.get(key, (space, query.request, FOREVER))
         if query.duration >= shortest:
@@ -196,10 +199,11 @@ class PlacementSearch:
         return True
 
     def wave(self, task: PlacementTask, best: Placement) -> Iterator[tuple[WaitingJob, Placement]]:
-        """Iterate over a job and the equal ones behind it that are placed at the same start.
+        """Iterate over a job and the equal jobs after it that are placed at the same start.
 
-        ``best``: the placement of the job.  Each of them must be counted before the next one is asked for.  Where a
-        quota refused the job an earlier start for the resources it would have had there, the next one may have others.
+        ``best``: the placement of the job.  Each job must be counted before the next one is requested.  If a quota
+        refused an
+        earlier start because of the resources at that start, the wave ends: the next job may get other resources there.
         """
         yield task.job, best
         placement, free, query = best, 0, None
@@ -215,11 +219,11 @@ class PlacementSearch:
             yield job, placement
 
     def _free_for_wave(self, task: PlacementTask, query: SlotQuery, best: Placement) -> ResourceSet:
-        """Return what is free at the start of a wave for as long as each of its jobs needs it."""
+        """Return the resources that are free at the start of a wave for the duration of one of its jobs."""
         return task.space.slots.free_between(best.start, best.start + query.duration, query.keys) & query.usable
 
     def _is_allowed_in_wave(self, task: PlacementTask, job: WaitingJob, placement: Placement) -> bool:
-        """Whether the counters allow a placement, and its resources do not leave before its end."""
+        """Return whether the counters allow a placement and its resources are not withdrawn before its end."""
         if task.types.is_besteffort:
             leaving = self._usable.leaving_before(placement.end + self._settings.security_time)
             if leaving & placement.resources:
@@ -227,24 +231,24 @@ class PlacementSearch:
         return self._bookings.allow(job, task.types, placement, has_quotas=task.rules.has_quotas)
 
     def earliest(self, task: PlacementTask) -> int | Reason:
-        """Return the earliest start of any alternative; the reason of the first one if none can ever start."""
+        """Return the earliest start of any alternative; return the reason of the first one if none can ever start."""
         begin = self._begin(task)
         if task.types.assign:
-            return begin  # a plug-in decides
+            return begin  # the plug-in decides
         found = [self._of_alternative(task, alternative, begin, FOREVER) for alternative in task.job.alternatives]
         starts = [each.start for each in found if isinstance(each, Placement)]
         refusals = [each for each in found if isinstance(each, Reason)]
         return min(starts, default=begin) if starts or not refusals else refusals[0]
 
     def first_start_of(self, task: PlacementTask, best: Placement | None) -> int:
-        """Return the first date at which a job could begin with any alternative; ``best``: what was found for it."""
+        """Return the earliest start with any alternative; ``best``: the search result; return FOREVER without one."""
         if best is None:
             return FOREVER
         first = self.earliest(task) if len(task.job.alternatives) > 1 else best.start
         return first if isinstance(first, int) else FOREVER
 
     def gap(self, task: PlacementTask, best: Placement) -> int:
-        """Return for how long the resources of a placement must be free."""
+        """Return for how many seconds the resources of a placement must be free."""
         alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
         query = self.query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason):
@@ -253,7 +257,7 @@ class PlacementSearch:
         return min(query.duration, best.walltime + self._settings.security_time) if is_cut else query.duration
 
     def is_satisfiable(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> bool:
-        """Return whether the usable resources satisfy an alternative of a job when all of them are free."""
+        """Return whether an alternative of a job can be satisfied if all usable resources are free."""
         queries = ((each, self.query(job, each, types, rules)) for each in job.alternatives)
         return any(
             not isinstance(query, Reason) and self.reasons.obstacle(query, alternative, types) is None
@@ -261,14 +265,14 @@ class PlacementSearch:
         )
 
     def _begin(self, task: PlacementTask) -> int:
-        """Return the first date that is looked at for a job."""
+        """Return the first date at which the job may start."""
         begin = max(self._now, task.window.begin, task.types.postpone)
         return max(begin, self._spaces.opens_at(task.types.inner)) if task.types.inner else begin
 
     def at(self, job: WaitingJob, types: ParsedTypes, start: int, rules: PlacementRules) -> Placement | Reason | None:
-        """Return the placement of a reservation at exactly its date, by the first alternative that fits.
+        """Return the placement of a reservation exactly at its date, with the first alternative that fits.
 
-        Without one: the reason if a quota forbids it, else None.
+        Without a placement, return the reason if a quota forbids it; return None otherwise.
         """
         refusal: Reason | None = None
         for alternative in job.alternatives:
@@ -286,7 +290,7 @@ class PlacementSearch:
         return refusal
 
     def first_start(self, job: WaitingJob, types: ParsedTypes, begin: int, rules: PlacementRules) -> int:
-        """Return when a refused reservation could start with its first alternative, from ``begin`` on; 0 = never."""
+        """Return when a refused reservation could start with its first alternative, or 0 if never."""
         query = self.query(job, job.alternatives[0], types, rules)
         if isinstance(query, Reason):
             return 0
@@ -297,7 +301,7 @@ class PlacementSearch:
         return 0
 
     def in_the_way(self, job: WaitingJob, types: ParsedTypes, start: int, rules: PlacementRules) -> str:
-        """Return who keeps the first alternative of a refused reservation from its date, in brackets; '' = nobody."""
+        """Return who holds resources needed by a refused reservation's first alternative, in brackets, or ''."""
         query = self.query(job, job.alternatives[0], types, rules)
         space = self._spaces.of(types)
         if isinstance(query, Reason) or fit_at(space.slots, query, start):
@@ -307,15 +311,15 @@ class PlacementSearch:
     def frame_query(
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, duration: int
     ) -> SlotQuery | Reason:
-        """Return the query of the frame of an advance reservation, which needs no security time behind it."""
+        """Return the query of the frame of an advance reservation; no security time follows a frame."""
         is_distant = job.start_time - self._now >= self._settings.reservation_order_threshold
         query = self.query(job, alternative, types, PlacementRules(is_reservation=True, is_distant=is_distant))
         return query if isinstance(query, Reason) else query._replace(duration=duration)
 
     def _on_promised_nodes(self, task: PlacementTask, best: Placement) -> Placement:
-        """Return the best placement on the nodes that were woken for it in the last round, if they can still be used.
+        """Move a placement to the nodes that were woken for the job in the last round, if they can still be used.
 
-        Otherwise each round would wake other nodes.  A job that can start at once on other nodes does.
+        Otherwise each round would wake other nodes.  A job that can start at once on other nodes keeps its placement.
         """
         promised, now = task.job.promised, self._now
         if promised is None or (best.start, best.alternative) != (now, promised.alternative):
@@ -352,21 +356,21 @@ class PlacementSearch:
             return _placement(task, alternative, match)
         least = query._replace(duration=self.least_duration(query, alternative))
         if task.types.inner in self._ends:
-            task.date_dependent.add(alternative.id)  # the reason tells what is left
-            if not alternative.cut_at:  # of a besteffort job the query asks for less
+            task.date_dependent.add(alternative.id)  # the reason contains the remaining time
+            if not alternative.cut_at:  # the query of a besteffort job has a shorter duration
                 least = query._replace(duration=alternative.walltime + self._settings.security_time)
         return self.reasons.never_free(least, task.types)
 
     def least_duration(self, query: SlotQuery, alternative: Alternative) -> int:
-        """Return for how long resources must be free at least for an alternative to begin."""
+        """Return the minimum time in seconds for which resources must be free to start an alternative."""
         return self._settings.security_time + 1 if alternative.cut_at else query.duration
 
     def _shortened(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int
     ) -> SlotMatch | None:
-        """Return the earliest match of an alternative whose walltime is cut, on resources that stay free up to then.
+        """Return the earliest match of an alternative with a cut walltime, on resources that are free until that cut.
 
-        What is free then only grows with the start.
+        The later the start, the more resources are free until then.
         """
         slots, end = task.space.slots, alternative.cut_at
         starts = sorted({start for start in (begin, *slots.starts()) if begin <= start < end})
@@ -396,12 +400,12 @@ class PlacementSearch:
             begin = match.start
 
     def _earliest(self, task: PlacementTask, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
-        """Return the earliest match; the first possible start of a request whose groups compete is noted."""
+        """Return the earliest match; record the first possible start of a request whose groups compete."""
         space, needed = task.space, query.necessary
         if needed is None:
             return space.earliest(query, begin, latest, partial(self._check, task))
         bound = space.bounds.of(needed)
-        if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
+        if bound <= begin and needed.request.wider:  # no bound for this filter yet: search without the filter first
             wider = needed._replace(request=needed.request.wider)
             match = self._learnt(task, wider, begin, latest, space.bounds.of(wider))
             bound = match.start if match else latest + 1
@@ -412,9 +416,9 @@ class PlacementSearch:
         return space.earliest(query, match.start, latest, partial(self._check, task))
 
     def _learnt(self, task: PlacementTask, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
-        """Return the earliest match of a monotone request, and remember it for others of its family.
+        """Return the earliest match of a monotone request, and record it as a bound for related requests.
 
-        ``bound``: a date before which there is none.
+        ``bound``: a date before which there is no match.
         """
         match = task.space.earliest(query, max(begin, bound), latest, partial(self._check, task))
         if match and begin == self._now and match.start > begin:
@@ -424,10 +428,11 @@ class PlacementSearch:
     def _on_lasting_resources(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
     ) -> SlotMatch | None:
-        """Return the match of a besteffort job on resources that do not leave before its end.
+        """Return the match of a besteffort job on resources that are not withdrawn before its end.
 
-        Its query is for a short gap only (``Settings.besteffort_gap``), but it occupies its whole walltime.  It gives
-        way to other jobs of its advance reservation, but would not to what comes behind that.
+        Its query covers only a short gap (``Settings.besteffort_gap``), but the job occupies its whole walltime.  Other
+        jobs of
+        its advance reservation can displace it, but jobs after the end of the reservation cannot.
         """
         latest_end = self._ends.get(task.types.inner, FOREVER) + self._settings.security_time
         while match:
@@ -445,7 +450,7 @@ class PlacementSearch:
     def _under_quotas(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
     ) -> Placement | Reason:
-        """Return the placement at the first start that the quotas allow; the reason if they allow none."""
+        """Return the placement at the first start that the quotas allow; return the reason if they allow none."""
         tries = 0
         while match:
             self._check(task, tries, match.start)
@@ -468,7 +473,7 @@ class PlacementSearch:
     def query(
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, rules: PlacementRules
     ) -> SlotQuery | Reason:
-        """Return the query of an alternative; the reason if its request cannot be evaluated."""
+        """Return the query of an alternative; return the reason if its request cannot be evaluated."""
         request: RequestFit | Reason = self._requests.get(alternative.groups, is_distant=rules.is_distant)
         if types.find and self._plugins and isinstance(request, RequestFit):
             request = self._plugins.fit(job, alternative, types.find)

@@ -1,4 +1,4 @@
-"""The placement of one job as a task: the job with all that limits its placement."""
+"""The placement of one job as a task: the job and everything that limits its placement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from oar.lib.jobs.states import DependencyCondition
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """How a job is placed: what its queue says, and whether it is a reservation."""
+    """Placement rules of a job: settings of its queue, and whether it is a reservation."""
 
     dependency_condition: DependencyCondition = DependencyCondition.OK
     is_reservation: bool = False
@@ -27,7 +27,10 @@ class PlacementRules:
 
 
 class SearchProgress(NamedTuple):
-    """How far a search has come that has given way to what is more urgent; nothing is placed until it goes on."""
+    """The progress of a search that was interrupted for more urgent work.
+
+    Nothing is placed until it resumes.
+    """
 
     results: Mapping[int, Placement | Reason]  #: of the alternatives that are done, by id
     start: int = 0  #: no start before is possible for the present alternative
@@ -40,7 +43,7 @@ NO_PROGRESS = SearchProgress({})
 
 @dataclass(slots=True)
 class PlacementTask:
-    """One job that is being placed, perhaps with equal ones that follow it."""
+    """A job that is being placed, possibly with the equal jobs after it."""
 
     job: WaitingJob
     types: ParsedTypes
@@ -58,7 +61,7 @@ class PlacementTask:
 
 
 class GiveWay(Exception):
-    """A search has no time now; it goes on with the same task."""
+    """A search was interrupted for more urgent work; it resumes with the same task."""
 
     def __init__(self, task: PlacementTask) -> None:
         super().__init__()
@@ -66,7 +69,7 @@ class GiveWay(Exception):
 
 
 class SearchResult(NamedTuple):
-    """The result of a search, and how much had happened before it: until more does, it holds."""
+    """The result of a search, and the numbers of bookings before it; it is valid until a number changes."""
 
     placed: int  #: so many jobs had been placed, wherever
     occupants: int  #: so many had entered the space

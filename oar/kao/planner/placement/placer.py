@@ -1,4 +1,4 @@
-"""The placement of one job: the checks before the search, the search or its reuse, and the booking.
+"""The placement of one job: checks, search or reuse, and booking.
 
 See docs/design/planner.rst, "Placement".
 """
@@ -26,7 +26,7 @@ _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 class PlacementOutcome(NamedTuple):
-    """What became of a job, or of a wave: of each a placement, a reason why it does not start now, or both."""
+    """The result for a job or a wave: for each job a placement, a reason why it does not start now, or both."""
 
     placements: Mapping[int, Placement] = _NONE
     reasons: Mapping[int, Reason] = _NONE
@@ -35,17 +35,17 @@ class PlacementOutcome(NamedTuple):
 
     @classmethod
     def refused(cls, job: WaitingJob, reason: Reason) -> "PlacementOutcome":
-        """Return the outcome for a job that gets no placement."""
+        """Return the outcome of a job that gets no placement."""
         return cls(reasons={job.id: reason}, jobs=(job,))
 
     @property
     def start(self) -> int:
-        """The start of its placements; they have only one."""
+        """Return the common start of its placements."""
         return next(iter(self.placements.values())).start
 
 
 class Placer:
-    """Places jobs one after the other; each booking leaves less to the jobs after it."""
+    """Places jobs one after the other; each booking leaves less to later jobs."""
 
     def __init__(
         self,
@@ -68,23 +68,23 @@ class Placer:
     def place(
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming | None = None
     ) -> PlacementOutcome:
-        """Place a job and book its placement, or return why it gets none; with it equal ones of ``upcoming``."""
+        """Place a job, and equal jobs of ``upcoming``; book and return the placements, or return the reasons."""
         task = self.checked(job, types, rules, upcoming)
         return self.place_checked(task) if isinstance(task, PlacementTask) else task
 
     def checked(
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming | None = None
     ) -> PlacementTask | PlacementOutcome:
-        """Return what is to be searched for, or why the job gets no placement."""
+        """Return the task for the search; return an outcome if the job gets no placement."""
         upcoming = upcoming or Upcoming((job,), 0)
-        if types is NO_TYPES and not (job.dependencies or rules.not_before):  # nothing keeps most jobs from a search
+        if types is NO_TYPES and not (job.dependencies or rules.not_before):  # most jobs need no checks
             return PlacementTask(job, types, rules, self._common, self._dependencies.any_time, upcoming)
         return self._checked(job, types, rules, upcoming)
 
     def _checked(
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming
     ) -> PlacementTask | PlacementOutcome:
-        """Return what ``checked`` does, of a job with types, dependencies or a first date."""
+        """Check a job with types, dependencies or a first date, as ``checked`` does."""
         self._containers.note_turn(job)
         error = self.error(job, types)
         if error:
@@ -105,13 +105,13 @@ class Placer:
         return PlacementTask(job, types, rules, space, window, upcoming)
 
     def note_turn(self, job: WaitingJob) -> None:
-        """Note that it is the turn of a job that is not checked now."""
+        """Record the turn of a job that is not checked now."""
         self._containers.note_turn(job)
 
     def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
-        """Return the first date at which a job could start beside what is booked so far; nothing is booked.
+        """Return the earliest possible start of a job with the current bookings, without booking it.
 
-        Whatever is booked later makes it no earlier.  A reason: it could never start.
+        Later bookings cannot make it earlier.  Return a Reason if the job can never start.
         """
         space = self._containers.space_of(types)
         window = self._dependencies.window(job, rules.dependency_condition)
@@ -120,7 +120,7 @@ class Placer:
         return self._search.earliest(PlacementTask(job, types, rules, space, window, Upcoming((job,), 0)))
 
     def error(self, job: WaitingJob, types: ParsedTypes) -> str:
-        """Return why a job can never run; '' if it may."""
+        """Return why a job can never run; return '' if it may."""
         if types.unreadable_date:
             return f"Cannot read the date of type {types.unreadable_date}"
         if types.expire and self._now > types.expire:
@@ -130,23 +130,23 @@ class Placer:
         return self._containers.error(job, types)
 
     def place_checked(self, task: PlacementTask) -> PlacementOutcome:
-        """Give a job, or a wave, its placement of the last round again, or search for the best one."""
+        """Book the last round's placement of a job or wave again, or search for the best one."""
         if task.rules.depth:
             return self._place_now(task)
-        is_new = task.progress is NO_PROGRESS  # one that has given way has asked for its last search before
+        is_new = task.progress is NO_PROGRESS  # a resumed search has checked for reuse before
         last = self._last_search(task) if is_new and self._reuse.had_search(task) else None
         record = self._again(task, last) if last else self._searched(task)
         self._reuse.record(task, record)
         return PlacementOutcome(record.placements, record.reasons, jobs=record.jobs)
 
     def _last_search(self, task: PlacementTask) -> SearchRecord | None:
-        """Return the search of the last round for a job if a search now would have the same result."""
+        """Return the last round's search for a job if a search now would give the same result; otherwise None."""
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
         return self._reuse.find(task, counters, partial(self._bookings.allow, job, types, has_quotas=has_quotas))
 
     def _searched(self, task: PlacementTask) -> SearchRecord:
-        """Search for the best placement and book it, with those of equal jobs; return what the next round is told."""
+        """Search for the best placement and book it, with those of equal jobs; return the record for the next round."""
         best, obstacle = self._search.last(task)
         refusal = self._refusal(task, best, obstacle)
         if best is None or refusal:
@@ -157,7 +157,7 @@ class Placer:
         return self._record_of(task, jobs, best, placements, later)
 
     def _again(self, task: PlacementTask, last: SearchRecord) -> SearchRecord:
-        """Book what was found in the last round; return what the next one is told."""
+        """Book the placements of the last round; return the record for the next round."""
         if self._reuse.has_same_reasons(task, last):
             if last.placements:
                 self._bookings.enter_wave(last.jobs, last.placements, task.types)
@@ -172,7 +172,7 @@ class Placer:
         return last._replace(jobs=jobs, window=task.window, placements=placements, reasons=later)
 
     def _place_now(self, task: PlacementTask) -> PlacementOutcome:
-        """Place a job behind the depth of its queue: it begins now, or has no place."""
+        """Place a job behind the depth of its queue: it starts now, or has no placement."""
         found = self._search.now(task)
         if not isinstance(found, Placement):
             return PlacementOutcome.refused(task.job, found or reasons.behind_depth(task.rules.depth))
@@ -190,8 +190,8 @@ class Placer:
         placements: Mapping[int, Placement],
         later: Mapping[int, Reason],
     ) -> SearchRecord:
-        """Return what the next round is told of a search."""
-        # of a besteffort job what lasts depends on each start tried
+        """Return the record of a search for the next round."""
+        # for a besteffort job, the lasting resources depend on each start tried
         has_lasting_resources = task.types.is_besteffort and not self._requests.are_robust(task.job)
         is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
         return SearchRecord(
@@ -205,7 +205,10 @@ class Placer:
         )
 
     def _refusal(self, task: PlacementTask, best: Placement | None, obstacle: Reason | None) -> Reason | None:
-        """Return why what was found is no placement; ``obstacle``: why nothing was found."""
+        """Return why there is no valid placement; return None if ``best`` is valid.
+
+        ``obstacle``: why nothing was found.
+        """
         if best is None:
             return obstacle or reasons.no_slot()
         return self._too_late(task, best)
@@ -213,9 +216,11 @@ class Placer:
     def _book(
         self, task: PlacementTask, places: Iterable[tuple[WaitingJob, Placement]], last: Mapping[int, Reason]
     ) -> tuple[Sequence[WaitingJob], Mapping[int, Placement], Mapping[int, Reason]]:
-        """Book the placement of a job, or those of a wave; return the jobs, the placements, and why they are later.
+        """Book the placement of a job, or those of a wave.
 
-        ``last``: the reasons of the last round, if the placements are those of the last round.
+        Return the jobs, the placements, and the reasons why they start later.  ``last``: the reasons of the last round,
+        if the
+        placements are those of the last round.
         """
         jobs: list[WaitingJob] = []
         placements: dict[int, Placement] = {}
@@ -235,7 +240,7 @@ class Placer:
         return jobs, placements, later
 
     def _too_late(self, task: PlacementTask, placement: Placement) -> Reason | None:
-        """Return the dependency or the type whose date a placement does not meet."""
+        """Return the reason if a placement misses the date of a dependency or type; return None otherwise."""
         if placement.start > task.window.latest:
             return reasons.broken_dependency(task.window.latest_job)
         if task.types.deadline and placement.end > task.types.deadline:

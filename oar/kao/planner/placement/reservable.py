@@ -1,4 +1,4 @@
-"""What advance reservations may be given: one answer for requests, changes and replacements.
+"""The resources that advance reservations may get; shared by requests, changes and replacements.
 
 See docs/design/reservations.rst, "Granting".
 """
@@ -20,7 +20,7 @@ _ASLEEP = (JobState.SUSPENDED, JobState.RESUMING)
 
 
 class ReservableResources:
-    """The resources of a snapshot as those of advance reservations."""
+    """Classifies the resources of a snapshot for advance reservations."""
 
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], usable: UsableResources) -> None:
         self._now = snapshot.now
@@ -32,34 +32,37 @@ class ReservableResources:
         self._held = {job.id: job.resources for job in snapshot.running} if snapshot.reservations else {}
 
     def bound(self, reservation: PlannedReservation) -> ResourceSet:
-        """Return what a reservation cannot give up, since its jobs hold it; of a flexible one nothing."""
+        """Return the resources that a reservation must keep because its jobs hold them; 0 for a flexible one."""
         if reservation.is_flexible:
             return 0
         return reservation.resources & union(self._held.get(number, 0) for number in reservation.live_jobs)
 
     def asleep(self, reservation: PlannedReservation | None = None) -> ResourceSet:
-        """Return what suspended jobs keep from every reservation but the one that they are in."""
+        """Return the resources of suspended jobs that a reservation cannot use (those of its own jobs excluded)."""
         if reservation is None:
             return self._asleep
         return union(job.resources for job in self._sleepers_outside(reservation))
 
     def sleepers(self, resources: ResourceSet, reservation: PlannedReservation | None = None) -> list[str]:
-        """Return the names of the jobs that keep some of these resources so, in the order of their ids."""
+        """Return texts for the suspended jobs that keep some of these resources, ordered by job id."""
         jobs = self._sleepers_outside(reservation)
         return [f"suspended job {number}" for number in sorted(job.id for job in jobs if job.resources & resources)]
 
     def healthy(self, start: int) -> ResourceSet:
-        """Return what no reservation that begins at ``start`` would miss: before it a sleeping node can be woken."""
+        """Return the resources that would not be missing in a reservation starting at ``start``.
+
+        For a start in the future, sleeping nodes count because they can be woken.
+        """
         present = self._usable.ordinary if start > self._now else self._usable.alive & self._usable.present
         return present & ~self._maintained
 
     def choose(self, request: RequestFit, free: ResourceSet, start: int) -> ResourceSet:
-        """Return where a request fits: on healthy resources, or else with as few others as possible; 0 if nowhere."""
+        """Return where a request fits: on healthy resources, or with as few others as possible; return 0 if nowhere."""
         healthy = free & self.healthy(start)
         return request.fit(healthy) or fit_first(request, self.ranks(free & ~healthy, start), healthy)
 
     def ranks(self, resources: ResourceSet, start: int) -> list[int]:
-        """Return resources in the order in which they are taken: healthy ones, those to be woken, others."""
+        """Return the resources in order of preference: healthy ones, those to be woken, others."""
         healthy = resources & self.healthy(start)
         to_wake = resources & self._usable.wakeable & ~healthy
         return [bit for each in (healthy, to_wake, resources & ~healthy & ~to_wake) for bit in sorted(positions(each))]

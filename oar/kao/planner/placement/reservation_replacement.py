@@ -1,4 +1,4 @@
-"""Other resources in the place of those that an advance reservation has lost.
+"""Replacement of the resources that an advance reservation has lost.
 
 See docs/design/reservations.rst, "Replacement".
 """
@@ -17,7 +17,7 @@ HASTE = 60
 
 
 class ReservationReplacement:
-    """Searches replacements among what the bookings leave."""
+    """Searches for replacements among the free resources."""
 
     def __init__(self, context: RoundContext, reservable: ReservableResources) -> None:
         self._reservable = reservable
@@ -26,28 +26,28 @@ class ReservationReplacement:
         self._resources = context.snapshot.resources
 
     def overdue(self, reservation: PlannedReservation, health: Health) -> ResourceSet:
-        """Return the lost resources that are to be replaced now; what jobs of the reservation hold is kept.
+        """Return the lost resources to replace now; resources held by jobs of the reservation are kept.
 
-        Those that were removed are not among them: they are no resources any more.
+        Removed resources are not included, because they no longer exist.
         """
         dates = self._dates(reservation, health)
         return from_positions(bit for bit, date in dates.items() if date <= self._now)
 
     def is_due(self, reservation: PlannedReservation, health: Health) -> bool:
-        """Whether something is to be replaced now."""
+        """Return whether resources have to be replaced now."""
         if not reservation.replaces_lost or health.is_queue_disabled:
             return False
         return bool(reservation.removed or self.overdue(reservation, health))
 
     def next_date(self, reservation: PlannedReservation, health: Health) -> int | None:
-        """Return the next date from which on more lost resources are to be replaced; None if there is none."""
+        """Return the next date at which more lost resources have to be replaced; return None if there is none."""
         dates = self._dates(reservation, health).values()
         return min((date for date in dates if date > self._now), default=None)
 
     def find(self, reservation: PlannedReservation, health: Health) -> ResourceSet:
-        """Return the resources that the reservation has from now on; 0 if it cannot be satisfied as a whole.
+        """Return the complete new resources of the reservation; return 0 if the whole request cannot be satisfied.
 
-        Those that it keeps are preferred: of the free ones, first those on its nodes, as few are added as are needed.
+        Kept resources are preferred, then free ones on the same nodes; as few as possible are added.
         """
         request = self._context.requests.get(reservation.groups)
         if isinstance(request, Reason):
@@ -61,7 +61,7 @@ class ReservationReplacement:
         return found if not self._reservable.bound(reservation) & ~found else 0
 
     def _dates(self, reservation: PlannedReservation, health: Health) -> dict[int, int]:
-        """Return from which date on each lost resource is to be replaced."""
+        """Return the replacement date of each lost resource."""
         if not reservation.replaces_lost:
             return {}
         patience = self._context.settings.reservation_replace_after
@@ -74,7 +74,7 @@ class ReservationReplacement:
         }
 
     def _on_nodes_of(self, kept: ResourceSet) -> ResourceSet:
-        """Return the resources on the nodes of others."""
+        """Return all resources on the nodes of ``kept``."""
         addresses = self._resources.addresses
         nodes = {addresses[bit] for bit in positions(kept)} - {""}
         return from_positions(bit for bit, address in enumerate(addresses) if address in nodes)

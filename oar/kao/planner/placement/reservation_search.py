@@ -1,4 +1,4 @@
-"""The search for the place of an advance reservation: all of a request at its date, or the reason why not.
+"""The search for resources of an advance reservation: the complete request at its date, or the reason for refusal.
 
 See docs/design/reservations.rst, "Granting".
 """
@@ -32,7 +32,7 @@ NO_TIME = "the scheduler had no time to look for a later start"
 
 @dataclass(frozen=True, slots=True)
 class GrantedPlace:
-    """The window and the resources of a request that can be granted."""
+    """Window and resources of a request that can be granted."""
 
     alternative: int  #: its number among those of the request, from 0
     start: int
@@ -42,14 +42,14 @@ class GrantedPlace:
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
-    """Why a request is refused, and when it could start instead; 0 = nothing was found."""
+    """Why a request is refused, and its earliest possible start; 0 = none was found."""
 
     message: str
     proposal: int = 0
 
 
 class ReservationSearch:
-    """Searches places for requests among what the bookings leave."""
+    """Searches for resources for reservation requests among the free resources."""
 
     def __init__(
         self, context: RoundContext, search: PlacementSearch, reservable: ReservableResources, clock: SearchClock
@@ -67,14 +67,14 @@ class ReservationSearch:
     def find(
         self, reservation: PlannedReservation, frame: WaitingJob, *, proposes: bool = True
     ) -> GrantedPlace | NoPlace:
-        """Return the place of a request at its date, or within its window.  Raises NoTimeLeft.
+        """Return the placement of a request at its date, or within its start window.  Raises NoTimeLeft.
 
-        ``proposes``: look for a later start if there is none.
+        ``proposes``: search for a later start if there is none.
         """
         return self._find(reservation, frame, self._space(reservation), proposes=proposes)
 
     def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
-        """Return the places of requests of one kind, each beside those before it.  Raises NoTimeLeft."""
+        """Return the placements of requests of one kind, each beside the earlier ones.  Raises NoTimeLeft."""
         space = self._space(requests[0][0]).copy()
         places = []
         for reservation, frame in requests:
@@ -86,9 +86,11 @@ class ReservationSearch:
         return places
 
     def later_start_of_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> int:
-        """Return the earliest later start of the first of some requests of one kind at which all of them have a place.
+        """Return the earliest later start of the first request at which all requests have a place.
 
-        The others are as much later as the first one.  0 = none was found, or there is no time.  Raises NoTimeLeft.
+        The requests are of one kind, and all are delayed by the same time.  Return 0 if no start was found, or if there
+        is no
+        time.  Raises NoTimeLeft.
         """
         shift = 1
         for _ in range(MAX_SHIFTS):
@@ -99,9 +101,9 @@ class ReservationSearch:
         return 0
 
     def _needed_shift(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]], shift: int) -> int:
-        """Return ``shift`` if all requests have a place so much later, else how much later the first misfit has one.
+        """Return ``shift`` if all requests fit with this delay; otherwise the delay at which the first misfit fits.
 
-        0 = it has none.
+        Return 0 if it never fits.
         """
         space = self._space(requests[0][0]).copy()
         for reservation, frame in requests:
@@ -122,7 +124,7 @@ class ReservationSearch:
     ) -> GrantedPlace | NoPlace:
         start, end = max(reservation.start, self._now), reservation.end
         if start <= reservation.start + reservation.start_window:
-            end += start - reservation.start  # the start may be later: the duration is kept
+            end += start - reservation.start  # the start may be later; the duration stays the same
         if end - start <= reservation.time_offset:
             offset = format_duration(reservation.time_offset)
             return NoPlace(f"the time that is left until its end is not longer than {offset}")
@@ -150,7 +152,7 @@ class ReservationSearch:
         start: int,
         latest: int,
     ) -> GrantedPlace | None:
-        """Return the place with the earliest start; the duration is kept."""
+        """Return the placement with the earliest start in the window and the same duration; return None without one."""
         best: GrantedPlace | None = None
         for number, query in queries:
             self._clock.check()
@@ -175,13 +177,13 @@ class ReservationSearch:
                 yield number, query._replace(usable=usable, kind=kind)
 
     def _space(self, reservation: PlannedReservation) -> Space:
-        """Return the common space; without the running jobs if they are to be ignored."""
+        """Return the common space, without the running jobs if the reservation ignores them."""
         if not reservation.ignores_jobs:
             return self._spaces.common
         return self._spaces.common_without(self._running - self._frames)
 
     def _lack(self, space: Space, query: SlotQuery, start: int, groups: Sequence[RequestGroup]) -> str:
-        """Return the sentence about what is in the way at the date that was asked for."""
+        """Return a sentence that names the missing resources and their holders at the requested date."""
         end = start + query.duration
         shortage = Shortage(self._context.snapshot.resources, query.request, groups, self._context.usable.present)
         told, suitable = shortage.told(space.slots.free_between(start, end, query.keys) & ~self._reservable.asleep())

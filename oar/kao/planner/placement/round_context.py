@@ -1,4 +1,4 @@
-"""What the parts of the planner share in a round: what it is given, and what grows while jobs are placed."""
+"""The state shared by the parts of the planner in a round: its input, and the results so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from oar.kao.planner.resources.usable_resources import UsableResources
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """One round."""
+    """The context of one round."""
 
     snapshot: Snapshot  #: without the jobs whose types cannot be read
     types: Mapping[int, ParsedTypes]  #: by job id
@@ -24,20 +24,20 @@ class RoundContext:
 
     @property
     def now(self) -> int:
-        """The date of the round."""
+        """Return the date of the round."""
         return self.snapshot.now
 
     @property
     def settings(self) -> Settings:
-        """The settings of the planner."""
+        """Return the settings of the planner."""
         return self.snapshot.settings
 
     @property
     def spaces(self) -> Spaces:
-        """The spaces with all bookings."""
+        """Return the spaces with all bookings."""
         return self.bookings.spaces
 
     @property
     def usable(self) -> UsableResources:
-        """The resources by what may be done with them."""
+        """Return the resources, grouped by usability."""
         return self.bookings.spaces.usable

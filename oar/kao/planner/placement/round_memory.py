@@ -1,4 +1,4 @@
-"""What one round leaves to the next, so that only what may have changed is planned again.
+"""The record of a round for the next one, so that only jobs that may have changed are planned again.
 
 ``PlacementReuse`` in ``oar.kao.planner.placement.placement_reuse`` uses it.
 
@@ -36,14 +36,14 @@ class SearchRecord(NamedTuple):
 
     @property
     def taken(self) -> ResourceSet:
-        """What was found for all of the jobs."""
+        """Return the resources found for all jobs together."""
         if len(self.placements) > 1:
             return union(placement.resources for placement in self.placements.values())
         return self.best.resources if self.best else 0
 
 
 class RoundEvent(NamedTuple):
-    """One step of a round in a space: a search, or none, and what entered the space by it."""
+    """One step of a round in a space: a search (or none) and the entries that it added."""
 
     search: SearchRecord | None
     entries: Sequence[Entry]
@@ -53,7 +53,7 @@ class RoundEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpaceMemory:
-    """What happened in a space."""
+    """The entries and events in a space."""
 
     first_entries: Sequence[Entry]  #: the jobs in it before the first event
     events: Sequence[RoundEvent]  #: in the order of planning
@@ -62,7 +62,7 @@ class SpaceMemory:
 
 @dataclass(frozen=True, slots=True)
 class RoundMemory:
-    """A round, as the next one uses it."""
+    """The record of a round for the next one."""
 
     snapshot: Snapshot
     usable: tuple[ResourceSet, ...]  #: the resources by what may be planned on them

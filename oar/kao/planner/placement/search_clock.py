@@ -1,4 +1,4 @@
-"""The time that searches for advance reservations may take in a round."""
+"""The time limit of searches for advance reservations in a round."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,17 +8,18 @@ SEARCH_SECONDS = 2.0
 
 
 class NoTimeLeft(Exception):
-    """A search was given up: there is no time left for it in this round."""
+    """A search was stopped: there is no time left for it in this round."""
 
 
 class SearchClock:
-    """Counts the time of searches; the first one of each kind goes on to its end, so that each round settles one.
+    """Limits the total time of searches; the first search of each kind always completes.
 
-    A round that is planned twice has one clock for both.
+    So each round decides at least one search of each kind.  A round that is planned twice uses one clock for both
+    plans.
     """
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0, seconds: float = SEARCH_SECONDS) -> None:
-        """``now``: the date in seconds; the default never moves."""
+        """``now``: returns the time in seconds; with the default, no time passes."""
         self._now = now
         self._left = seconds
         self._settled: set[str] = set()  #: kinds of which one search went to its end
@@ -28,12 +29,12 @@ class SearchClock:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Return whether the time has run out."""
         return self._left <= 0
 
     @contextmanager
     def searching(self, kind: str) -> Iterator[None]:
-        """Count the time of a search.  Raises NoTimeLeft, also from within by ``check``."""
+        """Count the time of a search.  Raises NoTimeLeft, also in ``check`` during the search."""
         if self.is_over and kind in self._settled:
             raise NoTimeLeft
         self._is_first = kind not in self._settled
@@ -45,7 +46,7 @@ class SearchClock:
             self._count()
 
     def check(self) -> None:
-        """Raise NoTimeLeft if the time is over and the present search is not the first one of its kind."""
+        """Raise NoTimeLeft if the time has run out and the current search is not the first of its kind."""
         self._count()
         if self.is_over and not self._is_first:
             raise NoTimeLeft

@@ -1,4 +1,4 @@
-"""What of a request is too little at a date, in words, and counted in what was asked for."""
+"""Text about what is missing for a request at a date, counted in the units of the request."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ SLOT = "default"
 
 
 class Shortage:
-    """What of a request does not fit into what is free."""
+    """The part of a request that does not fit into the free resources."""
 
     def __init__(
         self, resources: ResourceColumns, request: RequestFit, groups: Sequence[RequestGroup], present: ResourceSet
@@ -27,13 +27,19 @@ class Shortage:
         self._present = present  #: what is not Dead and has not left
 
     def told(self, free: ResourceSet) -> tuple[str, ResourceSet]:
-        """Return how much is free, and the resources that suit, of the first group for which that is not enough."""
+        """Return a text with the number of free units, and the suitable resources.
+
+        They refer to the first group that does not fit.
+        """
         reach, levels = self._lacking(free)
         suitable = reach & self._present
         return self._counted(free & suitable, suitable, levels), suitable
 
     def _lacking(self, free: ResourceSet) -> tuple[ResourceSet, tuple[Level, ...]]:
-        """Return what a group reaches and its levels; of several that lack nothing alone all, as one without levels."""
+        """Return the resources in reach of the first group that does not fit, and its levels.
+
+        If each group fits alone, return the reach of the whole request and no levels.
+        """
         alone = zip(self._groups, self._request.groups, self._request.pools, strict=True)
         for group, fit, pool in alone:
             if len(self._groups) == 1 or not fit.is_satisfied(free & self._present):
@@ -64,14 +70,14 @@ class Shortage:
         return Counter(addresses[bit] for bit in positions(resources))
 
     def _is_slot(self, name: str, suitable: ResourceSet) -> bool:
-        """Whether each value of a property is that of one resource of its node."""
+        """Return whether each value of a property belongs to one resource of its node."""
         if name == FINEST:
             return True
         column, addresses = self._resources.columns[name], self._resources.addresses
         return max(Counter((addresses[bit], column[bit]) for bit in positions(suitable)).values(), default=0) == 1
 
     def _kind(self, suitable: ResourceSet) -> str:
-        """Return what resources are called: slots, or by their type."""
+        """Return the name of the unit: slots, or the type of the resources."""
         types = {self._resources.types[bit] for bit in positions(suitable)}
         if len(types) == 1 and (name := types.pop()) != SLOT:
             return f"resources of the type {name}"

@@ -1,4 +1,4 @@
-"""What has entered one space, in the last round and in this one, followed side by side.
+"""The entries of one space in the last round and in this one, compared while this round is planned.
 
 See ``oar.kao.planner.placement.placement_reuse``.
 """
@@ -12,12 +12,12 @@ from oar.lib.base.resource_set import ResourceSet
 
 
 class SpaceHistory:
-    """The events of a space in this round, beside those of the last one."""
+    """The events of a space in this round, compared with those of the last round."""
 
     def __init__(self, now: int, space: Space, last: SpaceMemory | None, changed: Collection[int] = ()) -> None:
-        """``last``: of the same space in the last round; None if there is none that can be compared.
+        """``last``: the same space in the last round; None if it cannot be compared.
 
-        ``changed``: jobs of which others say now that they wait for another kind of job.
+        ``changed``: jobs that are a reservation in only one of the two rounds, so that reasons change.
         """
         self._now = now
         self._space = space  #: kept, so that no other gets its identity
@@ -44,16 +44,16 @@ class SpaceHistory:
 
     @property
     def other_holders(self) -> ResourceSet:
-        """The resources that may be held by other jobs, or at other dates, than at the same point of the last round."""
+        """Return the resources whose holders or dates may differ from the same position of the last round."""
         return self.free_times.touched | self._renamed
 
     def last_event(self, job_id: int) -> RoundEvent | None:
-        """Return the search for a job in the last round, unless its turn is over."""
+        """Return the last round's search for a job; return None if its position has been passed."""
         position = self._index.get(job_id, -1)
         return self._last_events[position] if position >= self._passed else None
 
     def pass_events(self, job_id: int) -> None:
-        """Go on to the search of the last round for a job: what was entered before it is here, or a difference."""
+        """Advance to the last round's search for a job, and record differing entries before it."""
         position = self._index[job_id]
         for event in self._last_events[self._passed : position]:
             for entry in event.entries:
@@ -61,12 +61,12 @@ class SpaceHistory:
         self._passed, self._last_entries = position + 1, self._last_events[position].entries
 
     def record(self, search: SearchRecord, counted: tuple[int, ...], turn: int) -> None:
-        """Record the search for a job, with what it has entered."""
+        """Record the search for a job, with its entries."""
         self._events.append(RoundEvent(search, tuple(self._entered[self._compared :]), counted, turn))
         self._compare_entries()
 
     def note_entries(self, counted: tuple[int, ...], turn: int) -> None:
-        """Record what has been entered without a search."""
+        """Record entries that were added without a search."""
         if len(self._entered) > self._compared:
             self._events.append(RoundEvent(None, tuple(self._entered[self._compared :]), counted, turn))
         self._compare_entries()
@@ -76,7 +76,7 @@ class SpaceHistory:
         return SpaceMemory(self._first_entries, self._events, self._lent)
 
     def _compare_entries(self) -> None:
-        """Compare the latest entries of this round with those of the present event of the last round."""
+        """Compare the latest entries of this round with those of the current event of the last round."""
         if not self._is_comparable:
             self._compared = len(self._entered)
             return
@@ -92,7 +92,7 @@ class SpaceHistory:
         self._compared, self._last_entries = len(self._entered), ()
 
     def _compare_first_entries(self, last_entries: Sequence[Entry]) -> None:
-        """Compare what was in the space before the first event."""
+        """Compare the entries that were in the space before the first event."""
         unmatched: dict[int, list[Entry]] = {}
         for last in last_entries:
             unmatched.setdefault(last[0].job_id, []).append(last)
@@ -113,7 +113,7 @@ class SpaceHistory:
             self.keyed |= occupation.resources
 
     def _is_same_entry(self, last: Entry, entry: Entry) -> bool:
-        """Whether two entries occupy the same from now on."""
+        """Return whether two entries occupy the same resources from now on."""
         old, new = last[0], entry[0]
         is_same = (
             old.end == new.end

@@ -1,8 +1,8 @@
-"""Waves: equal jobs that follow each other in the order of planning, and are placed at one start in one step.
+"""Waves: equal jobs next to each other in planning order, placed with the same start in one step.
 
-Where the first of them begins earliest, the next one does too as long as what is left there satisfies its request: a
-monotone request that failed at each earlier start fails there on less.  So the places of a wave are those that the jobs
-would get one by one, and one search does for all of them.
+If the first job has its earliest start at a date, so has the next one while the remaining resources satisfy its
+request: a monotone request that failed at an earlier start also fails there with fewer resources.  So the jobs of a
+wave get the placements that they would get one by one, and one search is sufficient.
 
 See docs/design/planner.rst, "Waves".
 """
@@ -24,26 +24,26 @@ _COMMON = attrgetter(
 
 
 class Upcoming:
-    """The jobs from one on in the order of planning."""
+    """The jobs from a given one on, in planning order."""
 
     __slots__ = ("_at", "_jobs", "_most")
 
     def __init__(self, jobs: Sequence[WaitingJob], at: int, most: int = LARGEST_WAVE) -> None:
-        """``at``: the index of the first job.  ``most``: a wave may have no more jobs than these."""
+        """``at``: the index of the first job.  ``most``: the maximum number of jobs in a wave."""
         self._jobs = jobs
         self._at = at
         self._most = min(most, LARGEST_WAVE)
 
     def begins_with(self, wave: Sequence[WaitingJob]) -> bool:
-        """Whether the first jobs are those of a wave."""
+        """Return whether the first jobs are those of a wave."""
         count = len(wave)
         return count <= self._most and list(self._jobs[self._at : self._at + count]) == list(wave)
 
     def equal(self, types: ParsedTypes) -> Iterator[WaitingJob]:
-        """Iterate over the jobs behind the first one that are equal to it; ``types``: its types."""
+        """Iterate over the jobs after the first one that are equal to it; ``types``: its types."""
         jobs, at = self._jobs, self._at
         if self._most < 2 or at + 1 >= len(jobs) or jobs[at + 1].array_id != jobs[at].array_id:
-            return  # the usual case, asked first
+            return  # the usual case, checked first
         if not _may_lead(jobs[at], types):
             return
         common, (asked,) = _COMMON(jobs[at]), jobs[at].alternatives
@@ -55,7 +55,10 @@ class Upcoming:
 
 
 def _may_lead(job: WaitingJob, types: ParsedTypes) -> bool:
-    """Whether jobs equal to this one may be placed with it: what it takes, and nothing else, is lost to the next."""
+    """Return whether jobs equal to this one may be placed with it.
+
+    That is so if the next job loses exactly the resources of this one, and nothing else.
+    """
     is_alone = types.container or types.sharing_key or types.shared_keys or types.tokens
     is_plain = job.reservation is Reservation.NONE and job.promised is None and len(job.alternatives) == 1
     return is_plain and not (is_alone or job.alternatives[0].cut_at or has_plugin(job))

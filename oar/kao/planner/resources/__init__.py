@@ -1,1 +1,1 @@
-"""Which resources are free when: slots, spaces, the resources that a class of jobs may use, requests."""
+"""Resource availability over time: slots, spaces, usable resources by class of jobs, requests."""

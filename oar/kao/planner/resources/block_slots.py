@@ -1,7 +1,7 @@
-"""The slots of a space once more, with whole blocks as units: for those who ask for whole blocks of one level.
+"""A copy of the slots of a space with whole blocks as units, for requests of whole blocks of one level.
 
-A block is free for a while if all of it is free in each slot of this while.  So the search among sets of blocks gives
-the same dates and the same blocks; where blocks are large it takes a third of the time.
+A block is free for a period if all its resources are free in each slot of the period.  So the search among sets of
+blocks gives the same dates and the same blocks.  With large blocks it takes a third of the time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ASKED_PER_PAGE = 8
 
 
 class BlockSlots:
-    """The slots in blocks of one kind.  Jobs that may share resources have nothing to ask here."""
+    """The slots in blocks of one kind.  Jobs that may share resources cannot use them."""
 
     def __init__(self, units: BlockUnits) -> None:
         self._units = units
@@ -27,30 +27,36 @@ class BlockSlots:
         self.is_there = False  #: whether the slots have been made
 
     def ask(self, pages: int) -> bool:
-        """Ask whether it is worth it to make them; ``pages``: so many pages of slots the space has."""
+        """Count a request; return whether building the block slots is worthwhile.
+
+        ``pages``: the number of slot pages of the space.
+        """
         self._asked += 1
         return self._asked >= ASKED_PER_PAGE * pages
 
     def begin(self, slots: SlotSet, occupants: int) -> None:
-        """Make them of the slots of the space, in which there are so many occupants."""
+        """Build the block slots from the slots of a space with this number of occupants."""
         self._slots = slots.projected(self._free_blocks, self._units.everything)
         self._entered = occupants
         self.is_there = True
 
     def updated(self, occupants: Sequence[Occupant]) -> SlotSet:
-        """Return the slots with all occupants of the space; who may share a resource is in the way of others."""
+        """Return the block slots with all occupants of the space.
+
+        An occupant that may share resources is treated like any other.
+        """
         for start, end, resources, _ in occupants[self._entered :]:
             self._slots.occupy(start, end, self._units.touched(resources))
         self._entered = len(occupants)
         return self._slots
 
     def query(self, query: SlotQuery, request: RequestFit) -> SlotQuery:
-        """Return a query in blocks; ``request``: that of the query, for blocks."""
+        """Return the query in blocks; ``request``: its request, compiled for blocks."""
         usable = self._usable.get(query.kind)
         if usable is None:
             usable = self._usable[query.kind] = self._free_blocks(query.usable)
         return SlotQuery(request, usable, query.duration, kind=query.kind)
 
     def _free_blocks(self, free: ResourceSet) -> ResourceSet:
-        """Return the blocks all of which is free."""
+        """Return the blocks whose resources are all free."""
         return self._units.everything & ~self._units.touched(~free)

@@ -1,4 +1,4 @@
-"""The requests of jobs, compiled once for each distinct request, so that they can be fitted into sets of resources."""
+"""The requests of jobs, compiled once per distinct request, to fit them into sets of resources."""
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Reason
@@ -15,7 +15,10 @@ class CompiledRequests:
 
     @classmethod
     def of(cls, snapshot: Snapshot, last: "tuple[Snapshot, CompiledRequests] | None") -> "CompiledRequests":
-        """Return the requests of the last snapshot if they still hold, for compiling takes a while; else new ones."""
+        """Return the compiled requests of the last snapshot if they are still valid; otherwise new ones.
+
+        The reuse saves compilation time.
+        """
         if last:
             old, requests = last
             if _is_same_machine(old, snapshot) and old.pools == snapshot.pools[: len(old.pools)]:
@@ -39,9 +42,9 @@ class CompiledRequests:
         self._sizes: dict[RequestFit, int] = {}
 
     def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
-        """Return the compiled request of these groups; a reason if it cannot be evaluated.
+        """Return the compiled request of these groups; return a Reason if it cannot be evaluated.
 
-        ``is_distant``: with the resource order of distant reservations.
+        ``is_distant``: use the resource order of distant reservations.
         """
         key = groups, is_distant
         request = self._compiled.get(key)
@@ -50,7 +53,7 @@ class CompiledRequests:
         return request
 
     def reach(self, job: WaitingJob) -> ResourceSet:
-        """Return all resources that a job may be given, whatever the alternative."""
+        """Return all resources that any alternative of a job may get."""
         reach = 0
         for alternative in job.alternatives:
             request = self.get(alternative.groups)
@@ -58,12 +61,12 @@ class CompiledRequests:
         return reach
 
     def are_robust(self, job: WaitingJob) -> bool:
-        """Whether it makes no difference to a job when others take what it does not take itself."""
+        """Return whether occupying resources that a job does not take never changes what it takes."""
         requests = [self.get(alternative.groups) for alternative in job.alternatives]
         return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
 
     def size(self, job: WaitingJob, resources: ResourceSet) -> int:
-        """Return how many of some resources the first alternative takes when all of them are free; 0 if none."""
+        """Return how many of these resources the first alternative takes if all are free; 0 if not satisfiable."""
         request = self.get(job.alternatives[0].groups) if job.alternatives else None
         if not isinstance(request, RequestFit):
             return 0
@@ -90,7 +93,7 @@ class CompiledRequests:
 
 
 def _is_same_machine(old: Snapshot, new: Snapshot) -> bool:
-    """Whether requests mean the same in two snapshots; of the states only it matters who is Dead."""
+    """Return whether requests compile to the same result in two snapshots; of the states only Dead matters."""
     if old.settings != new.settings or old.resources.with_states(new.resources) != new.resources:
         return False
     dead = ResourceState.DEAD

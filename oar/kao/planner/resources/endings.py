@@ -1,4 +1,4 @@
-"""Which jobs give back which resources at a date."""
+"""The jobs that release resources at a given date."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from oar.lib.base.resource_set import ResourceSet
 
 
 class Occupation(NamedTuple):
-    """The resources of one job, or of a wave, and its dates; the security time is part of it."""
+    """The resources and the dates of one job or of a wave; the end includes the security time."""
 
     job_id: int  #: of a wave: that of its first job
     start: int
@@ -18,7 +18,7 @@ class Occupation(NamedTuple):
     wave: Mapping[int, Placement] | None = None  #: of a wave: the placements of its jobs
 
     def holders(self) -> Iterator[tuple[int, ResourceSet]]:
-        """Iterate over the jobs with what each of them holds."""
+        """Iterate over the jobs and the resources that each of them holds."""
         if self.wave is None:
             yield self.job_id, self.resources
             return
@@ -27,7 +27,7 @@ class Occupation(NamedTuple):
 
 
 class Endings:
-    """The occupations of a space by the date of their end; they are sorted by it when somebody asks."""
+    """The occupations of a space, indexed by end date; the index is built on demand."""
 
     def __init__(self) -> None:
         self._occupations: list[Occupation] = []
@@ -36,17 +36,16 @@ class Endings:
         self._indexes: dict[int, ResourceIndex[int]] = {}  #: the same, of dates at which many end
 
     def add(self, occupation: Occupation) -> None:
-        """Note an occupation."""
         self._occupations.append(occupation)
 
     def copy(self) -> "Endings":
-        """Return an independent index of the same occupations."""
+        """Return an independent index with the same occupations."""
         other = Endings()
         other._occupations = list(self._occupations)
         return other
 
     def at(self, date: int, resources: ResourceSet) -> list[int]:
-        """Return the ids of the jobs that give back some of these resources at a date, in order."""
+        """Return the ids, in ascending order, of the jobs that release some of these resources at ``date``."""
         by_date = self._by_date
         for occupation in self._occupations[self._sorted :]:
             ending = by_date.setdefault(occupation.end, [])
@@ -61,7 +60,7 @@ class Endings:
         return sorted(set(self._index(date, all_ending).on(resources)))
 
     def _index(self, date: int, ending: Sequence[tuple[int, ResourceSet]]) -> ResourceIndex[int]:
-        """Return the index of a date, with all that end then."""
+        """Return the resource index of all jobs that end at ``date``."""
         index = self._indexes.get(date)
         if index is None:
             index = self._indexes[date] = ResourceIndex()

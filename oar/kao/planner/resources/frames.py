@@ -1,4 +1,4 @@
-"""The time of advance reservations in the spaces: what their frames occupy, and what they lend to their jobs.
+"""Advance reservations in the spaces: the resources that their frames occupy and lend to their jobs.
 
 See docs/design/reservations.rst, "In the plan".
 """
@@ -19,7 +19,7 @@ from oar.lib.reservations.states import ReservationState
 
 @dataclass(frozen=True, slots=True)
 class FrameWindow:
-    """What a frame takes from the common space, and what it lends to its own."""
+    """The resources and dates that a frame takes from the common space and lends to its own space."""
 
     start: int
     end: int
@@ -31,8 +31,11 @@ class FrameWindow:
 def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: Settings, now: int) -> FrameWindow:
     """Return the window of a granted reservation.
 
-    It ends without a security time, since its jobs end before: the next reservation may begin at its end.  Beyond its
-    end it keeps its resources until its last job is gone.  One that has begun has them now, whatever the clock says.
+    No security time follows its end, because its jobs end earlier: the next reservation may begin at its end.  After
+    its
+    end it keeps its resources until its last job has ended.  A started reservation holds them now, even if the clock
+    was
+    set back.
     """
     start = min(reservation.start, reservation.held_from(now))
     end = reservation.end if reservation.end > now else now + settings.security_time
@@ -41,7 +44,7 @@ def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: S
 
 
 def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int, FrameWindow]:
-    """Return the windows of all granted reservations by the job id of their frame."""
+    """Return the windows of all granted reservations, by the job id of their frame."""
     return {
         reservation.frame_id: window_of(reservation, healths[reservation.id].missing, snapshot.settings, snapshot.now)
         for reservation in snapshot.reservations
@@ -52,9 +55,9 @@ def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int
 def closed_frames(
     snapshot: Snapshot, healths: Mapping[int, Health], types: Mapping[int, ParsedTypes]
 ) -> dict[str, Reason]:
-    """Return the reservations in which no job may start now, by the name of their space, with the reasons.
+    """Return the reservations in which no job may start now: the reasons by the name of their space.
 
-    Only those in which jobs wait, or containers are, which are closed with them.
+    Only reservations with waiting jobs or containers are included.  Containers in a closed reservation are closed too.
     """
     if not snapshot.reservations:
         return {}
@@ -76,7 +79,7 @@ def closed_frames(
 
 
 def left_behind(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> set[int]:
-    """Return the waiting jobs in orphaned queues that are not planned: those in no reservation of the queue."""
+    """Return the unplanned waiting jobs of orphaned queues: those in no advance reservation of the queue."""
     orphaned = {queue.name for queue in snapshot.queues if queue.state is QueueState.ORPHANED}
     return {
         job.id
@@ -88,7 +91,7 @@ def left_behind(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> set[int
 
 
 def outside_quotas(snapshot: Snapshot, types: dict[int, ParsedTypes]) -> dict[int, ParsedTypes]:
-    """Return the types of jobs, those inside reservations as types that no quota counts."""
+    """Exempt the jobs inside reservations from quotas; return the types of all jobs."""
     names = {str(reservation.frame_id): reservation for reservation in snapshot.reservations}
     for job_id, job_types in types.items() if names else ():
         reservation = names.get(job_types.inner)

@@ -1,7 +1,6 @@
-"""The free resources of the last round and of this one, compared while both rounds are followed side by side.
+"""The differences of free resources between the last round and this one, updated while this round is planned.
 
-In both rounds occupations are only added.  What is added to both in the same way makes no difference and is not entered
-here.
+In both rounds occupations are only added.  An occupation that is equal in both rounds is not entered here.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,7 +13,7 @@ MAX_SLOTS = 256
 
 
 class FreeTimeDifferences:
-    """The resources and dates that are free in one of the two rounds only."""
+    """The resources that are free in only one of the two rounds, by date."""
 
     def __init__(self, now: int) -> None:
         self._now = now
@@ -26,7 +25,7 @@ class FreeTimeDifferences:
         self._is_vague = False  #: the slots became too many; only ``touched`` is right
 
     def enter_last(self, start: int, end: int, resources: ResourceSet) -> None:
-        """Enter an occupation of the last round that this round does not have, as far as is known."""
+        """Enter an occupation of the last round that has no equal in this round so far."""
         self._count_dates(start, end, -1)
         for slot in self._slots(start, end, resources):
             evened = self._taken[slot] & resources
@@ -34,7 +33,7 @@ class FreeTimeDifferences:
             self._freed[slot] |= resources ^ evened
 
     def enter_this(self, start: int, end: int, resources: ResourceSet) -> None:
-        """Enter an occupation of this round that the last round did not have, as far as is known."""
+        """Enter an occupation of this round that has no equal in the last round so far."""
         self._count_dates(start, end, 1)
         for slot in self._slots(start, end, resources):
             evened = self._freed[slot] & resources
@@ -42,20 +41,20 @@ class FreeTimeDifferences:
             self._taken[slot] |= resources ^ evened
 
     def has_freed(self, resources: ResourceSet, until: int) -> bool:
-        """Whether any of these resources is free at some date before ``until`` and was not in the last round."""
+        """Return whether any of these resources is free before ``until`` but was not free in the last round."""
         if self._is_vague:
             return bool(self.touched & resources)
         return any(freed & resources for freed in self._freed[: bisect_left(self._dates, until)])
 
     def has_taken(self, resources: ResourceSet, start: int, end: int) -> bool:
-        """Whether any of these resources is occupied between two dates and was free in the last round."""
+        """Return whether any of these resources is occupied between two dates but was free in the last round."""
         if self._is_vague:
             return bool(self.touched & resources)
         first = max(0, bisect_right(self._dates, start) - 1)
         return any(taken & resources for taken in self._taken[first : bisect_left(self._dates, end)])
 
     def has_other_slots(self, start: int, end: int) -> bool:
-        """Whether an occupation begins or ends from ``start`` to ``end`` in one of the rounds only."""
+        """Return whether an occupation begins or ends from ``start`` to ``end`` in only one of the rounds."""
         return self._is_vague or any(start <= date <= end for date in self._odd_dates)
 
     def _count_dates(self, start: int, end: int, number: int) -> None:
@@ -68,7 +67,7 @@ class FreeTimeDifferences:
                     del self._odd_dates[date]
 
     def _slots(self, start: int, end: int, resources: ResourceSet) -> range:
-        """Return the indexes of the slots between two dates, from now on."""
+        """Return the indexes of the slots between two dates, dates in the past excluded."""
         start = max(start, self._now)
         if start >= end or not resources:
             return range(0)
@@ -79,7 +78,7 @@ class FreeTimeDifferences:
         return range(self._cut(start), self._cut(end))
 
     def _cut(self, date: int) -> int:
-        """Make a slot begin at a date; return its index."""
+        """Insert a slot at a date if there is none; return its index."""
         slot = bisect_left(self._dates, date)
         if date < FOREVER and (slot == len(self._dates) or self._dates[slot] != date):
             self._dates.insert(slot, date)

@@ -1,7 +1,7 @@
-"""How many jobs hold each resource, counted for all resources at once.
+"""The number of holders of each resource, counted for all resources at once.
 
-The counts are kept as binary numbers that stand upright: plane *k* is the set of resources whose count has the bit *k*.
-Adding a set of resources is then the addition of one to each of them, with a carry from plane to plane.
+The counts are stored as binary numbers in bit planes: plane *k* is the set of resources whose count has bit *k* set.
+To add a set of resources, add one to each count, with a carry from plane to plane.
 """
 
 from oar.lib.base.resource_set import ResourceSet, union
@@ -15,11 +15,11 @@ class HolderCounts:
 
     @property
     def held(self) -> ResourceSet:
-        """The resources that somebody holds."""
+        """Return the resources with at least one holder."""
         return union(self._planes)
 
     def add(self, resources: ResourceSet) -> None:
-        """Count one holder more of each of some resources."""
+        """Add one holder to each of these resources."""
         for index, plane in enumerate(self._planes):
             if not resources:
                 return
@@ -28,7 +28,7 @@ class HolderCounts:
             self._planes.append(resources)
 
     def remove(self, resources: ResourceSet) -> None:
-        """Count one holder less of each of some resources, which are held."""
+        """Remove one holder from each of these resources, which must have one."""
         for index, plane in enumerate(self._planes):
             if not resources:
                 return

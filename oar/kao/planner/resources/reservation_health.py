@@ -1,4 +1,4 @@
-"""Which resources of an advance reservation are missing, and why: no job could be started on them now.
+"""The missing resources of an advance reservation, on which no job could start now, and the reasons.
 
 See docs/design/reservations.rst, "Health".
 """
@@ -25,7 +25,7 @@ _STILL_USED = "is still used by job"
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The missing resources of a reservation, with the reasons in the order of the nodes."""
+    """The missing resources of a reservation, and the reasons in the order of the nodes."""
 
     missing: ResourceSet = 0  #: of those that exist
     lost: ResourceSet = 0  #: those of the missing ones that may be replaced: not those that a job still holds
@@ -34,7 +34,7 @@ class Health:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Return whether no resource is missing."""
         return not self.reasons
 
 
@@ -43,19 +43,19 @@ COMPLETE = Health()
 
 
 def _is_date(upto: int) -> bool:
-    """Whether a resource leaves at a date."""
+    """Return whether ``available_upto`` is a real date of withdrawal."""
     return HALTED_NEVER_WOKEN < upto < STANDBY_FOR_EVER
 
 
 def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
-    """Whether a job of these types belongs to a reservation."""
+    """Return whether a job with these types belongs to a reservation."""
     if reservation.is_flexible:
         return (JobTypeName.PLACEHOLDER, f"ar{reservation.id}") in types.shared_keys
     return types.inner == str(reservation.frame_id)
 
 
 class ReservationHealth:
-    """Judges the reservations of a snapshot."""
+    """Evaluates the health of the reservations of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
         resources = snapshot.resources
@@ -81,7 +81,7 @@ class ReservationHealth:
                 self._enter(job)
 
     def _enter(self, job: RunningJob) -> None:
-        """Note what a job holds."""
+        """Record the resources that a job holds."""
         types = self._types[job.id]
         for name in types.container_names(job.id):
             self._containers[name].append(types)
@@ -93,7 +93,7 @@ class ReservationHealth:
             self._besteffort.add(job, self._held[job.id])
 
     def of(self, reservation: PlannedReservation) -> Health:
-        """Return what is missing of a granted reservation now."""
+        """Return the current health of a granted reservation."""
         known = self._healths.get(reservation.id)
         if known is None or known[0] is not reservation:
             known = self._healths[reservation.id] = reservation, self._judge(reservation)
@@ -119,7 +119,7 @@ class ReservationHealth:
         return Health(union(1 << bit for bit in by_bit), lost, tuple(lines))
 
     def _causes(self, reservation: PlannedReservation, outsiders: list[RunningJob]) -> Iterator[tuple[int, str]]:
-        """Iterate over the missing resources by bit, each with half a sentence; the first one of a resource counts."""
+        """Iterate over the missing resources by bit, each with its cause; the first cause of a resource counts."""
         resources, snapshot = self._resources, self._snapshot
         has_begun = reservation.has_begun(snapshot.now)
         for bit in positions(reservation.resources & snapshot.maintenance):
@@ -140,27 +140,27 @@ class ReservationHealth:
                 yield bit, f"{_STILL_USED} {job.id}"
 
     def _satisfying(self, reservation: PlannedReservation) -> ResourceSet:
-        """Return the resources that satisfy a condition of the request; all if that cannot be told now."""
+        """Return the resources that satisfy a filter of the request; return all if the filters were not evaluated."""
         pools = self._snapshot.pools
         if not reservation.groups or any(pools[group.pool].is_put_off for group in reservation.groups):
             return self._resources.everything
         return union(pools[group.pool].members for group in reservation.groups if self._is_known(group)) | self._dead
 
     def _is_known(self, group: RequestGroup) -> bool:
-        """Whether resources still have all properties that a group of a request names."""
+        """Return whether all properties named in a request group still exist."""
         return not self._snapshot.pools[group.pool].trouble and all(
             level.property in self._properties for level in group.levels
         )
 
     def leaving(self, reservation: PlannedReservation) -> list[RunningJob]:
-        """Return the besteffort jobs from outside on those resources of a reservation that are not lost."""
+        """Return the besteffort jobs from outside the reservation that hold resources which are not lost."""
         wanted = reservation.resources & ~self.of(reservation).lost
         if reservation.queue in self._inactive:
             return []
         return [job for job in self._besteffort.on(wanted) if not is_inside(self._types[job.id], reservation)]
 
     def _outsiders(self, reservation: PlannedReservation) -> list[RunningJob]:
-        """Return the jobs that hold resources of a reservation and are not in it, nor in a container that is."""
+        """Return the jobs that hold resources of a reservation but are not inside it or one of its containers."""
         return [
             job
             for job in self._holders.on(reservation.resources)
@@ -169,7 +169,7 @@ class ReservationHealth:
         ]
 
     def _around(self, types: ParsedTypes) -> Iterator[ParsedTypes]:
-        """Iterate over the types of a job, and of the containers around it."""
+        """Iterate over the types of a job and of the containers around it."""
         names, left = {""}, [types]
         while left:
             each = left.pop()
@@ -179,12 +179,15 @@ class ReservationHealth:
                 left += self._containers.get(each.inner, ())
 
     def _held_by(self, job: RunningJob) -> ResourceSet:
-        """Return what a job keeps from the jobs of a reservation; one that is to go on waits for the reservation."""
+        """Return the resources that a job keeps from the jobs of a reservation.
+
+        A job in Resuming counts as suspended: it waits for the reservation.
+        """
         asleep = replace(job, state=JobState.SUSPENDED) if job.state is JobState.RESUMING else job
         return held_resources(asleep, self._resources, self._snapshot.settings)
 
     def _lines(self, reservation: PlannedReservation, causes: Mapping[int, str]) -> list[str]:
-        """Return one line for each cause of each node, in the order of the nodes."""
+        """Return one line per node and cause, in the order of the nodes."""
         addresses, types, ids = self._resources.addresses, self._resources.types, self._resources.ids
         lines: dict[str, None] = {}
         for bit, cause in sorted(causes.items(), key=lambda each: (addresses[each[0]], ids[each[0]])):
@@ -207,7 +210,7 @@ def healths_of(snapshot: Snapshot, health: ReservationHealth) -> dict[int, Healt
 
 
 def state_of(reservation: PlannedReservation, health: Health, now: int) -> ReservationState:
-    """Return the state of a granted reservation that neither ended nor was deleted."""
+    """Return the state of a granted reservation that was neither ended nor deleted."""
     if reservation.has_begun(now):
         return ReservationState.RUNNING if health.is_complete else ReservationState.ERROR
     return ReservationState.WAITING if health.is_complete else ReservationState.WARNING

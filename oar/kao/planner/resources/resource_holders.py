@@ -1,4 +1,4 @@
-"""The jobs that hold resources now, and which of them are in the way of a job that starts or goes on."""
+"""The jobs that currently hold resources, and which of them prevent a job from starting or resuming."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from oar.lib.jobs.states import JobState
 
 
 def held_resources(job: RunningJob, resources: ResourceColumns, settings: Settings) -> ResourceSet:
-    """Return the resources that a job keeps from others; a Suspended one lends those of some types."""
+    """Return the resources that a job keeps from others; a Suspended job lends resources of some types."""
     if job.state is not JobState.SUSPENDED or not settings.suspended_types:
         return job.resources
     return job.resources & ~resources.where(resources.types, *settings.suspended_types)
@@ -19,7 +19,7 @@ def held_resources(job: RunningJob, resources: ResourceColumns, settings: Settin
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that holds resources now; those that every job has are left out."""
+    """A job that currently holds resources, without the resources shared by all jobs."""
 
     job: RunningJob
     types: ParsedTypes
@@ -27,10 +27,10 @@ class Holder:
 
 
 class ResourceHolders:
-    """All jobs that hold resources now."""
+    """All jobs that currently hold resources."""
 
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], shared: ResourceSet) -> None:
-        """``shared``: the resources that every job has besides its own."""
+        """``shared``: the resources that every job has in addition to its own."""
         self.all = [
             Holder(job, types[job.id], held_resources(job, snapshot.resources, snapshot.settings) & ~shared)
             for job in snapshot.running
@@ -48,7 +48,7 @@ class ResourceHolders:
         }
 
     def is_running(self, container: str) -> bool:
-        """Whether a container runs, so that inner jobs may start."""
+        """Return whether a container is running, so that inner jobs may start."""
         return container in self._running_spaces
 
     def of(self, resources: ResourceSet, types: ParsedTypes) -> list[Holder]:
@@ -56,7 +56,7 @@ class ResourceHolders:
         return [holder for holder in self._index.on(resources) if not self.may_share(types, holder)]
 
     def inside(self, holder: Holder) -> set[int]:
-        """Return the ids of the jobs that hold resources in a container, and in the containers inside it."""
+        """Return the ids of the jobs that hold resources in a container, nested containers included."""
         names = _names(holder)
         inside: set[int] = set()
         while True:
@@ -67,14 +67,14 @@ class ResourceHolders:
             names |= {name for inner in new for name in _names(inner)}
 
     def may_share(self, types: ParsedTypes, holder: Holder) -> bool:
-        """Whether a job may be where a holder is: in another space, or by timesharing or a placeholder."""
+        """Return whether a job may use the resources of a holder: in another space, or by a sharing key."""
         return self._space(types) != self._space(holder.types) or holder.types.sharing_key in types.shared_keys
 
     def _space(self, types: ParsedTypes) -> str:
-        """Return the space of a job; an inner job whose container does not run is in the common space."""
+        """Return the space of a job; it is the common space if its container is not running."""
         return self._running_spaces.get(types.inner, "")
 
 
 def _names(holder: Holder) -> set[str]:
-    """Return the names by which inner jobs may call a holder."""
+    """Return the names that inner jobs may use for a holder."""
     return {str(holder.job.id), holder.types.container} - {""}

@@ -1,4 +1,4 @@
-"""An index of what holds which resources: jobs, mostly."""
+"""An index of items, mostly jobs, by the resources that they hold."""
 
 from typing import Generic, TypeVar
 
@@ -11,10 +11,11 @@ FEW = 4
 
 
 class ResourceIndex(Generic[T]):
-    """Things that hold resources, found by a set of resources.
+    """Items that hold resources, found by a set of resources.
 
-    When fewer resources are asked for than there are things, they are looked up one by one, in an index which is made
-    at the first such question; else all things are looked at.
+    If a search names fewer resources than there are items, it uses an index by resource, which is built at the first
+    such
+    search.  Otherwise all items are compared.
     """
 
     def __init__(self) -> None:
@@ -28,13 +29,13 @@ class ResourceIndex(Generic[T]):
         return len(self._things)
 
     def add(self, thing: T, resources: ResourceSet) -> None:
-        """Enter a thing with what it holds."""
+        """Add an item with the resources that it holds."""
         self._things.append(thing)
         self._held.append(resources)
         self._all_held |= resources
 
     def on(self, resources: ResourceSet) -> list[T]:
-        """Return the things that hold some of these resources, in the order in which they were entered."""
+        """Return the items that hold some of these resources, in the order in which they were added."""
         wanted = resources & self._all_held
         if not wanted:
             return []

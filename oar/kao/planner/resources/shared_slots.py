@@ -1,11 +1,11 @@
-"""What jobs that share resources find in the slots of a page beside what is free for everybody.
+"""The resources of a page that jobs find free because they share them with the occupants.
 
-Each occupant with a sharing key (a timesharing tag, the name of a placeholder) has resources in some slots.  A job with
-the keys of all occupants of a resource finds it free.  What a job with some keys finds in the slots of a page is worked
-out once, and kept until somebody else enters the page: a search comes to each page several times.  An occupant with one
-of these keys makes no difference to it: such a job finds free what it found free before.
+Each occupant with a sharing key (a timesharing tag, the name of a placeholder) holds resources in some slots.  A job
+with the keys of all occupants of a resource finds it free.  A search visits each page several times, so the free
+resources by keys are cached until another occupant enters the page.  An occupant with one of the keys does not change
+the cached value: the job finds the same resources free as before.
 
-Occupants that stay through a whole page are in a ``SharedSlots`` of their own, for which the page is one slot.
+Occupants that stay through a whole page have their own ``SharedSlots``, in which the page is one slot.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from oar.lib.base.resource_set import ResourceSet
 
 
 class SharedSlots:
-    """The occupants with keys of the slots of one page."""
+    """The occupants with keys in the slots of one page."""
 
     __slots__ = ("_by_key", "_commons", "_extents", "_held", "_left", "_several", "_views")
 
     def __init__(self, free: Sequence[ResourceSet]) -> None:
-        """``free``: what is free in each slot before the first occupant with a key."""
+        """``free``: the free resources of each slot before the first occupant with a key."""
         self._left = list(free)  #: what no occupant without key has
         self._several: list[ResourceSet] = [0] * len(free)  #: what occupants of different keys have
         self._by_key: dict[SharingKey, list[ResourceSet]] = {}
@@ -43,7 +43,7 @@ class SharedSlots:
     ) -> None:
         """Enter an occupant in the slots from ``first`` to before ``last``.
 
-        ``free``: what everybody finds so far; ``common``: some of what everybody finds in all slots.
+        ``free``: the resources free for all jobs so far; ``common``: a part of what is free for all jobs in all slots.
         """
         own = self._by_key.setdefault(key, [0] * len(self._left))
         if occupied & common != occupied:
@@ -57,18 +57,18 @@ class SharedSlots:
             self._commons.pop(keys, None)
 
     def take(self, first: int, last: int, remaining: ResourceSet) -> None:
-        """Enter an occupant without key; ``remaining``: all resources but its own."""
+        """Enter an occupant without a key; ``remaining``: all resources except its own."""
         self._left[first:last] = [left & remaining for left in self._left[first:last]]
         self._views.clear()
         self._commons.clear()
 
     def split(self, slot: int) -> None:
-        """Cut a slot in two."""
+        """Split a slot into two equal ones."""
         for column in (self._left, self._several, *self._by_key.values(), *self._views.values()):
             column.insert(slot + 1, column[slot])
 
     def part(self, first: int, last: int) -> "SharedSlots":
-        """Return some of the slots, independent of these."""
+        """Return an independent copy of some of the slots."""
         other = SharedSlots(self._left[first:last])
         other._several = self._several[first:last]
         other._by_key = {key: own[first:last] for key, own in self._by_key.items() if any(own[first:last])}
@@ -76,7 +76,7 @@ class SharedSlots:
         return other
 
     def extent(self, keys: frozenset[SharingKey]) -> int:
-        """Return how many resources occupants with these keys have in a slot, at most."""
+        """Return the maximum number of resources that occupants with these keys hold in a slot."""
         extent, extents, held = 0, self._extents, self._held
         for key in keys:
             if key in held:
@@ -86,14 +86,14 @@ class SharedSlots:
         return extent
 
     def view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
-        """Return what a job with these keys finds in each slot; ``free``: what everybody finds."""
+        """Return the free resources of each slot for a job with these keys; ``free``: those free for all jobs."""
         view = self._views.get(keys)
         if view is None:
             view = self._views[keys] = self._view(free, keys)
         return view
 
     def common(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return what a job with these keys finds in all slots; ``free``: what everybody finds."""
+        """Return the resources free in all slots for a job with these keys; ``free``: those free for all jobs."""
         common = self._commons.get(keys)
         if common is None:
             common = self._commons[keys] = reduce(and_, self.view(free, keys))
@@ -113,7 +113,7 @@ class SharedSlots:
         return view
 
     def _shared(self, slot: int, keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return the resources all of whose occupants in a slot carry one of several keys."""
+        """Return the resources of a slot whose occupants all have one of these keys."""
         shared = 0
         for key, own in self._by_key.items():
             if key in keys:

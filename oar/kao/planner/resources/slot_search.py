@@ -1,16 +1,16 @@
 """The earliest start at which a request is satisfied in a slot set.
 
-The rule: the smallest start at which the resources that are free during the whole duration satisfy the request.  Only
-the begin of the search and the starts of slots need be tried.
+The result is the smallest start at which the resources that are free during the whole duration satisfy the request.
+Only the begin of the search and the starts of slots have to be tried.
 
-The search goes to the first slot that satisfies the request by itself.  If the one in which the duration ends does not,
-it goes on behind that.  If what is free from one to the other does not, it looks at these slots from the last one back
-to the start.
+The search goes to the first slot that satisfies the request by itself.  If the slot in which the duration ends does
+not satisfy it, the search continues after that slot.  Otherwise it intersects the free resources from start to end.  If
+they do not satisfy the request, it examines these slots from the last one back to the start.
 
-- What is free in all slots so far gets less with each.  The first slot with which the request is not satisfied any more
-  is an *obstacle*: whatever starts there or before lasts to the last slot, too.  So the search goes on behind it.  The
-  slots before, which may be many, are passed without a look at them.
-- Slots are taken a page at a time.  Only of a page with an obstacle is asked in which slot it is.
+- The resources free in all examined slots decrease with each slot.  The first slot with which the request is no longer
+  satisfied is an *obstacle*: each start up to there also lasts to the last slot.  So the search continues after it.
+  The slots before it, which may be many, are skipped.
+- Slots are processed a page at a time.  Only in the page of the obstacle the single slots are examined.
 
 See docs/design/planner.rst, "Placement".
 """
@@ -37,7 +37,7 @@ STRIDE = 4
 def earliest(
     slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
 ) -> SlotMatch | None:
-    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none."""
+    """Return the earliest match with a start from ``begin`` to ``latest``; return None if there is none."""
     begin = max(begin, slots.begin)
     if begin > latest:
         return None
@@ -51,14 +51,14 @@ def earliest(
 
 
 def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
-    """Return the resources that the request takes at exactly ``start``; 0 if it is not satisfied there."""
+    """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied."""
     return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
 
 
 def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int, check: Check | None) -> SlotMatch | None:
-    """Try each start in turn: a request whose groups compete may succeed on less where it fails on more.
+    """Try each start in turn: a request whose groups compete may succeed with less where it fails with more.
 
-    Starts at which not even what is necessary is satisfied are passed over.
+    Starts at which the necessary request is not satisfied are skipped.
     """
     for tries, start in enumerate(possible_starts(slots, query, begin, latest)):
         if check:
@@ -69,7 +69,7 @@ def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int, che
 
 
 def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER) -> Iterator[int]:
-    """Iterate over ``begin`` and the starts of slots behind it where what a request needs at least is satisfied."""
+    """Iterate over ``begin`` and later slot starts at which the necessary request is satisfied."""
     needed = query.necessary
     if needed is None:
         later = (start for start in slots.starts() if start > begin)
@@ -82,7 +82,7 @@ def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = 
 
 
 class _Search:
-    """One search: the present start, and in which slot it is."""
+    """One search: the current start, and the slot that contains it."""
 
     __slots__ = (
         "begin",
@@ -131,9 +131,9 @@ class _Search:
         return None
 
     def _starts(self) -> Iterator[None]:
-        """Go through the starts that may be the one, from the present slot on; each next one is behind ``end``.
+        """Iterate over the candidate starts from the current slot on; each next one is after ``end``.
 
-        The slot at the start, and that in which the duration ends, satisfy the request by themselves.
+        The slot at the start, and the slot in which the duration ends, satisfy the request by themselves.
         """
         while self.page_index < len(self.pages):
             present, page = self.page_index, self.pages[self.page_index]
@@ -145,13 +145,13 @@ class _Search:
                 self.page_index, self.slot_index = present + 1, 0
 
     def _may_fit(self, page: Page) -> bool:
-        """Whether a slot of a page may satisfy the request, for all that is known."""
+        """Return whether a slot of a page may satisfy the request, according to its counts and recorded failures."""
         request, keys = self.query.request, self.query.keys
         most = page.most + page.shared_by(keys) if keys else page.most
         return most >= request.least and not (page.failures and self._is_known_to_fail(page))
 
     def _starts_in(self, page: Page) -> Iterator[None]:
-        """Go through the starts in the present page."""
+        """Iterate over the candidate starts in the current page."""
         request, usable, duration, keys, _ = self.query
         is_satisfied, locate, present, first = request.is_satisfied, self.slots.locate, self.page_index, self.slot_index
         starts, counts, frees = page.starts, page.counts, page.free_for(keys) if keys else page.free
@@ -182,7 +182,7 @@ class _Search:
             page.note_failure(self.family, request.quantities)
 
     def _is_last_start(self) -> bool:
-        """Whether the next slot begins behind the latest start: then it makes no difference what the obstacle is."""
+        """Return whether the next slot begins after the latest start; the obstacle is then irrelevant."""
         starts, behind = self.pages[self.page_index].starts, self.slot_index + 1
         if behind < len(starts):
             return starts[behind] > self.latest
@@ -190,14 +190,14 @@ class _Search:
         return behind == len(self.pages) or self.pages[behind].starts[0] > self.latest
 
     def _is_known_to_fail(self, page: Page) -> bool:
-        """Whether the request, or the same one without its filter, has failed in each slot of a page."""
+        """Return whether the request, or the same request without its filter, has failed in each slot of a page."""
         quantities = self.query.request.quantities
         return page.fails(self.family, quantities) or (
             self.wider_family is not None and page.fails(self.wider_family, quantities)
         )
 
     def _free_all_through(self) -> ResourceSet:
-        """Return what is free of the usable resources from the start to the end of the duration."""
+        """Return the usable resources that are free from the start to the end of the duration."""
         pages, keys, free = self.pages, self.query.keys, self.query.usable
         page_index, last = self.end
         self.behind = behind = [free]
@@ -209,7 +209,7 @@ class _Search:
         return free & pages[page_index].free_through(self.slot_index, last, keys)
 
     def _last_obstacle(self) -> tuple[int, int]:
-        """Return the last slot from which the request is not satisfied to the end of the duration; there is one."""
+        """Return the last slot from which the request is not satisfied until the end; such a slot must exist."""
         is_satisfied, behind = self.query.request.is_satisfied, self.behind
         low, high = 0, len(behind) - 1  #: so many pages before the last one is that of the obstacle
         while low < high:
@@ -220,9 +220,10 @@ class _Search:
         return end_page - low, self._obstacle_of(page, behind[low], len(page.starts) - 1 if low else end_slot)
 
     def _obstacle_of(self, page: Page, free: ResourceSet, last: int) -> int:
-        """Return the last slot of a page, from ``last`` backwards, from which the request is not satisfied to the end.
+        """Return the last slot of a page, at most ``last``, from which the request is not satisfied until the end.
 
-        ``free``: behind the page.  More and more slots are taken at once, until they are too many.
+        ``free``: the resources free after the page.  The steps grow until they include the obstacle; a binary search
+        follows.
         """
         is_satisfied, frees = self.query.request.is_satisfied, page.free_for(self.query.keys)
         free &= page.open_for(self.query.keys)

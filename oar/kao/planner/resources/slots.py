@@ -1,15 +1,15 @@
-"""Which resources are free at which dates.
+"""The free resources by date.
 
 A *slot* is an interval of time in which the set of free resources does not change.  A ``SlotSet`` is a row of slots in
 order of time; the last one has no end.  Slots are kept in *pages* of at most 64.  A page keeps
 
-- the resources that are free in all of its slots: a job that stays through the whole page is checked, and entered, in
+- the resources that are free in all of its slots: a job that stays through the whole page is checked and entered in
   one step;
-- the requests that failed in each of its slots: they are not tried there again.  This is right because resources only
-  get scarcer while a plan is made.  Whoever frees resources (a container that grows) makes a new slot set.
+- the requests that failed in each of its slots: they are not tried there again.  This is correct because free resources
+  only decrease while a plan is made.  An operation that frees resources (a container that grows) makes a new slot set.
 
-Jobs that may share resources carry a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has
-the keys of all occupants of a resource finds it free.  For jobs with the same keys resources only get scarcer, too.
+Jobs that may share resources have a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has
+the keys of all occupants of a resource finds it free.  For jobs with the same keys, free resources only decrease, too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,7 +42,7 @@ MAX_FAILURES = 6
 
 
 class SlotQuery(NamedTuple):
-    """A search: where ``request`` is satisfied by ``usable`` resources for ``duration`` seconds."""
+    """A search for a start at which ``usable`` resources satisfy ``request`` for ``duration`` seconds."""
 
     request: RequestFit
     usable: ResourceSet
@@ -52,21 +52,21 @@ class SlotQuery(NamedTuple):
 
     @property
     def necessary(self) -> "SlotQuery | None":
-        """A query of a monotone request that matches wherever this one does; None if there is none."""
+        """Return a monotone query that matches wherever this one does; return None if there is none."""
         if self.request.is_monotone:
             return self
         return self._replace(request=self.request.necessary) if self.request.necessary else None
 
 
 class SlotMatch(NamedTuple):
-    """The earliest start of a query, and its resources."""
+    """The earliest start of a query and the resources at that start."""
 
     start: int
     resources: ResourceSet
 
 
 class Page:
-    """Consecutive slots."""
+    """Consecutive slots of a slot set."""
 
     __slots__ = (
         "common",
@@ -91,7 +91,7 @@ class Page:
         self.recount()
 
     def recount(self) -> None:
-        """Compute ``common``, what is free in all slots; how much is free in each is counted when it is asked for."""
+        """Compute ``common``, the resources free in all slots; the counts of single slots are computed on demand."""
         common = self.open
         for free in self.free:
             common &= free
@@ -101,28 +101,28 @@ class Page:
         self.most = UNCOUNTED  #: how much is free in any slot at most
 
     def count(self, index: int) -> None:
-        """Count what is free in a slot."""
+        """Count the free resources of a slot."""
         self.counts[index] = (self.free[index] & self.open).bit_count() + self.covered
 
     def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
-        """Return what is free in each slot for a job with these sharing keys; only resources in ``open_for`` count."""
+        """Return the free resources of each slot for a job with these keys; only those in ``open_for`` are valid."""
         return self.keyed.view(self.free, keys) if keys and self.keyed and self.keyed.extent(keys) else self.free
 
     def open_for(self, keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return all resources but those of jobs that stay through the whole page, and have none of these keys."""
+        """Return all resources except those of jobs without these keys that stay through the whole page."""
         return self.covers.view((self.open,), keys)[0] if keys and self.covers else self.open
 
     def shared_by(self, keys: frozenset[SharingKey]) -> int:
-        """Return how much more is free in a slot for a job with these keys than for others, at most."""
+        """Return the maximum number of additional free resources in a slot for a job with these keys."""
         more = self.keyed.extent(keys) if keys and self.keyed else 0
         return more + self.covers.extent(keys) if keys and self.covers else more
 
     def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return the resources of a slot that are free for a job with these sharing keys."""
+        """Return the free resources of a slot for a job with these sharing keys."""
         return self.free_for(keys)[index] & self.open_for(keys) if keys else self.free[index] & self.open
 
     def free_through(self, first: int, last: int, keys: frozenset[SharingKey]) -> ResourceSet:
-        """Return what is free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
+        """Return the resources free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
         if last - first < len(self.starts) - 1:
             if not keys:
                 return reduce(and_, self.free[first : last + 1], self.open)
@@ -132,16 +132,16 @@ class Page:
         return (self.keyed.common(self.free, keys) if self.keyed else reduce(and_, self.free)) & self.open_for(keys)
 
     def cover_keyed(self, occupied: ResourceSet, remaining: ResourceSet, count: int, key: SharingKey) -> None:
-        """Enter an occupant with a key that stays through the whole page; the rest as ``cover``."""
+        """Enter an occupant with a key that stays through the whole page; the other parameters as in ``cover``."""
         if self.covers is None:
             self.covers = SharedSlots((self.open,))
         self.covers.hold(0, 1, occupied, key, (self.open,))
         self._close(occupied, remaining, count)
 
     def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
-        """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
+        """Enter an occupant without a key, of ``count`` resources, that stays through the whole page.
 
-        ``remaining``: all resources but those occupied.
+        ``remaining``: all resources except the occupied ones.
         """
         if self.covers:
             self.covers.take(0, 1, remaining)
@@ -158,7 +158,7 @@ class Page:
         self.covered += count
 
     def take(self, first: int, last: int, remaining: ResourceSet) -> None:
-        """Enter an occupant without key in the slots from ``first`` to before ``last``."""
+        """Enter an occupant without a key in the slots from ``first`` to before ``last``."""
         self._leave(first, last, remaining)
         if self.keyed:
             self.keyed.take(first, last, remaining)
@@ -171,13 +171,13 @@ class Page:
         self._leave(first, last, ~occupied)
 
     def _leave(self, first: int, last: int, remaining: ResourceSet) -> None:
-        """Leave only some resources free in the slots from ``first`` to before ``last``."""
+        """Keep only ``remaining`` resources free in the slots from ``first`` to before ``last``."""
         self.free[first:last] = [free & remaining for free in self.free[first:last]]
         self.counts[first:last] = [UNCOUNTED] * (last - first)
         self.common &= remaining
 
     def split(self, index: int, date: int) -> None:
-        """Cut a slot in two at ``date``."""
+        """Split a slot into two at ``date``."""
         self.starts.insert(index + 1, date)
         self.free.insert(index + 1, self.free[index])
         self.counts.insert(index + 1, self.counts[index])
@@ -185,7 +185,7 @@ class Page:
             self.keyed.split(index)
 
     def halve(self) -> "Page":
-        """Cut the page in two; return the second half."""
+        """Split the page into two; return the second half."""
         middle, size = len(self.free) >> 1, len(self.free)
         second = Page(self.starts[middle:], self.free[middle:], self.open)
         second.failures = {family: list(failed) for family, failed in self.failures.items()}
@@ -198,21 +198,21 @@ class Page:
         return second
 
     def fails(self, family: object, quantities: tuple[int, ...]) -> bool:
-        """Whether a request of the family that wants no more is known to fail in each slot."""
+        """Return whether a request of the family with quantities that are not larger has failed in each slot."""
         for failed in self.failures.get(family, ()):
             if failed <= quantities and all(map(le, failed, quantities)):
                 return True
         return False
 
     def note_failure(self, family: object, quantities: tuple[int, ...]) -> None:
-        """Note that a request fails in each slot; it makes notes of harder requests superfluous."""
+        """Record that a request fails in each slot; delete the records of larger requests."""
         self.most = max(self.counts) - self.covered
         failures = self.failures.get(family, [])
         easier = [failed for failed in failures if not all(map(le, quantities, failed))]
         self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
 
     def copy(self) -> "Page":
-        """Return an independent page with the same slots, without the notes of failures."""
+        """Return an independent page with the same slots, without the recorded failures."""
         page = Page(list(self.starts), list(self.free), self.open)
         page.keyed = self.keyed.part(0, len(self.free)) if self.keyed else None
         page.covers = self.covers.part(0, 1) if self.covers else None
@@ -220,7 +220,7 @@ class Page:
 
 
 class _FreeTimes:
-    """The times in which some resources are free, followed from slot to slot; of the resources only their stretch."""
+    """The intervals in which some resources are free, updated slot by slot; sets are shifted to the lowest bit."""
 
     __slots__ = ("_free", "_low", "_runs", "_wanted", "held", "longest")
 
@@ -233,11 +233,11 @@ class _FreeTimes:
         self.longest = 0  #: the longest of the times that are over
 
     def last_through(self, common: ResourceSet) -> bool:
-        """Whether none of the times ends where ``common`` is free all through."""
+        """Return whether no interval ends where ``common`` is free throughout."""
         return not self.held & ~((common & self._wanted) >> self._low)
 
     def go_on(self, start: int, slot: ResourceSet, opened: ResourceSet) -> None:
-        """Go on to a slot: the times of what is not free there are over."""
+        """Advance to a slot: end the intervals of the resources that are not free in it."""
         self._free = free = (slot & opened & self._wanted) >> self._low
         if not self.held & ~free:
             return
@@ -249,7 +249,7 @@ class _FreeTimes:
                 del self._runs[since]
 
     def begin(self, date: int) -> None:
-        """Let times begin of what is free in the present slot."""
+        """Begin intervals for the resources that are free in the current slot."""
         begun = self._free & ~self.held
         if begun:
             self._runs[date] = self._runs.get(date, 0) | begun
@@ -260,14 +260,14 @@ class SlotSet:
     """The free resources from a date on, in pages of slots."""
 
     def __init__(self, begin: int, everything: ResourceSet, free: ResourceSet | None = None) -> None:
-        """Make one slot: from ``begin`` on, ``free`` is free without end (default: everything)."""
+        """Create one slot: from ``begin`` on, ``free`` (default: everything) is free without end."""
         self.begin = begin
         self._everything = everything
         self.pages = [Page([begin], [everything if free is None else free], everything)]
         self._firsts = [begin]  #: the first start of each page
 
     def projected(self, project: Callable[[ResourceSet], ResourceSet], everything: ResourceSet) -> "SlotSet":
-        """Return slots of what a function makes of what is free in each; ``everything``: what it makes of all."""
+        """Return slots whose free resources are mapped by ``project``; ``everything``: the mapping of all resources."""
         other = SlotSet(self.begin, everything)
         starts: list[int] = []
         slots: list[ResourceSet] = []
@@ -306,7 +306,7 @@ class SlotSet:
                 page.take(first, last, remaining)
 
     def occupy_all(self, occupants: Sequence[Occupant]) -> None:
-        """Enter many occupants; faster than one by one."""
+        """Enter many occupants; this is faster than one by one."""
         if len(occupants) >= FEW:
             result_of(self.occupying(occupants))
             return
@@ -314,7 +314,7 @@ class SlotSet:
             self.occupy(start, end, resources, key)
 
     def occupying(self, occupants: Sequence[Occupant]) -> Steps[None]:
-        """Enter many occupants in steps; nobody may look at the slots before the last one."""
+        """Enter many occupants in steps; the slots must not be used before the last step."""
         if (yield from self._sweep(occupants)):
             return
         for portion in portions(occupants):
@@ -323,7 +323,7 @@ class SlotSet:
                 self.occupy(start, end, resources, key)
 
     def _sweep(self, occupants: Sequence[Occupant]) -> Steps[bool]:
-        """Enter occupants in one walk through time; False, with nothing entered, if any share resources."""
+        """Enter occupants in one pass through time; return False, with nothing entered, if any share resources."""
         begins: dict[int, ResourceSet] = {}
         ends: dict[int, ResourceSet] = {}
         for begin, end, resources, key in occupants:
@@ -345,7 +345,7 @@ class SlotSet:
             if not number % PORTION:
                 yield
             begun = begins.get(date, 0)
-            held ^= ends.get(date, 0)  # all of it is held: nobody shares it
+            held ^= ends.get(date, 0)  # all of them are held: no occupants share them
             if held & begun:
                 return False
             held ^= begun
@@ -356,7 +356,7 @@ class SlotSet:
         return True
 
     def _replace(self, starts: list[int], slots: list[ResourceSet]) -> None:
-        """Replace all slots; ``slots``: what is free from each start on."""
+        """Replace all slots; ``slots``: the free resources from each start on."""
         size = LARGEST_PAGE // 2
         self.pages = [
             Page(starts[at : at + size], slots[at : at + size], self._everything) for at in range(0, len(starts), size)
@@ -364,7 +364,7 @@ class SlotSet:
         self._firsts = starts[::size]
 
     def open(self, start: int, end: int, resources: ResourceSet) -> None:
-        """Make resources free from ``start`` to ``end``; only before the first occupant and the first search."""
+        """Add free resources from ``start`` to ``end``; only allowed before the first occupant and the first search."""
         start = max(start, self.begin)
         if start >= end:
             return
@@ -375,7 +375,7 @@ class SlotSet:
             page.recount()
 
     def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
-        """Return the resources that are free for a job with these keys from ``start`` to ``end``."""
+        """Return the resources that are free from ``start`` to ``end`` for a job with these keys."""
         start, free = max(start, self.begin), self._everything
         for page, first, behind in self._between(start, end) if start < end else ():
             free &= page.free_through(first, behind - 1, keys)
@@ -387,7 +387,7 @@ class SlotSet:
             yield from page.starts
 
     def start_behind(self, date: int) -> int | None:
-        """Return the first date behind ``date`` at which a slot begins; None behind the begin of the last slot."""
+        """Return the first slot start after ``date``; return None in the last slot."""
         page_index, slot_index = self.locate(date)
         starts = self.pages[page_index].starts
         if slot_index + 1 < len(starts):
@@ -395,7 +395,7 @@ class SlotSet:
         return self._firsts[page_index + 1] if page_index + 1 < len(self.pages) else None
 
     def longest_free(self, resources: ResourceSet, begin: int, end: int) -> int:
-        """Return for how long one of some resources is free at most, of the times that begin in an interval."""
+        """Return the longest time for which one of these resources is free, starting between ``begin`` and ``end``."""
         begin = max(begin, self.begin)
         page_index, slot_index = self.locate(begin)
         if self._stay_free(resources, self.locate(max(begin, end - 1))):
@@ -416,7 +416,7 @@ class SlotSet:
         return FOREVER if times.held else times.longest
 
     def _stay_free(self, resources: ResourceSet, since: tuple[int, int]) -> bool:
-        """Whether any of some resources is free from a slot on without end."""
+        """Return whether any of these resources is free without end from a slot on."""
         page_index, slot_index = since
         for page in reversed(self.pages[page_index + 1 :]):
             resources &= page.common
@@ -426,12 +426,12 @@ class SlotSet:
         return bool(resources & last.free_through(slot_index, len(last.starts) - 1, frozenset()))
 
     def locate(self, date: int) -> tuple[int, int]:
-        """Return the index of the page, and of the slot in that page, in which ``date`` lies."""
+        """Return the index of the page that contains ``date``, and of the slot in that page."""
         page_index = bisect_right(self._firsts, date) - 1
         return page_index, bisect_right(self.pages[page_index].starts, date) - 1
 
     def _cut(self, date: int) -> tuple[int, int]:
-        """Cut the slot in which ``date`` lies, so that one begins there; return where it is, as ``locate``."""
+        """Split the slot that contains ``date`` at that date; return the indexes as ``locate`` does."""
         page_index, slot_index = self.locate(date)
         page = self.pages[page_index]
         if date >= FOREVER or page.starts[slot_index] == date:
@@ -445,11 +445,11 @@ class SlotSet:
         return page_index, slot_index + 1
 
     def _between(self, start: int, end: int) -> Iterable[tuple[Page, int, int]]:
-        """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot behind the last one."""
+        """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot after the last one."""
         return self._pages(*self.locate(start), end)
 
     def _pages(self, page_index: int, slot_index: int, end: int) -> Iterable[tuple[Page, int, int]]:
-        """Iterate over the pages from a slot to ``end`` as ``_between``."""
+        """Iterate over the pages from a slot to ``end``, as ``_between`` does."""
         for page in self.pages[page_index:]:
             if page.starts[0] >= end:
                 return

@@ -1,7 +1,7 @@
-"""Spaces: in each of them jobs exclude each other.  There is the common space, and one for each container.
+"""Spaces: jobs in the same space exclude each other.  There is the common space, and one for each container.
 
-Besteffort jobs occupy nothing for other jobs.  They are placed last, in a copy of each space in which the running
-besteffort jobs are entered as well.
+Besteffort jobs occupy nothing for other jobs.  They are placed last, in a copy of each space that also contains the
+running besteffort jobs.
 
 See docs/design/planner.rst, "Spaces".
 """
@@ -42,7 +42,7 @@ _Bounds = tuple[tuple[int, ...], list[int], list[int]]
 
 
 class _FamilyBounds:
-    """Earliest starts of requests that differ in their quantities only."""
+    """Earliest starts of requests that differ only in their quantities."""
 
     def __init__(self) -> None:
         self._wanted: list[tuple[int, ...]] = []  #: ascending
@@ -50,9 +50,9 @@ class _FamilyBounds:
         self._latest: dict[tuple[int, ...], None] = {}  #: the same, in the order in which it was learnt
 
     def of(self, wanted: tuple[int, ...], longest: int) -> int:
-        """Return a date before which what is wanted is not there for so long; 0 without a bound."""
-        bound, less = 0, bisect_right(self._wanted, wanted)  # compared as tuples: for one quantity that is all
-        for quantities, durations, starts in self._bounds[less - 1 :: -1] if less else ():  # who wants more says more
+        """Return a date before which these quantities are never free for ``longest``; return 0 without a bound."""
+        bound, less = 0, bisect_right(self._wanted, wanted)  # compared as tuples, which is sufficient for one quantity
+        for quantities, durations, starts in self._bounds[less - 1 :: -1] if less else ():  # largest first
             if starts[-1] > bound:
                 shorter = bisect_right(durations, longest)
                 if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
@@ -60,14 +60,14 @@ class _FamilyBounds:
         return bound
 
     def learn(self, wanted: tuple[int, ...], duration: int, start: int) -> None:
-        """Note the earliest start of a request."""
+        """Record the earliest start of a request."""
         _, durations, starts = self._of(wanted)
-        first = bisect_left(durations, duration)  # those that are as long or longer, and begin no later
-        behind = bisect_right(starts, start, first)  # are of no use any more
+        first = bisect_left(durations, duration)  # bounds from here on have the same or a longer duration
+        behind = bisect_right(starts, start, first)  # and those before this index begin no later: they are redundant
         durations[first:behind], starts[first:behind] = [duration], [start]
 
     def _of(self, wanted: tuple[int, ...]) -> _Bounds:
-        """Return the bounds of what is wanted, which become the latest."""
+        """Return the bounds of these quantities and mark them as the latest."""
         is_known = self._latest.pop(wanted, self) is None
         if len(self._latest) == MAX_BOUNDS:
             oldest = next(iter(self._latest))
@@ -82,10 +82,10 @@ class _FamilyBounds:
 
 
 class StartBounds:
-    """Earliest starts of queries, learnt from earlier searches.
+    """Earliest starts of queries, recorded from earlier searches.
 
-    Resources only get scarcer while a plan is made.  So a query of a monotone request cannot start before an earlier
-    one of the same family that wanted nothing more and no longer.
+    Free resources only decrease while a plan is made.  So a query of a monotone request cannot start before an earlier
+    query of the same family with smaller or equal quantities and duration.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class StartBounds:
         return bounds.of(query.request.quantities, query.duration) if bounds else 0
 
     def learn(self, query: SlotQuery, start: int) -> None:
-        """Note the earliest start of a query, which was searched from the date of the round on."""
+        """Record the earliest start of a query that was searched from the date of the round on."""
         key = query.request.family, query.kind, query.keys
         bounds = self._bounds.get(key)
         if bounds is None:
@@ -106,10 +106,10 @@ class StartBounds:
 
 
 class Space:
-    """One space: its slots, and the jobs in it."""
+    """One space: its slots and its jobs."""
 
     def __init__(self, slots: SlotSet, key: SpaceKey = (COMMON, False), lent: Sequence[Occupation] = ()) -> None:
-        """``lent``: what its containers lend to it."""
+        """``lent``: the resources that its containers lend to it."""
         self.key = key
         self.lent = [(each.start, each.end, each.resources) for each in lent]
         self._slots = slots
@@ -124,18 +124,18 @@ class Space:
 
     @property
     def slots(self) -> SlotSet:
-        """The slots with all occupants; those since the last use are entered together now."""
+        """Return the slots with all occupants; occupants added since the last call are entered now."""
         if self._in_slots < len(self._occupants):
             self._slots.occupy_all(self._pending())
         return self._slots
 
     def entering(self) -> Steps[None]:
-        """Enter the occupants since the last use into the slots, in steps; nobody may use the space between these."""
+        """Enter the new occupants into the slots in steps; the space must not be used between the steps."""
         if self._in_slots < len(self._occupants):
             yield from self._slots.occupying(self._pending())
 
     def _pending(self) -> Sequence[Occupant]:
-        """Return the occupants that are not in the slots; from now on they count as if they were."""
+        """Return the occupants that are not in the slots, and mark them as entered."""
         pending = self._occupants[self._in_slots :]
         self._in_slots = len(self._occupants)
         return pending
@@ -143,7 +143,7 @@ class Space:
     def earliest(
         self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
     ) -> SlotMatch | None:
-        """Return the earliest match of a query; as ``slot_search.earliest``."""
+        """Return the earliest match of a query, as ``slot_search.earliest`` does."""
         blocks = query.request.blocks
         slots = None if blocks is None or query.keys else self._slots_in(blocks.units)
         if blocks is None or slots is None:
@@ -153,13 +153,13 @@ class Space:
 
     @property
     def occupants(self) -> int:
-        """How many jobs, and other things, have entered the space so far."""
+        """Return the number of occupants that have entered the space so far."""
         return len(self._occupants)
 
     def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
-        """Whether an occupant has taken any of the resources that were free from the start of a match to an end.
+        """Return whether an occupant has taken resources of a match between its start and ``end``.
 
-        ``since``: as many occupants had entered when they were free, for a job with these keys.
+        ``since``: the number of occupants at the time of the match, which was for a job with these keys.
         """
         start, resources = match
         for begin, stop, held, key in islice(self._occupants, since, None):
@@ -168,7 +168,7 @@ class Space:
         return False
 
     def _slots_in(self, units: BlockUnits) -> SlotSet | None:
-        """Return the slots with blocks as units, with all occupants; None if there are none."""
+        """Return the slots with blocks as units and all occupants; return None if they are not built."""
         in_blocks = self._blocks.get(units)
         if in_blocks is None:
             if len(self._blocks) == MOST_KINDS:
@@ -182,11 +182,11 @@ class Space:
 
     @property
     def entered(self) -> Sequence[tuple[Occupation, ParsedTypes]]:
-        """The jobs in this space without besteffort ones, in the order in which they were entered."""
+        """Return the jobs in this space without besteffort jobs, in the order of entry."""
         return self._entered
 
     def enter(self, occupation: Occupation, types: ParsedTypes) -> None:
-        """Enter a job; a besteffort job only in the copy for besteffort jobs."""
+        """Enter a job; a besteffort job is entered only in the copy for besteffort jobs."""
         if types.is_besteffort:
             self._besteffort.append((occupation, types))
             if self._for_besteffort:
@@ -199,12 +199,12 @@ class Space:
         self.occupy(occupation, types)
 
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
-        """Remove the resources of a job from the free ones."""
+        """Remove the resources of a job from the free resources."""
         self._occupants.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
         self._endings.add(occupation)
 
     def for_besteffort(self) -> "Space":
-        """Return the copy for besteffort jobs; it is made at the first call, when all other jobs have been placed."""
+        """Return the copy for besteffort jobs; the first call makes it, after all other jobs have been placed."""
         if self._for_besteffort is None:
             self._for_besteffort = self.copy()
             self._for_besteffort.key = self.key[0], True
@@ -213,11 +213,11 @@ class Space:
         return self._for_besteffort
 
     def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
-        """Return the ids of the jobs that give back some of these resources at a date."""
+        """Return the ids of the jobs that release some of these resources at a date."""
         return self._endings.at(date, resources)
 
     def copy(self) -> "Space":
-        """Return a space with the same jobs, in which others can be tried."""
+        """Return a space with the same jobs, for trial placements."""
         space = Space(self.slots.copy(), self.key)
         space.lent = self.lent
         space._entered = list(self._entered)
@@ -233,7 +233,7 @@ class Space:
 
 
 class Spaces:
-    """All spaces of a round.  At first they hold the running jobs and the accepted reservations."""
+    """All spaces of a round, initially with the running jobs and the accepted reservations."""
 
     def __init__(
         self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], frames: Mapping[int, FrameWindow] | None = None
@@ -265,11 +265,11 @@ class Spaces:
 
     @property
     def common(self) -> Space:
-        """The space of all jobs that are in no container."""
+        """Return the space of all jobs that are in no container."""
         return self._spaces[COMMON]
 
     def common_without(self, job_ids: Collection[int]) -> Space:
-        """Return the common space as it is without some jobs, for those who ignore them."""
+        """Return a copy of the common space without some jobs."""
         space = Space(SlotSet(self._now, self._everything, self.usable.present))
         for date, resources in self.usable.limits.items():
             space.slots.occupy(date, FOREVER, resources)
@@ -279,7 +279,7 @@ class Spaces:
         return space
 
     def find(self, name: str) -> Space | None:
-        """Return the space of a container, given its name or its job id; None if it is not open yet."""
+        """Return the space of a container by its name or job id; return None if it is not open yet."""
         name = self._names.get(name, name)
         if name not in self._spaces and name in self._lent:
             self._spaces[name] = Space(self._lent_slots(name), (name, False), self._lent[name])
@@ -290,22 +290,22 @@ class Spaces:
         return min((each.start for each in self._lent.get(self._names.get(name, name), ())), default=self._now)
 
     def size_of(self, name: str) -> int:
-        """Return the number of resources that the containers of a space lend to it, at any time."""
+        """Return the number of distinct resources that the containers of a space lend to it."""
         members = 0
         for occupation in self._lent.get(self._names.get(name, name), ()):
             members |= occupation.resources
         return members.bit_count()
 
     def open(self, types: ParsedTypes, occupation: Occupation) -> None:
-        """Make the resources of a container a space, or add them to the space of that name."""
+        """Open a space with the resources of a container, or add them to the existing space of that name."""
         name = types.container
         self._names[str(occupation.job_id)] = name
         self._lent.setdefault(name, []).append(occupation)
-        if name in self._spaces:  # made when it is first asked for: most reservations have no job yet
+        if name in self._spaces:  # made on demand: most reservations have no job yet
             self._spaces[name] = self._spaces[name].with_slots(self._lent_slots(name), self._lent[name])
 
     def _lent_slots(self, name: str) -> SlotSet:
-        """Return what the containers of a space lend to it."""
+        """Return slots with the resources that the containers of a space lend to it."""
         slots = SlotSet(self._now, self._everything, 0)
         for lent in self._lent[name]:
             slots.open(lent.start, lent.end, lent.resources)
@@ -314,29 +314,32 @@ class Spaces:
         return slots
 
     def enter_frame(self, frame_id: int, window: FrameWindow, types: ParsedTypes) -> None:
-        """Enter the frame of an advance reservation that is granted now."""
+        """Enter the frame of an advance reservation that is granted in this round."""
         self._frames = {**self._frames, frame_id: window}
         self.of(types).enter(_taken(frame_id, window), types)
         if types.container:
             self.open(types, _lent(frame_id, window))
 
     def widen_frame(self, occupation: Occupation, types: ParsedTypes) -> None:
-        """Keep from the jobs outside also what the frame of an advance reservation gets in this round."""
+        """Also keep the resources that a frame receives in this round from outside jobs."""
         self._spaces[COMMON].enter(occupation, types)
 
     def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
-        """Keep resources from all jobs of a space for a while: for plug-ins.  Raises ValueError for no such space."""
+        """Block resources for all jobs of a space between two dates (for plug-ins).
+
+        Raises ValueError if the space does not exist.
+        """
         space = self.find(name)
         if space is None:
             raise ValueError(f'there is no container "{name}"')
         space.occupy(Occupation(0, max(start, self._now), end, resources), ParsedTypes())
 
     def of(self, types: ParsedTypes) -> Space:
-        """Return the space of a job: that of its container, or the common one if the container is gone."""
+        """Return the space of a job: that of its container, or the common one if the container no longer exists."""
         return (self.find(types.inner) if types.inner else None) or self._spaces[COMMON]
 
     def _occupation_of(self, job: RunningJob, snapshot: Snapshot) -> Occupation:
-        """Return what a running job keeps from the others in its space."""
+        """Return the occupation of a running job in its space."""
         window = self._frames.get(job.id)
         if window:
             return _taken(job.id, window)
@@ -358,7 +361,7 @@ class Spaces:
 
 
 def _taken(frame_id: int, window: FrameWindow) -> Occupation:
-    """Return what the frame of an advance reservation keeps from the jobs outside."""
+    """Return what the frame of an advance reservation keeps from outside jobs."""
     return Occupation(frame_id, window.start, window.end, window.resources)
 
 
@@ -368,7 +371,7 @@ def _lent(frame_id: int, window: FrameWindow) -> Occupation:
 
 
 def reservation_occupation(job: WaitingJob, settings: Settings) -> Occupation:
-    """Return the occupation of an accepted reservation: its end does not move when it starts late."""
+    """Return the occupation of an accepted reservation; a late start does not move its end."""
     walltime = job.walltime_of(job.granted.alternative) if job.granted else 0
     end = job.start_time + walltime + settings.security_time
     return Occupation(job.id, job.start_time, end, job.granted.resources if job.granted else 0)

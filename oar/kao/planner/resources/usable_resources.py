@@ -1,4 +1,4 @@
-"""Which resources each class of jobs may be placed on, by the states of resources.
+"""The resources on which each class of jobs may be placed, depending on the states of resources.
 
 See docs/design/planner.rst, "Resources of a job".
 """
@@ -10,7 +10,7 @@ from oar.lib.nodes.states import ResourceState
 
 
 class UsableResources:
-    """The resources of a snapshot, by what may be done with them."""
+    """The resources of a snapshot, grouped by usability."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         resources = snapshot.resources
@@ -31,21 +31,21 @@ class UsableResources:
 
     @property
     def classes(self) -> tuple[ResourceSet, ...]:
-        """What the planner tells apart; who sleeps and can be woken is as good as Alive where jobs are planned."""
+        """Return the classes of resources that the planner distinguishes; wakeable resources count as Alive."""
         return self.ordinary, self.present, self.suspected, self.absent & ~self.wakeable
 
     def by(self, types: ParsedTypes, *, is_reservation: bool) -> tuple[str, ResourceSet]:
-        """Return the name of a job's class, and the resources of that class."""
+        """Return the name and the resources of a job's class."""
         if is_reservation or types.is_permissive:
             return "any", self.present
         return "ordinary", self.ordinary
 
     def last_limit_before(self, date: int) -> int:
-        """Return the last date before ``date`` at which resources leave; 0 if none do."""
+        """Return the last date before ``date`` at which resources are withdrawn; return 0 if there is none."""
         return max((limit for limit in self.limits if limit < date), default=0)
 
     def leaving_before(self, date: int) -> ResourceSet:
-        """Return the resources that leave before a date."""
+        """Return the resources that are withdrawn before a date."""
         leaving = 0
         for limit, resources in self.limits.items():
             leaving |= resources if limit < date else 0

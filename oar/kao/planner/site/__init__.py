@@ -1,1 +1,1 @@
-"""What a site adds to the planner: an order of jobs, external schedulers, plug-ins; and the check of their choices."""
+"""Extensions of the planner by the site: job order, external schedulers, plug-ins; checks of their placements."""

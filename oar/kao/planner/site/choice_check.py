@@ -1,4 +1,4 @@
-"""The check of a placement that a plug-in or an external scheduler has chosen, before it is booked."""
+"""The check of a placement from a plug-in or an external scheduler, before it is booked."""
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
@@ -9,7 +9,7 @@ from oar.lib.base.resource_set import ResourceSet
 
 
 class ChoiceCheck:
-    """Looks for the faults of placements."""
+    """Finds faults of placements."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._resources = snapshot.resources
@@ -25,10 +25,11 @@ class ChoiceCheck:
         begin: int,
         usable: ResourceSet,
     ) -> str:
-        """Return why a placement must not be booked; '' if it may be.
+        """Return why a placement must not be booked; return '' if it may be.
 
-        ``space``: that of the job, or why there is none.  ``begin``: the earliest start.  Whether the request is
-        satisfied is not checked.
+        ``space``: the space of the job, or the reason why there is none.  ``begin``: the earliest start.  The check
+        does not
+        include whether the request is satisfied.
         """
         alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
         is_known = alternative is not None and placement.walltime == alternative.walltime_from(placement.start)
@@ -53,5 +54,5 @@ class ChoiceCheck:
 
 
 def is_resource_set(value: object) -> bool:
-    """Whether a value from a plug-in is a set of resources."""
+    """Return whether a value from a plug-in is a set of resources."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

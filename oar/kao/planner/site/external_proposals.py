@@ -1,7 +1,7 @@
 """Proposals of external schedulers: programs of the site that plan the jobs of a queue.
 
-How they are asked is in ``oar.kao.rounds.site.external_schedulers``; how their placements are checked and booked, in
-``oar.kao.planner.proposal_review``.
+``oar.kao.rounds.site.external_schedulers`` runs them; ``oar.kao.planner.proposal_review`` checks and books their
+placements.
 
 See docs/design/planner.rst, "Schedulers of the site".
 """
@@ -17,7 +17,7 @@ from oar.lib.jobs.records import Queue
 
 @dataclass(frozen=True, slots=True)
 class SchedulerProposal:
-    """The decisions of an external scheduler on the jobs of a queue; those that concern one job by its id."""
+    """The decisions of an external scheduler on the jobs of a queue, by job id where they concern one job."""
 
     scheduler: str  #: name of the program
     placements: tuple[Placement, ...] = ()  #: not checked yet
@@ -33,7 +33,7 @@ class ExternalPlanner(Protocol):
     """All external schedulers of a site."""
 
     def plans(self, queue: Queue) -> bool:
-        """Whether an external scheduler plans the jobs of a queue."""
+        """Return whether an external scheduler plans the jobs of a queue."""
 
     def plan(self, queue: Queue, jobs: Sequence[WaitingJob], placed: Collection[Placement]) -> SchedulerProposal:
         """Return the proposal for the jobs of a queue; ``placed`` are the placements of the round so far."""

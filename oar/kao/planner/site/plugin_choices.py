@@ -1,6 +1,6 @@
-"""Plug-ins that choose the resources of a job (type ``find``), or its start as well (type ``assign``).
+"""Plug-ins that choose the resources of a job (type ``find``), or its start and resources (type ``assign``).
 
-They are given sets of resources as the planner has them: ints whose bits number ``Snapshot.resources``.
+Resource sets are passed to plug-ins as in the planner: as ints whose bits number ``Snapshot.resources``.
 
 See docs/design/planner.rst, "Plug-ins".
 """
@@ -22,7 +22,7 @@ from oar.lib.nodes.hierarchy import PooledGroup, RequestFit, fits_at_all
 
 
 class InvalidChoice(Exception):
-    """A plug-in chose a placement that is not possible; the text says why."""
+    """A plug-in chose an invalid placement; the text contains the reason."""
 
 
 class PluginFit(RequestFit):
@@ -54,7 +54,10 @@ def _chosen(
     job: WaitingJob,
     groups: tuple[PooledGroup, ...],
 ) -> ResourceSet:
-    """Return a plug-in's choice of the free resources.  Raises InvalidChoice, and what the plug-in raises."""
+    """Return the resources that a plug-in chooses among the free ones.
+
+    Raises InvalidChoice, and the exceptions of the plug-in.
+    """
     choice = function(context, job, groups, free, *call.arguments, **dict(call.options))
     if not is_resource_set(choice) or choice & ~free:
         raise InvalidChoice(f'the plug-in "{call.name}" of the group {FIND_PLUGINS} chose what is not free: {choice!r}')
@@ -99,9 +102,9 @@ class PluginChoices:
         return self._fits[alternative.id]
 
     def placement(self, job: WaitingJob, types: ParsedTypes, space: Space, begin: int) -> Placement | None:
-        """Return the placement that the plug-in of the type ``assign`` chooses, from ``begin`` on; None without one.
+        """Return the placement that the plug-in of type ``assign`` chooses, from ``begin`` on; return None without one.
 
-        Raises MissingPlugin, InvalidChoice, and what the plug-in raises.
+        Raises MissingPlugin, InvalidChoice, and the exceptions of the plug-in.
         """
         call = types.assign
         if call is None:

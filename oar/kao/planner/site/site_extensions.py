@@ -1,4 +1,4 @@
-"""What a site may add to the planner: an order of jobs, external schedulers, plug-ins."""
+"""Extensions of the planner by the site: job order, external schedulers, plug-ins."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PluginLoader = Callable[[str, str], Callable[..., Any]]
 
 
 class MissingPlugin(LookupError):
-    """A plug-in is not installed, or cannot be loaded; the text names it."""
+    """A plug-in is not installed, or cannot be loaded; the text contains its name."""
 
 
 @dataclass(frozen=True, slots=True)

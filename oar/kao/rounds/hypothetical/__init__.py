@@ -1,1 +1,1 @@
-"""Planning of what is not the case: estimates of submissions, jobs and machines with something changed."""
+"""Hypothetical planning: estimates for submissions, changed jobs and changed machines."""

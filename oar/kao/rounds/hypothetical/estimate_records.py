@@ -1,4 +1,4 @@
-"""What a plan says of jobs that are not submitted: when they would start, where, and why not now.  Pure."""
+"""Estimates for jobs that are not submitted: start, resources, and the reason for waiting.  Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Estimate:
 
     @property
     def is_feasible(self) -> bool | None:
-        """Whether it would start; None = it is not known when."""
+        """Return whether the job would start; return None if the start is unknown."""
         return None if self.not_before is not None else self.start is not None
 
     @property
     def why(self) -> str:
-        """Why it would not start now, as a sentence."""
+        """Return why the job would not start now, as a sentence."""
         return reason_sentence(self.reason) if self.reason else self.refusal
 
     @property
     def record(self) -> dict[str, object]:
-        """The fields of all machine formats."""
+        """Return the fields of all machine-readable formats."""
         reason = self.reason
         waiting = {"code": reason.code, "text": reason.text, "data": reason.data} if reason else None
         refused = {"code": EndCode.REFUSED, "text": self.refusal, "data": {}} if self.refusal else None
@@ -64,7 +64,7 @@ class Estimates:
 def estimates_from(
     situation: Situation, forecasts: Mapping[int, JobForecast], jobs: Sequence[HypotheticalJob]
 ) -> list[Estimate]:
-    """Return the estimates of hypothetical jobs, in their order, from the forecasts of all of them."""
+    """Return the estimates of hypothetical jobs, in their order, from their forecasts."""
     return [_estimate(situation.snapshot, forecasts[job.row.id], job) for job in jobs]
 
 
@@ -84,17 +84,17 @@ def _estimate(snapshot: Snapshot, forecast: JobForecast, job: HypotheticalJob) -
 
 
 def _not_before(forecast: JobForecast) -> int | None:
-    """Return before which date a job without a place does not start, if it may start later."""
+    """Return the date before which a job without a placement does not start, if it may start later."""
     latest = forecast.reason.data.get("latest") if forecast.reason else None
     return latest if isinstance(latest, int) else forecast.not_before
 
 
 def _boot_date(snapshot: Snapshot, job: HypotheticalJob, placement: Placement) -> int:
-    """Return when the last sleeping node of a placement has booted; 0 if the job needs none to be woken."""
+    """Return when the last sleeping node of a placement has booted; return 0 if no node has to be woken."""
     settings, resources = snapshot.settings, snapshot.resources
     if not settings.may_wake or JobTypes(job.types).is_standby:
         return 0
     asleep = resources.nodes_of(placement.resources & resources.where(resources.states, ResourceState.ABSENT))
-    earliest = snapshot.now - settings.boot_limit  # who was woken before that is woken again
+    earliest = snapshot.now - settings.boot_limit  # nodes woken earlier are woken again
     woken = (snapshot.woken.get(node, 0) for node in asleep)
     return max((settings.wakeup_time + (date if date > earliest else snapshot.now) for date in woken), default=0)

@@ -1,8 +1,8 @@
-"""Questions about the present situation: the estimate of a submission, the smallest change that lets a job start now.
+"""Estimates for the current situation: of a submission, and of the smallest change that lets a job start now.
 
-The database is read in one read-only transaction, as by a round, and nothing is written.  No limit of a round holds,
-but for reservations, which are answered in the next one; ESTIMATE_TIMEOUT limits the time.  The site's programs are not
-run: how many tokens are free is taken from the reasons of the last round.
+The database is read in one read-only transaction, as by a round; nothing is written.  Limits of a round do not apply,
+except for reservations, which the next round decides; ESTIMATE_TIMEOUT limits the time.  Programs of the site are not
+run: the numbers of free tokens come from the reasons of the last round.
 """
 
 import json
@@ -33,12 +33,12 @@ OWN_SCHEDULER = "the queue {} has a scheduler of its own, {}, which cannot be as
 
 
 def present(database: Database, config: Config, hypothetical: Sequence[HypotheticalJob] = ()) -> Situation:
-    """Return the present situation, with hypothetical jobs besides the real ones."""
+    """Return the current situation, including hypothetical jobs."""
     return SnapshotReader(database, config).read(_tokens(database, config.scheduler_token_scripts or {}), hypothetical)
 
 
 def _tokens(database: Database, scripts: Collection[str]) -> TokenCounts:
-    """Return who says how many tokens are free, as far as the reasons of waiting jobs tell.
+    """Return a function that returns the free tokens according to the reasons of waiting jobs.
 
     ``scripts``: the names of the tokens that are counted.
     """
@@ -55,9 +55,9 @@ def _tokens(database: Database, scripts: Collection[str]) -> TokenCounts:
 
 
 def smallest_changes(database: Database, config: Config, jobs: Collection[int]) -> dict[int, str | None]:
-    """Return the smallest change of a request with which each of some waiting jobs starts now.
+    """Return the smallest change of each waiting job's request with which the job starts now.
 
-    '' if none is enough; None if ESTIMATE_TIMEOUT was over before that was known.
+    The text is '' if no change is sufficient, and None if ESTIMATE_TIMEOUT ended the search.
     """
     elapsed = _stopwatch()
     snapshot, site = present(database, config).snapshot, plugins.site_of(config)
@@ -76,13 +76,13 @@ def smallest_changes(database: Database, config: Config, jobs: Collection[int]) 
 
 
 def _stopwatch() -> Callable[[], float]:
-    """Return what tells the seconds since now."""
+    """Return a function that returns the seconds since this call."""
     begin = time.monotonic()
     return lambda: time.monotonic() - begin
 
 
 def submissions(database: Database, config: Config, proposal: Proposal) -> Estimates:
-    """Return the estimates of the jobs of a submission that the admission rules have passed, in their order.
+    """Return the estimates of the jobs of an admitted submission, in their order.
 
     Raises BadSubmission.
     """
@@ -92,7 +92,7 @@ def submissions(database: Database, config: Config, proposal: Proposal) -> Estim
 
 
 def supposed(database: Database, proposal: Proposal, number: int = 0) -> list[HypotheticalJob]:
-    """Return the jobs that a submission would be; ``number``: how many others stand before them.
+    """Return the hypothetical jobs of a submission; ``number``: how many other hypothetical jobs have lower ids.
 
     Raises BadSubmission.
     """
@@ -102,7 +102,7 @@ def supposed(database: Database, proposal: Proposal, number: int = 0) -> list[Hy
 
 
 class ComparedSubmissions:
-    """Submissions that are compared: one reading of the situation, in which none of them stands beside another."""
+    """Compare submissions: the situation is read once, and each submission is planned without the others."""
 
     def __init__(self, database: Database, config: Config, jobs: Sequence[Sequence[HypotheticalJob]]) -> None:
         self._config = config
@@ -110,7 +110,7 @@ class ComparedSubmissions:
         self._situation = present(database, config, [job for each in jobs for job in each])
 
     def estimates(self, proposal: Proposal, jobs: Sequence[HypotheticalJob]) -> Estimates:
-        """Return the estimates of the jobs of one of them."""
+        """Return the estimates of the jobs of one submission."""
         others = self._all - {job.row.id for job in jobs}
         snapshot = self._situation.snapshot
         alone = replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in others))

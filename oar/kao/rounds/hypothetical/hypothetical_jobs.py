@@ -1,4 +1,4 @@
-"""The jobs of a submission that is only tried, as rows that could be in the database.  Pure."""
+"""The jobs of a trial submission, as database rows.  Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ def hypothetical_jobs(
 
 
 def _job(proposal: Proposal, first: int, index: int, dependencies: Sequence[Dependency], now: int) -> HypotheticalJob:
-    """Return a job; ``first``: number of the first job of its array, ``index``: its place there, from 0."""
+    """Return one job; ``first``: the id of the first job of its array, ``index``: its index in the array, from 0."""
     spec, number = proposal.spec, first + index
     row = JobRow(
         id=number,

@@ -1,6 +1,6 @@
-"""What the scheduler would answer to a request for an advance reservation now: ``qrsub -w v``, ``qralter -w v``.
+"""Predict the decision on a request for an advance reservation: ``qrsub -w v``, ``qralter -w v``.
 
-The planner itself answers, on the present situation; nothing is written.
+The planner decides on the current situation; nothing is written.
 """
 
 import time
@@ -35,10 +35,11 @@ def answers(
     skips_conflicts: bool = False,
     without: Collection[int] = (),
 ) -> list[ReservationStep]:
-    """Return what a round would decide about a request, or those of the first occurrences of a series.
+    """Return what a round would decide on a request, or on the first occurrences of a series.
 
-    ``skips_conflicts``: what cannot be granted of a series is left out.  ``without``: ids of reservations in the place
-    of which it is asked for, as if they were not there.  Raises DatabaseUnavailable.
+    ``skips_conflicts``: occurrences of a series that cannot be granted are skipped.  ``without``: ids of reservations
+    that
+    the new ones replace; they are ignored.  Raises DatabaseUnavailable.
     """
     begin = time.monotonic()
     with database.snapshot() as tx:
@@ -58,7 +59,7 @@ def answers(
 
 
 def alter(database: Database, config: Config, reservation: AdvanceReservation, change: WantedChange) -> ChangeStep:
-    """Return what a round would decide about a change.  Raises DatabaseUnavailable."""
+    """Return what a round would decide on a change.  Raises DatabaseUnavailable."""
     begin = time.monotonic()
     with database.snapshot() as tx:
         request = change.request or reservation.request
@@ -76,7 +77,7 @@ def alter(database: Database, config: Config, reservation: AdvanceReservation, c
 
 
 def _without(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
-    """Return a situation without some reservations that have not begun."""
+    """Return a situation without some reservations that have not started."""
     gone = {each.frame_id for each in snapshot.reservations if each.id in ids}
     reservations = tuple(each for each in snapshot.reservations if each.id not in ids)
     return replace(
@@ -106,7 +107,7 @@ def _planned(new: NewReservation, number: int, frame_id: int) -> PlannedReservat
 
 
 def _frame(new: NewReservation, place: int, number: int, now: int, alternatives: Iterator[int]) -> HypotheticalJob:
-    """Return the frame that the request would have, as rows that could be in the database."""
+    """Return the frame of a requested reservation, as database rows."""
     row = JobRow(
         id=number,
         queue=new.queue,

@@ -1,4 +1,4 @@
-"""Whether the reservations of a series would have places beside each other if the series was changed.
+"""Check whether the reservations of a changed series would overlap.
 
 See docs/design/reservations.rst, "Series".
 """
@@ -13,7 +13,7 @@ from oar.lib.reservations.states import ReservationState
 
 
 def check_overlaps(database: Database, config: Config, changed: ChangedSeries) -> None:
-    """Refuse a series whose occurrences would be in each other's way.  Raises BadReservation."""
+    """Raise BadReservation if occurrences of the changed series conflict with each other."""
     if not (together := changed.together):
         return
     series, ids = changed.series, [each.id for each in changed.to_begin]

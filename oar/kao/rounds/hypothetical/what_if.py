@@ -1,6 +1,6 @@
-"""What would be: a machine without some nodes, other quotas, a job with another walltime or a smaller request.
+"""Hypothetical changes: a machine without some nodes, other quotas, another walltime, a smaller request.
 
-All of it is the planner itself on a snapshot with something changed.  Nothing is read or written.
+The planner itself plans a modified snapshot.  Nothing is read or written.
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ SHORTEST = 60
 
 @dataclass(frozen=True, slots=True)
 class HelpfulChange:
-    """What a job would have to ask instead, to start now."""
+    """A change of a request that would let its job start now."""
 
     alternative: int
     what: str  #: ``walltime``, or the property of a level
@@ -33,29 +33,32 @@ class HelpfulChange:
 
     @property
     def text(self) -> str:
-        """The change in a few words."""
+        """Return the change as a short text."""
         if self.what == "walltime":
             return f"walltime {format_duration(self.new)} instead of {format_duration(self.old)}"
         return f"{self.what}={self.new} instead of {self.what}={self.old}"
 
 
 class NoTime(Exception):
-    """The time that was given for an answer is over."""
+    """The time limit of a search was reached."""
 
 
 def without_limits(snapshot: Snapshot, seconds: int = 0) -> Snapshot:
-    """Return the situation without the limits of a round; ``seconds``: the time to plan it, 0 = as much as it takes."""
+    """Return the situation without the limits of a round; ``seconds``: the time limit for planning, 0 = none."""
     return replace(snapshot, settings=replace(snapshot.settings, max_jobs=0, max_jobs_per_user=0, timeout=seconds))
 
 
 def with_all_planned(snapshot: Snapshot) -> Snapshot:
-    """Return the situation without limits of a round, in which all jobs that wait have a planned start."""
+    """Return the situation without limits of a round, in which all waiting jobs get a planned start."""
     snapshot = without_limits(snapshot)
     return replace(snapshot, settings=replace(snapshot.settings, backfill_depths={}))
 
 
 def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
-    """Return the situation if nodes were dead; jobs that run there go on.  Raises BadRequest for an unknown one."""
+    """Return the situation as if these nodes were Dead; jobs that run on them continue.
+
+    Raises BadRequest for an unknown node.
+    """
     resources = snapshot.resources
     unknown = sorted(set(nodes) - set(resources.addresses))
     if unknown:
@@ -70,7 +73,7 @@ def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
 
 
 def with_walltime(snapshot: Snapshot, job_id: int, walltime: int) -> Snapshot:
-    """Return the situation if a job, waiting or not, had another walltime.  Raises BadRequest for an unknown one."""
+    """Return the situation as if a job, waiting or not, had another walltime.  Raises BadRequest for an unknown job."""
     if all(job.id != job_id for job in (*snapshot.waiting, *snapshot.running)):
         raise BadRequest(f"there is no job {job_id} in this round")
     running = tuple(replace(job, walltime=walltime) if job.id == job_id else job for job in snapshot.running)
@@ -79,7 +82,7 @@ def with_walltime(snapshot: Snapshot, job_id: int, walltime: int) -> Snapshot:
 
 
 def with_quotas(snapshot: Snapshot, quotas: Quotas | None) -> Snapshot:
-    """Return the situation under other quotas, in all queues that obey QUOTAS; None = none are known."""
+    """Return the situation with other quotas, in all queues subject to QUOTAS; None = no quotas."""
     return replace(snapshot, quotas=quotas, settings=replace(snapshot.settings, has_quotas=True))
 
 
@@ -90,10 +93,12 @@ def smallest_change(
     elapsed: Callable[[], float] = lambda: 0.0,
     seconds: int = 0,
 ) -> HelpfulChange | None:
-    """Return the change of one number in a request that would let its job start now, and leaves most of what it asks.
+    """Return the smallest change of one number in a request with which its job would start now.
 
-    None if the job starts now anyway, or if no such change is enough.  What all jobs before it have is left to them;
-    no limit of a round holds but that of time: ``seconds`` by ``elapsed``, 0 = none.  Raises NoTime.
+    Return None if the job starts now anyway, or if no such change is sufficient.  The placements of all earlier jobs
+    are
+    kept.  The only limit of a round that applies is time: ``seconds`` according to ``elapsed``, 0 = none.  Raises
+    NoTime.
     """
     snapshot = without_limits(snapshot, seconds)
     job = next((each for each in snapshot.waiting if each.id == job_id), None)
@@ -119,7 +124,7 @@ def smallest_change(
 
 
 def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
-    """Return the numbers in a request that could be smaller: what it is, what it is now, how small it may get."""
+    """Return the numbers of a request that could be reduced: name, current value, minimum."""
     levels = [level for group in alternative.groups for level in group.levels]
     names = [level.property for level in levels]
     return [("walltime", alternative.walltime, SHORTEST)] + [
@@ -130,7 +135,10 @@ def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
 
 
 def _largest(change: HelpfulChange, is_enough: Callable[[HelpfulChange], bool]) -> HelpfulChange | None:
-    """Return the largest number below the present one with which the job starts now: less is never harder to place."""
+    """Return the change to the largest smaller number with which the job starts now; return None without one.
+
+    The search relies on this: a smaller request is never harder to place.
+    """
     low, high = change.new, change.old
     if low >= high or not is_enough(change):
         return None

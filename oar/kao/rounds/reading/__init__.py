@@ -1,1 +1,1 @@
-"""What a round reads: the snapshot that the planner is given, and what it is made of."""
+"""The input of a round: the snapshot for the planner, and the readers of its parts."""

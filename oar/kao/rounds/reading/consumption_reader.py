@@ -1,4 +1,4 @@
-"""The consumption of users and projects, read from the accounting for the orders that need it."""
+"""The consumption of users and projects, read from the accounting if a job order needs it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ _Row = tuple[str, str, str, str, int]
 def read_consumption(
     rounds: Rounds, queues: Sequence[Queue], settings: Settings, since: int, now: int
 ) -> dict[int, ConsumptionSums]:
-    """Return the consumption from ``since`` to ``now`` by priority of queues, of those that order by it."""
+    """Return the consumption from ``since`` to ``now`` by queue priority, if the order of a queue needs it."""
     priorities = {
         queue.priority for queue in queues if queue.state is QueueState.ACTIVE and _needs_consumption(queue, settings)
     }

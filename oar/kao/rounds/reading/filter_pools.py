@@ -1,8 +1,8 @@
-"""The filters of requests -> pools of resources, within a budget of time.
+"""The filters of requests, evaluated to pools of resources within a time budget.
 
-A filter is two conditions: that of the job (``-p``) and that of a group (``{...}``).  A condition is evaluated once as
-long as no resource changes: on columns in memory where that is possible, else by the database.  To read and to evaluate
-them, all conditions of a round have USER_SQL_ROUND_SECONDS, and those of one user a fifth of it.
+A filter consists of two conditions: that of the job (``-p``) and that of a group (``{...}``).  A condition is evaluated
+once as long as no resource changes: in memory where possible, otherwise by the database.  All conditions of a round
+together may take USER_SQL_ROUND_SECONDS, and those of one user a fifth of it.
 """
 
 import time
@@ -39,7 +39,7 @@ _WHOLE_NUMBERS = ("smallint", "integer", "bigint")
 
 
 class Deferral(NamedTuple):
-    """A condition for which a round had no time."""
+    """A condition that was not evaluated because the time was too short."""
 
     owners: frozenset[str]
     condition: str
@@ -47,17 +47,16 @@ class Deferral(NamedTuple):
 
 
 class _Pause(NamedTuple):
-    """How long a condition that took too long rests."""
+    """How long a slow condition is not evaluated."""
 
     until: float
     seconds: float
 
 
 class FilterPools:
-    """Evaluates filters; keeps the answers as long as the resources have not changed.
+    """Evaluates filters; caches the results as long as the resources do not change.
 
-    A pair of filters keeps the number of its pool, so that a new one changes nothing for the jobs that were there
-    before.
+    A pair of filters keeps the number of its pool, so a new pair does not change the requests of existing jobs.
     """
 
     def __init__(self, database: Database, config: Config) -> None:
@@ -71,12 +70,12 @@ class FilterPools:
         self.forget()
 
     def forget(self) -> None:
-        """Evaluate all filters again the next time, with new numbers."""
+        """Delete all results: the next call evaluates all filters again, with new numbers."""
         self.numbers: dict[Filters, int] = {}  #: index of each pool in ``Snapshot.pools``
         self._begin(())
 
     def _begin(self, key: tuple[object, ...]) -> None:
-        """Forget the answers about other resources."""
+        """Delete the results for other resources."""
         self._key = key
         self._has_table = False  #: the table is known to be that of these resources
         self._indexes: dict[str, ColumnIndex] = {}
@@ -86,7 +85,7 @@ class FilterPools:
     def read_columns(
         self, tx: Transaction, owners: Mapping[Filters, Collection[str]], resources: NumberedResources
     ) -> None:
-        """Read the columns on which new conditions can be evaluated in memory."""
+        """Read the columns that are needed to evaluate new conditions in memory."""
         self._budget = _Budget(self._config.user_sql_round_seconds)
         if self._key != resources.key:
             self._begin(resources.key)
@@ -101,7 +100,7 @@ class FilterPools:
             self._index(tx.rounds.column_values(sorted(columns)), sorted(columns), table, resources)
 
     def _present_table(self, tx: Transaction) -> ConditionTable:
-        """Return what conditions may name; what was read with another table is forgotten."""
+        """Return the columns and types allowed in conditions; delete parsed conditions if they have changed."""
         if self._table is None or not self._has_table:
             table = condition_table(tx, Subject.RESOURCES)
             if table != self._table:
@@ -110,7 +109,7 @@ class FilterPools:
         return self._table
 
     def _forget_answers(self, texts: Collection[str]) -> None:
-        """Keep what was read of these conditions, and the answers that hold as long as the resources are the same."""
+        """Delete all cached data except that of these conditions, if it is still valid."""
         self._indexes.pop(LAST_USE, None)
         self._of_last_use.intersection_update(texts)
         self._answers = {
@@ -125,7 +124,7 @@ class FilterPools:
         }
 
     def _columns_of(self, users: Mapping[str, Collection[str]], table: ConditionTable) -> set[str]:
-        """Parse conditions in half of the time; return their columns that can be held in memory."""
+        """Parse conditions in at most half of the time; return their columns that can be held in memory."""
         columns: set[str] = set()
         for text, names in sorted(users.items(), key=_by_length):
             if text not in self._parsed and self._budget.left(names) > self._budget.share / 2:
@@ -152,7 +151,7 @@ class FilterPools:
             self._indexes[name] = ColumnIndex([row[column] for row in ordered], is_text=table.types[name] in _TEXTS)
 
     def read(self, owners: Mapping[Filters, Collection[str]], resources: NumberedResources) -> tuple[Pool, ...]:
-        """Return all pools in the order of their numbers; those of filters that no job has any more are empty.
+        """Return all pools in the order of their numbers; pools without jobs are empty.
 
         ``owners``: the users whose jobs wait with each pair of filters.
         """
@@ -167,7 +166,7 @@ class FilterPools:
         return tuple(pools.get(pair) or Pool(0, pair[1]) for pair in self.numbers)
 
     def _keeps(self, text: str) -> bool:
-        """Tell whether a tree is kept: a large one until there is an answer."""
+        """Return whether a parsed condition is kept; a long one is kept only until it has been evaluated."""
         return len(text) <= LONGEST_KEPT or (isinstance(self._answers[text], TooSlow) and text not in self._pauses)
 
     def _pool(self, pair: Filters, not_dead: ResourceSet) -> Pool:
@@ -180,7 +179,7 @@ class FilterPools:
         return Pool(members, pair[1])
 
     def _answer(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
-        """Evaluate conditions that have no answer yet."""
+        """Evaluate conditions that have no result yet."""
         rows = len(resources.columns.ids)
         unanswered: dict[str, Collection[str]] = {}
         for text, names in sorted(users.items(), key=_by_length):
@@ -195,12 +194,12 @@ class FilterPools:
             self._ask_database(unanswered, resources)
 
     def _rests(self, text: str, users: Collection[str]) -> bool:
-        """Tell whether there is no time for a condition in this round."""
+        """Return whether there is no time for a condition in this round."""
         pause = self._pauses.get(text)
         return self._budget.left(users) <= 0 or (pause is not None and time.monotonic() < pause.until)
 
     def _evaluate(self, text: str, condition: ParsedCondition, users: Collection[str], rows: int) -> bool:
-        """Evaluate a condition in memory; False if the database must do it."""
+        """Evaluate a condition in memory; return False if the database must evaluate it."""
         seconds = self._budget.left(users)
         end = time.monotonic() + seconds
         with self._budget.spending(users):
@@ -216,7 +215,7 @@ class FilterPools:
         return bool(set(users) & set(self._config.user_sql_full_users))
 
     def _ask_database(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
-        """Let the database evaluate conditions, as long as there is time for them."""
+        """Evaluate conditions in the database until the time is used up."""
         with session(self._database, Subject.RESOURCES, Asker(has_full_sql=True)) as conditions:
             for text, names in users.items():
                 self._ask(conditions, text, names, resources)
@@ -236,7 +235,7 @@ class FilterPools:
                 self._answers[text] = error
 
     def _defer(self, text: str, users: Collection[str], seconds: float) -> None:
-        """Put a condition aside: until the next round if others had used up the time, else for a while."""
+        """Defer a condition: until the next round if other conditions used up the time, otherwise for a pause."""
         self._answers[text] = TooSlow(_NO_TIME)
         if seconds < self._budget.share / 2:
             return
@@ -251,7 +250,7 @@ _NO_TIME = "its evaluation takes more time than a round has for the conditions o
 
 
 class _Budget:
-    """The time that the conditions of a round may take."""
+    """The time budget for the conditions of a round."""
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
@@ -259,15 +258,15 @@ class _Budget:
         self._spent: dict[str, float] = {}
 
     def left(self, users: Collection[str]) -> float:
-        """Return the seconds that a condition may take: what is left to that of its users who has most."""
+        """Return the seconds that a condition may take: the largest remaining share of its users."""
         shares = [self.share - self._spent.get(user, 0.0) for user in users]
         return min(self._left, max(shares))
 
     @contextmanager
     def spending(self, users: Collection[str]) -> Iterator[None]:
-        """Note how long a part of the work on a condition takes; its users share the time.
+        """Measure the time of a part of the work on a condition; its users share the time.
 
-        What a part takes beyond the share of its users is not taken from the others.
+        The time beyond the share of its users does not reduce the budget of the others.
         """
         begin, most = time.monotonic(), max(0.0, self.left(users))
         yield
@@ -278,7 +277,7 @@ class _Budget:
 
 
 def _by_length(item: tuple[str, object]) -> tuple[int, str]:
-    """Return the key by which short conditions come first."""
+    """Return a sort key that orders conditions by length."""
     return len(item[0]), item[0]
 
 

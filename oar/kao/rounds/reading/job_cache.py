@@ -1,4 +1,4 @@
-"""The rows of live jobs, kept from round to round: only new and changed ones are read.
+"""The rows of live jobs, cached between rounds: only new and changed ones are read.
 
 Rows are read again when their version has changed, requests only when their job was altered.
 """
@@ -17,7 +17,7 @@ LONGEST_ALTERATION = 600
 
 @dataclass(slots=True)
 class CachedJob:
-    """A live job as it was read, and its record in the last snapshot."""
+    """A live job as read from the database, and its record in the last snapshot."""
 
     version: str
     row: JobRow
@@ -35,12 +35,12 @@ class CachedJob:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the job needs a placement, or is a reservation that waits for its date."""
+        """Return whether the job needs a placement, or is a reservation that waits for its date."""
         return self.row.state in (JobState.WAITING, JobState.TO_ACK_RESERVATION)
 
 
 def _is_answered(last: CachedJob | None, row: JobRow) -> bool:
-    """Whether a reservation was answered since it was read: of an advance reservation one alternative stays."""
+    """Return whether a reservation was decided since it was read; then it keeps only one alternative."""
     return last is not None and last.row.reservation is not row.reservation
 
 
@@ -53,11 +53,11 @@ class JobCache:
         self._read_at = 0
 
     def forget(self) -> None:
-        """Read all jobs again the next time."""
+        """Delete all cached jobs: the next call reads them again."""
         self.jobs = {}
 
     def read(self, rounds: Rounds, now: int) -> None:
-        """Read the jobs that are new or have changed."""
+        """Read new and changed jobs."""
         altered = self._read_alterations(rounds, now)
         versions = rounds.versions()
         last = self.jobs
@@ -79,7 +79,7 @@ class JobCache:
                 self.jobs[job_id] = CachedJob(version, row, types.get(job_id, ()), moldables.get(job_id, ()))
 
     def add(self, job: HypotheticalJob) -> None:
-        """Add a job that is not submitted."""
+        """Add a hypothetical job."""
         self.jobs[job.row.id] = CachedJob("", job.row, job.types, job.moldables)
 
     def _read_alterations(self, rounds: Rounds, now: int) -> set[int]:

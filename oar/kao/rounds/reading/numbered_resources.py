@@ -1,4 +1,4 @@
-"""The resources of the database with their bits, on which all sets of resources of a snapshot are based."""
+"""The resources of the database and their bits, the base of all resource sets in a snapshot."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -28,24 +28,24 @@ class NumberedResources:
     absent: ResourceSet = 0
 
     def members(self, ids: Iterable[int]) -> ResourceSet:
-        """Return the set of the resources with these ids; unknown ids are left out."""
+        """Return the set of the resources with these ids; ignore unknown ids."""
         bits = self.bits
         return from_positions(bits[number] for number in ids if number in bits)
 
 
 class ResourceNumbering:
-    """Reads and numbers the resources; keeps them as long as nothing has changed."""
+    """Reads and numbers the resources; caches them as long as nothing changes."""
 
     def __init__(self, config: Config) -> None:
         self._orders = config.scheduler_resource_order, config.scheduler_resource_order_adv_reservations
         self._numbered: NumberedResources | None = None
 
     def forget(self) -> None:
-        """Read all resources again the next time."""
+        """Delete the cached resources: the next call reads them again."""
         self._numbered = None
 
     def read(self, rounds: Rounds, version: Version, properties: frozenset[str]) -> NumberedResources:
-        """Return the resources, numbered so that blocks of these properties are runs of bits where they nest."""
+        """Return the resources, numbered so that the blocks of nested properties are contiguous bits."""
         names = sorted(properties & version.columns)
         key = (version, *names)
         if self._numbered is None or self._numbered.key != key:

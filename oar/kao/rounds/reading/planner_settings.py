@@ -1,4 +1,4 @@
-"""The keys of oar.conf that decide on the plan, as settings of the planner."""
+"""The keys of oar.conf that affect the plan, as settings of the planner."""
 
 from oar.kao.facts.snapshot import FairShare, Settings
 from oar.lib.config.files import Config
@@ -9,7 +9,7 @@ GRETA_GRACE = 120
 
 
 def settings_of(config: Config) -> Settings:
-    """Return the settings of the planner; the weights of MULTIFACTOR are in a file and are read for each round."""
+    """Return the settings of the planner, without the weights of MULTIFACTOR, which are read from a file in each round."""
     priority = config.job_priority
     if config.fairsharing_enabled and priority is JobPriority.FIFO:
         priority = JobPriority.FAIRSHARE
@@ -48,9 +48,9 @@ def settings_of(config: Config) -> Settings:
 
 
 def _boot_limit(config: Config) -> int:
-    """Return after how many seconds a node that was woken for a job, and has not come, is woken again.
+    """Return after how many seconds a woken node that has not booted is woken again.
 
-    Greta keeps limits of her own; should she not, rounds do.
+    Greta has its own limits; rounds wake nodes again only if Greta does not.
     """
     if not config.energy_saving_internal:
         return config.scheduler_node_manager_wakeup_time

@@ -1,7 +1,7 @@
-"""Files of the administrator that rounds obey: quotas, weights of the order, configuration of plug-ins.
+"""Files of the administrator that rounds use: quotas, weights of the order.
 
-A file is read again when it has changed.  One that does not parse never stops the scheduler: what it said before stays
-in force, and the administrator is told once.
+A file is read again when it has changed.  A file that cannot be parsed never stops the scheduler: its earlier content
+stays in force, and the administrator is notified once.
 """
 
 import logging
@@ -37,7 +37,7 @@ LONGEST = 366 * 86400
 
 
 def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
-    """Return whether quotas hold in a queue with one of these policies."""
+    """Return whether quotas apply to a queue with one of these policies."""
     return any(policy.has_quotas(settings) for policy in map(policy_of, policies) if policy)
 
 
@@ -45,7 +45,7 @@ class PolicyFile(Generic[T]):
     """One file."""
 
     def __init__(self, what: str, parse: Callable[[str], T], nothing: T) -> None:
-        """``what``: its content, as messages name it."""
+        """``what``: the description of its content in messages."""
         self._what = what
         self._parse = parse
         self._content = nothing
@@ -54,7 +54,7 @@ class PolicyFile(Generic[T]):
         self.error = ""  #: of the last attempt to read it, '' if it succeeded
 
     def read(self, path: str, mails: list[Mail]) -> T:
-        """Return what the file says; troubles that are new are added to ``mails``."""
+        """Return the content of the file; append new errors to ``mails``."""
         try:
             status = os.stat(path)
             stamp: object = path, status.st_mtime_ns, status.st_size, status.st_ino
@@ -91,11 +91,11 @@ class PolicyFiles:
 
     @property
     def errors(self) -> list[str]:
-        """The errors of the files that could not be read."""
+        """Return the errors of the files that could not be read."""
         return [file.error for file in (self._quotas, self._weights) if file.error]
 
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
-        """Return the quotas as they hold from now on; None where no queue has any."""
+        """Return the quotas from now on; return None if no queue has quotas."""
         settings = snapshot.settings
         file = self.quota_file([queue.policy for queue in snapshot.queues], settings, mails)
         if file is None:
@@ -109,7 +109,7 @@ class PolicyFiles:
         )
 
     def quota_file(self, policies: Iterable[str], settings: Settings, mails: list[Mail]) -> QuotaFile | None:
-        """Return what the file of the quotas says; None where no queue has a policy that obeys any."""
+        """Return the content of the quota file; return None if no queue has a policy with quotas."""
         if not have_quotas(policies, settings):
             return None
         path = self._config.quotas_conf_file
@@ -118,7 +118,7 @@ class PolicyFiles:
         return self._quotas.read(path, mails)
 
     def advise(self, snapshot: Snapshot) -> None:
-        """Warn once of each queue that the weights should name and do not."""
+        """Log one warning for each queue that is missing in the weights."""
         weights = snapshot.settings.weights
         if weights.queue_weight:
             for queue in snapshot.queues:
@@ -129,7 +129,7 @@ class PolicyFiles:
                     )
 
     def _warn(self, text: str) -> None:
-        """Write a warning once."""
+        """Log a warning only once."""
         if text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
@@ -139,7 +139,7 @@ class PolicyFiles:
         return self._weights.read(self._config.priority_conf_file, mails)
 
     def _everything(self, resources: ResourceColumns) -> int:
-        """Return how many resources ALL means."""
+        """Return the number of resources for ALL."""
         states = {ResourceState.ALIVE, ResourceState.ABSENT}
         if self._config.quotas_all_nb_resources_mode == "default_not_dead":
             states.add(ResourceState.SUSPECTED)
@@ -148,7 +148,7 @@ class PolicyFiles:
 
 
 def parse_quotas(text: str) -> QuotaFile:
-    """Read a file of quotas in either form.  Raises ValueError."""
+    """Parse a quota file in either format.  Raises ValueError."""
     file = parse_json(text) if text.lstrip().startswith(("{", "[")) else parse_statements(text)
     for warning in file.warnings:
         log.warning("quotas: %s", warning)
@@ -156,7 +156,7 @@ def parse_quotas(text: str) -> QuotaFile:
 
 
 def parse_weights(text: str) -> Weights:
-    """Read PRIORITY_CONF_FILE.  Raises ValueError."""
+    """Parse PRIORITY_CONF_FILE.  Raises ValueError."""
     content = read_yaml(text) or {}
     if not isinstance(content, dict):
         raise ValueError("line 1: it is not a list of keys with values")

@@ -1,7 +1,7 @@
-"""Notes what a round obeys when it is not what the last one obeyed: keys of oar.conf, files, queues, admission rules.
+"""Log changes of policies between rounds: keys of oar.conf, files, queues, admission rules.
 
-A round whose policies are those of the last one compares the stamps of a few files and a tuple, and asks the database
-nothing.  Admission rules, which rounds do not read, are looked at from time to time; commands note their changes.
+If nothing has changed, a round compares the stamps of a few files and a tuple, without a query.  Rounds do not read
+admission rules: commands log their changes, and every RULES_PERIOD seconds they are checked as well.
 """
 
 import os
@@ -22,7 +22,7 @@ RULES_PERIOD = 600
 
 
 class PolicyWatch:
-    """Follows the policies of one configuration."""
+    """Watches the policies of one configuration."""
 
     def __init__(self, database: "Database", config: "Config") -> None:
         self._database = database
@@ -31,7 +31,7 @@ class PolicyWatch:
         self._rules_at = 0
 
     def look(self, queues: "Sequence[Queue]", now: int) -> None:
-        """Note what has changed.  Raises DatabaseUnavailable."""
+        """Log changed policies.  Raises DatabaseUnavailable."""
         obeyed = (tuple(queues), self._stamps())
         if obeyed == self._obeyed and 0 <= now - self._rules_at < RULES_PERIOD:
             return
@@ -52,7 +52,7 @@ class PolicyWatch:
 
 
 def keys(config: "Config") -> Mapping[PolicyItem, str]:
-    """Return the values of the keys that the server stores, as oar.conf writes them."""
+    """Return the values of the keys that the server uses, in the format of oar.conf."""
     return {
         PolicyItem(PolicyKind.KEY, option.key): policy_log.kept(option.text(getattr(config, option.name)))
         for option in config.options()
@@ -69,7 +69,7 @@ def _stamp(path: str) -> object:
 
 
 def _text(path: str) -> str | None:
-    """Return the text of a file; None if there is none that can be read."""
+    """Return the text of a file; return None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return policy_log.kept(file.read(policy_log.LONGEST + 1))

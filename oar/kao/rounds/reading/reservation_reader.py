@@ -1,6 +1,6 @@
-"""The advance reservations of a round, as they are stored and as the planner sees them.
+"""The advance reservations of a round, as stored and in the planner's format.
 
-A site without any pays one query.
+A site without advance reservations needs one query.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ MAX_FOLLOWERS = 50
 
 @dataclass(frozen=True, slots=True)
 class ReservationRows:
-    """The live advance reservations, and what belongs to them."""
+    """The rows of the live advance reservations, and related rows."""
 
     live: Sequence[AdvanceReservation] = ()
     jobs: Mapping[int, LiveJobCounts] = field(default_factory=dict)  #: by id of the reservation
@@ -50,11 +50,11 @@ class ReservationRows:
 
     @property
     def properties(self) -> frozenset[str]:
-        """The properties of resources that requests, granted ones and changes name in levels."""
+        """Return the properties of resources in the levels of requested, granted and changed reservations."""
         return frozenset(level.property for group in self._all_groups() for level in group.levels)
 
     def _all_groups(self) -> Iterator[Group]:
-        """Iterate over the groups that were granted, and those that somebody waits for."""
+        """Iterate over the groups of granted reservations, and of pending requests and changes."""
         for groups in self.groups.values():
             yield from groups
         for alternatives in (*self.asked.values(), *map(wanted_alternatives, self.changes)):
@@ -62,7 +62,7 @@ class ReservationRows:
                 yield from each.groups
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
-        """Return the filters of jobs together with those of the requests; granted ones are judged in each round."""
+        """Add the filters of reservations to those of jobs, with their owners; granted ones are checked in each round."""
         for reservation in self.live:
             asked = [group for each in self.asked.get(reservation.id, ()) for group in each.groups]
             for group in (*self.groups.get(reservation.id, ()), *asked):
@@ -78,11 +78,11 @@ class ReservationRows:
         return tuple(self._planned(reservation, resources, pools) for reservation in self.live)
 
     def planned_changes(self, pools: Mapping[Filters, int]) -> tuple[PlannedChange, ...]:
-        """Return the changes that wait for an answer, for the planner."""
+        """Return the pending changes for the planner."""
         return tuple(_planned_change(change, pools) for change in self.changes)
 
     def walltime_cuts(self) -> dict[str, WalltimeCut]:
-        """Return how default walltimes of jobs inside are cut, by the type by which they are inside."""
+        """Return the cuts of default walltimes, by the type that puts a job into the reservation."""
         return {
             each.entry_type: WalltimeCut(each.latest_job_end - each.start, each.latest_job_end)
             for each in self.live
@@ -92,7 +92,7 @@ class ReservationRows:
     def with_frames(
         self, waiting: Sequence[WaitingJob], resources: NumberedResources, pools: Mapping[Filters, int]
     ) -> tuple[WaitingJob, ...]:
-        """Return the waiting jobs, the frames among them with what the rows of their reservations ask for, or grant."""
+        """Return the waiting jobs; frames contain the request or the grant of their reservation."""
         framed = {each.frame_id: each for each in self.live}
 
         def with_frame(job: WaitingJob, reservation: AdvanceReservation) -> WaitingJob:
@@ -138,33 +138,33 @@ class ReservationRows:
         )
 
     def _followers(self, reservation: AdvanceReservation) -> tuple[Occurrence, ...]:
-        """Return the occurrences that are asked for one after the other if a later one of a series is refused."""
+        """Return the occurrences to request next if a later occurrence of a series is refused."""
         series = self.series.get(reservation.series_id)
         if series is None or not _is_asked(reservation) or self._is_first(reservation):
             return ()
         try:
             return tuple(Occurrence(*each) for each in islice(occurrences.coming(series), MAX_FOLLOWERS))
-        except BadRequest:  # it ends as soon as the next one is to be asked for
+        except BadRequest:  # the series ends when the next occurrence is requested
             return ()
 
     def _is_first(self, reservation: AdvanceReservation) -> bool:
-        """Whether a request is one of those with which a series begins."""
+        """Return whether a request is one of the first occurrences of a series."""
         series = self.series.get(reservation.series_id)
         return series is not None and _is_asked(reservation) and reservation.series_index <= series.depth
 
 
 class ReservationRowReader:
-    """Reads the reservations of rounds; what is asked for with granted ones only when it has changed."""
+    """Reads the reservations of rounds; requests of granted reservations are read only when they change."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, int, int], tuple[Group, ...]] = {}
 
     def forget(self) -> None:
-        """Read everything again the next time."""
+        """Delete all cached data: the next call reads everything again."""
         self._groups = {}
 
     def read(self, tx: Transaction, oldest: int) -> ReservationRows:
-        """Read all live reservations; nobody waits any more for those that were asked for before ``oldest``."""
+        """Read all live reservations; requests from before ``oldest`` have expired."""
         live = tx.reservations.planned()
         if not live:
             self.forget()
@@ -173,7 +173,7 @@ class ReservationRowReader:
         return _rows(tx, live, oldest, asked=asked, groups=self._granted_groups(tx, live))
 
     def _granted_groups(self, tx: Transaction, live: Sequence[AdvanceReservation]) -> dict[int, tuple[Group, ...]]:
-        """Return what is asked for with granted reservations; another revision may ask for something else."""
+        """Return the request groups of granted reservations, cached by revision."""
         keys = {each.id: (each.id, each.revision, each.alternative) for each in live if not _is_asked(each)}
         unknown = [number for number, key in keys.items() if key not in self._groups]
         requests = tx.reservations.requests(unknown)
@@ -221,7 +221,7 @@ def _is_asked(reservation: AdvanceReservation) -> bool:
 
 
 def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternative, ...]:
-    """Return the resources that a change asks for; () = as they are, or nobody can read it."""
+    """Return the alternatives requested by a change; return () if there are none or they cannot be decoded."""
     try:
         request = alteration.read_change(change.change).get("request")
     except BrokenRow:
@@ -253,7 +253,7 @@ def _planned_groups(groups: Sequence[Group], pools: Mapping[Filters, int]) -> tu
 def _with_request(
     frame: WaitingJob, asked: Sequence[ReservationAlternative], pools: Mapping[Filters, int]
 ) -> WaitingJob:
-    """Return the frame of a request with all of its alternatives, of which the rows of the job hold the first only."""
+    """Return the frame with all alternatives of its request; the rows of the job contain only the first."""
     pairs = zip(frame.alternatives, asked, strict=False)
     alternatives = tuple(replace(row, groups=_planned_groups(each.groups, pools)) for row, each in pairs)
     return replace(frame, alternatives=alternatives)

@@ -1,4 +1,4 @@
-"""Versions of all resources: equal as long as nothing has changed that the planner depends on."""
+"""Versions of all resources: equal as long as nothing changes that affects the plan."""
 
 from oar.lib.config.files import Config
 from oar.lib.planning.sql_rounds import Rounds, Version
@@ -8,10 +8,10 @@ LAST_USE = "last_job_date"
 
 
 class ResourceVersions:
-    """Gives versions; changes of LAST_USE alone do not make a new one, unless a decision depends on it.
+    """Provides versions; changes of LAST_USE alone do not change the version, unless the resource order uses it.
 
-    The version of the rows is compared first.  If it is another, a checksum of the other columns is compared, which
-    takes longer, but much less than to read all resources and to evaluate all filters again.
+    The version of the rows is compared first.  If it has changed, a checksum of the other columns is compared.  That is
+    slower, but much faster than reading all resources and evaluating all filters again.
     """
 
     def __init__(self, config: Config) -> None:
@@ -20,13 +20,13 @@ class ResourceVersions:
         self.forget()
 
     def forget(self) -> None:
-        """Give a new version the next time."""
+        """Delete the stored version: the next call returns a new one."""
         self._row_version: Version | None = None
         self._version: Version | None = None
         self._checksum: tuple[int, str, int] | None = None
 
     def present(self, rounds: Rounds) -> Version:
-        """Return the present version."""
+        """Return the current version."""
         row_version = rounds.version()
         if self._is_last_use_needed:
             return row_version

@@ -1,4 +1,4 @@
-"""The situation that a round finds: a snapshot, and what the database holds of the plan of the last round."""
+"""The situation of a round: a snapshot, and the plan of the last round as stored in the database."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Alterations:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a round has read."""
+    """The data that a round has read."""
 
     snapshot: Snapshot
     rows: Mapping[int, JobRow]  #: the live jobs that are not on hold, by id

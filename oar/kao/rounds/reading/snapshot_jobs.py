@@ -1,4 +1,4 @@
-"""The jobs of a snapshot, made from the rows of a round."""
+"""The jobs of a snapshot, built from the rows of a round."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from oar.lib.planning.sql_rounds import DependencyRow, GroupRow, JobRow, Moldabl
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """What is read of all live jobs in each round."""
+    """The rows of all live jobs that each round reads."""
 
     running: Sequence[JobRow]  #: those that hold resources
     running_types: Mapping[int, tuple[str, ...]]  #: by job id
@@ -42,8 +42,9 @@ def read_job_rows(
 ) -> JobRows:
     """Read the rows of a round.
 
-    ``hypothetical``: dependencies of jobs that are not submitted.  ``with_promised``: also the stored placements of the
-    jobs that may wait there for nodes to wake.
+    ``hypothetical``: dependencies of jobs that are not submitted.  ``with_promised``: also read the stored placements
+    of
+    jobs that may be waiting for nodes to wake.
     """
     rounds, starts = tx.rounds, tx.plan.starts()
     running = [job.row for job in jobs.values() if job.row.state in CURRENT]
@@ -64,7 +65,7 @@ def read_job_rows(
 
 
 def _placed_alternatives(jobs: Mapping[int, CachedJob], starts: Mapping[int, int], *, with_promised: bool) -> list[int]:
-    """Return the alternatives whose stored placements are used: of accepted reservations, and promised ones."""
+    """Return the alternatives with stored placements in use: of accepted reservations, and promised ones."""
     last_round = starts.get(0, 0)
     alternatives = []
     for job in jobs.values():
@@ -78,14 +79,14 @@ def _placed_alternatives(jobs: Mapping[int, CachedJob], starts: Mapping[int, int
 
 
 class WalltimeCut(NamedTuple):
-    """How long jobs may last that were submitted without walltime into an advance reservation."""
+    """Limits for jobs submitted without walltime into an advance reservation."""
 
     longest: int  #: seconds
     date: int  #: at which they have to be over
 
 
 class SnapshotJobs:
-    """Makes records of jobs."""
+    """Builds the records of jobs."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class SnapshotJobs:
         pools: Mapping[Filters, int],
         cuts: Mapping[str, WalltimeCut] | None = None,
     ) -> None:
-        """``pools``: the numbers of pools by their filters.  ``cuts``: of default walltimes, by types of jobs."""
+        """``pools``: the numbers of pools by filters.  ``cuts``: of default walltimes, by types of jobs."""
         self._cuts = cuts or {}
         self._rows = rows
         self._resources = resources
@@ -106,13 +107,13 @@ class SnapshotJobs:
             self._dependencies[job_id] = (*self._dependencies.get(job_id, ()), row.dependency)
 
     def waiting(self, job: CachedJob) -> WaitingJob:
-        """Return the record of a waiting job: the same object as in the last round if nothing of it has changed."""
+        """Return the record of a waiting job; return the same object as in the last round if it is unchanged."""
         row = job.row
         is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
         stored = self._stored_placement(job.moldables)
         granted = stored if row.reservation is Reservation.SCHEDULED else None
         is_promised = stored and row.reservation is Reservation.NONE and self._waits_for_nodes(stored)
-        promised = replace(stored, start=0) if stored and is_promised else None  # each round moves the start
+        promised = replace(stored, start=0) if stored and is_promised else None  # the start changes in each round
         cut = self._cut_of(job)
         made_from = row, job.types, is_killed, dependencies, granted, promised, cut
         if job.record is None or job.made_from != made_from:
@@ -132,7 +133,7 @@ class SnapshotJobs:
         return job.record
 
     def running(self, row: JobRow, now: int) -> RunningJob:
-        """Return the record of a job that holds resources: from now on, if a clock that was set back says later."""
+        """Return the record of a job that holds resources; its start is at most ``now``, even after a clock change."""
         rows = self._rows
         checkpoint_asked, is_checkpoint_over = rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
@@ -151,7 +152,7 @@ class SnapshotJobs:
         )
 
     def required(self, jobs: Mapping[int, CachedJob], held: Collection[int]) -> tuple[RequiredJob, ...]:
-        """Return the jobs that others require and that are not planned, by id; ``held``: waiting ones that are not."""
+        """Return the unplanned jobs required by others, by id; ``held``: waiting jobs that are not planned."""
         planned = {job_id for job_id, job in jobs.items() if job.is_waiting or job.row.state in CURRENT}
         planned -= set(held)
         required: dict[int, RequiredJob] = {}
@@ -162,7 +163,7 @@ class SnapshotJobs:
         return tuple(required[job_id] for job_id in sorted(required))
 
     def _cut_of(self, job: CachedJob) -> WalltimeCut | None:
-        """Return how the default walltimes of a job are cut; what a reservation job was promised stays."""
+        """Return the cut of the job's default walltimes; reservation jobs keep the walltimes that were promised."""
         if not self._cuts or job.row.reservation is not Reservation.NONE:
             return None
         return next((self._cuts[text] for text in job.types if text in self._cuts), None)
@@ -174,7 +175,7 @@ class SnapshotJobs:
         return Alternative(moldable.id, moldable.walltime, groups)
 
     def _group(self, row: JobRow, group: GroupRow) -> RequestGroup:
-        """Return the record of a group; equal groups are one object."""
+        """Return the record of a group; equal groups share one object."""
         key = row.properties, group.filter, group.levels
         record = self._groups.get(key)
         if record is None:

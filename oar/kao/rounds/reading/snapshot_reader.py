@@ -1,8 +1,8 @@
-"""Database -> ``Snapshot``: what a round reads, in one transaction that sees one instant.
+"""Database -> ``Snapshot``: the data of a round, read in one transaction at one instant.
 
-A warm ``SnapshotReader`` keeps what has not changed since the last round: resources and pools by the version of the
-resource rows, jobs by the version of their rows, requests as long as the job is not altered.  It gives the same
-snapshot as a cold one, except for the numbers of pools.  After CACHE_LIFETIME seconds everything is read again.
+A warm ``SnapshotReader`` caches unchanged data: resources and pools by the version of the resource rows, jobs by
+the version of their rows, requests until the job is altered.  It returns the same snapshot as a cold one, except for
+the numbers of pools.  After CACHE_LIFETIME seconds everything is read again.
 
 See docs/design/planner.rst, "Memory between rounds".
 """
@@ -50,7 +50,7 @@ class SnapshotReader:
     """Reads the situation for rounds."""
 
     def __init__(self, database: Database, config: Config, watch: ClockWatch | None = None) -> None:
-        """``watch`` compares the clock of the database with that of this computer; None: nobody does."""
+        """``watch`` compares the clock of the database with that of this computer; None: no comparison."""
         self._watch = watch
         #: By so many seconds the clock was set ahead, which the date of the last reading does not follow.
         self.ahead = 0
@@ -71,9 +71,10 @@ class SnapshotReader:
         hypothetical_jobs: Sequence[HypotheticalJob] = (),
         rivals: Collection[int] = (),
     ) -> Situation:
-        """Return the present situation; ``hypothetical_jobs`` are in it as if they had been submitted.
+        """Return the current situation, with ``hypothetical_jobs`` as if they had been submitted.
 
-        ``rivals``: jobs whose launches are held, though the pause of the hold is over: another one is the trial.
+        ``rivals``: jobs whose launches are held although the pause of the hold has ended, because another job is the
+        trial.
         """
         mails: list[Mail] = []
         if self._settings.job_priority is JobPriority.MULTIFACTOR:
@@ -148,7 +149,7 @@ class SnapshotReader:
 
     @property
     def file_errors(self) -> list[str]:
-        """The errors of the files of policies that the last round could not read."""
+        """Return the errors of the policy files that the last round could not read."""
         return self._policy_files.errors
 
     def _look_at_clock(self, date: int, before: float) -> None:
@@ -157,7 +158,7 @@ class SnapshotReader:
             self.ahead = self._watch.ahead(date)
 
     def forget(self) -> None:
-        """Read everything again the next time."""
+        """Delete all cached data: the next call reads everything again."""
         self._resources.forget()
         self._versions.forget()
         self._cache.forget()
@@ -165,7 +166,7 @@ class SnapshotReader:
         self._pools.forget()
 
     def _kept_awake(self) -> tuple[KeptNodes, ...]:
-        """Return the nodes of which Greta keeps some awake, if this round may halt nodes."""
+        """Return the groups of nodes of which Greta keeps some awake, if this round may halt nodes."""
         config = self._config
         if not (config.energy_saving_internal and config.may_halt):
             return ()
@@ -173,13 +174,16 @@ class SnapshotReader:
 
     @property
     def _woken_period(self) -> int:
-        """For how many seconds it matters that a node was woken."""
+        """Return for how many seconds a wake-up of a node is relevant."""
         idle_time = self._config.scheduler_node_manager_idle_time or 0
         return max(idle_time, self._settings.boot_limit) + 1
 
 
 def reference_date(clock: int, last_round: int) -> int:
-    """Return the date of a round: that of the clock, but not before the last round."""
+    """Return the date of a round: that of the clock, but not earlier than the last round.
+
+    If the last round is more than CLOCK_TOLERANCE seconds ahead of the clock, the date is that of the clock.
+    """
     if last_round <= clock:
         return clock
     if last_round - clock <= CLOCK_TOLERANCE:
@@ -189,7 +193,7 @@ def reference_date(clock: int, last_round: int) -> int:
 
 
 def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
-    """Return the filters of waiting jobs, and whose jobs have them."""
+    """Return the filters of waiting jobs and the owners of these jobs."""
     owners: dict[Filters, set[str]] = {}
     for job in waiting:
         for filters in job.filters:
@@ -202,7 +206,7 @@ def _held_launches(
 ) -> dict[int, LaunchHold]:
     """Return the waiting jobs whose launches are held, each with its hold.
 
-    Reservations and the frames of advance reservations keep their places in the plan.
+    Reservations and the frames of advance reservations keep their placements in the plan.
     """
     present = [hold for hold in holds if not launch_faults.is_over(hold)]
     active = [hold for hold in present if not launch_faults.may_launch(hold, now)]
@@ -216,7 +220,7 @@ def _held_launches(
 
 
 def _containers_among(held: Collection[int], jobs: Mapping[int, CachedJob]) -> tuple[str, ...]:
-    """Return the names and the job ids of the containers among jobs whose launches are held."""
+    """Return the names and the job ids of the containers among the jobs whose launches are held."""
     names: list[str] = []
     for job_id in sorted(held):
         types = JobTypes(jobs[job_id].types)

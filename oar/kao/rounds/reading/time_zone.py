@@ -1,6 +1,6 @@
-"""The time zone of a round: dates in the types of jobs are read in it, and dates in messages are written in it.
+"""The time zone of a round, in which dates in job types are parsed and dates in messages are formatted.
 
-It is saved with a round.  So the round is planned alike, and its messages have the same dates, on another machine.
+The time zone is saved with a round.  So the plan and the dates in its messages are the same on another machine.
 """
 
 import os
@@ -17,7 +17,7 @@ _MAGIC = b"TZif"
 
 
 def local() -> str:
-    """Return the zone of this process as POSIX writes it: ``CET-1CEST,M3.5.0,M10.5.0/3``."""
+    """Return the time zone of this process in POSIX format: ``CET-1CEST,M3.5.0,M10.5.0/3``."""
     wish = os.environ.get("TZ", "").removeprefix(":")
     path = ZONES / wish if wish else LOCAL
     try:
@@ -31,7 +31,7 @@ def local() -> str:
 
 @contextmanager
 def within(zone: str) -> Iterator[None]:
-    """Read and write dates in another zone for a while; '' = in that of this process."""
+    """Use another time zone in the ``with`` block; '' = the time zone of this process."""
     before = os.environ.get("TZ")
     if zone:
         _set(zone)
