@@ -1,6 +1,6 @@
-"""``schedule(snapshot) -> plan``: pure, without database, clock, environment.
+"""``schedule(snapshot) -> plan``: pure, without database, clock or environment.
 
-The stages of a round, as ``schedule.py`` makes them::
+The stages of a round, in the order of ``schedule.py``::
 
     Snapshot ---------------------------------------------------------------------------------------------.
        |                                                                                                  |
@@ -16,13 +16,13 @@ The stages of a round, as ``schedule.py`` makes them::
        |       each: wait for other jobs? -> place -> start        limits/, placement/placer, starts      |
        |    accepted reservations that are due, then new ones      reservations                           |
        v                                                                                                  |
-    [4] besteffort jobs    of all queues, in copies of the spaces, which hold the besteffort jobs that    |
-       |                   run too                                 besteffort, queue_planner              |
+    [4] besteffort jobs    of all queues, in copies of the spaces, which also contain the running         |
+       |                   besteffort jobs                         besteffort, queue_planner              |
        v                                                                                                  |
-    [5] the rest           suspended jobs that go on, nodes to wake and to halt, messages, and a reason   |
-       |                   for each job that stays behind          suspension, energy, job_messages       |
+    [5] the rest           suspended jobs that resume, nodes to wake and to halt, messages, and a reason  |
+       |                   for each job without a start            suspension, energy, job_messages       |
        v                                                                                                  |
-    Plan ---> [6] check    against the snapshot, written apart from all above      plan_check  <----------'
+    Plan ---> [6] check    against the snapshot, independent of all above          plan_check  <----------'
 
 How one job gets its placement (``placement/placer.py``)::
 
@@ -31,44 +31,44 @@ How one job gets its placement (``placement/placer.py``)::
                         v
                    earliest start of each alternative in its space                 placement_search
                         |   slots: where do all groups fit?                        resources/slot_search
-                        |   quotas: do they allow it there? else search on         limits/quota_usage
+                        |   quotas: do they allow it there? else continue          limits/quota_usage
                         v
                    the alternative that ends first --> Placement, or a Reason      placement_reasons
 
-The words:
+Glossary:
 
 alternative
-    One ``-l`` of a job: a request and a walltime.  The planner chooses one.
+    One ``-l`` of a job: a request and a walltime.  The planner chooses one of them.
 block
     The resources that have one value of a property: a node, a core.
 decisions
-    What has been decided so far in the round (``placement/decisions.py``); at the end they become the plan.
+    The decisions so far in the round (``placement/decisions.py``); the plan is built from them at the end.
 group
     A part of a request: a filter and levels (``switch=1/node=2``); groups are joined by ``+``.
 passed over
-    Of a job in an urgent pass: it does not start now, and where it starts later is not searched for.
+    Skipped in an urgent pass: the job does not start now, and no later start is searched for.
 placement
     Job, alternative, start and resources.
 pool
     The resources that satisfy the filters of a group.
 proposal
-    What an external scheduler of the site wants; it becomes placements only after a review (``proposal_review.py``).
+    The placements of an external scheduler of the site; they are used only after a review (``proposal_review.py``).
 reason
-    Why a job does not start now: a code, a sentence and numbers.
+    Why a job does not start now: a code, a sentence and data.
 round memory
-    What a round leaves to the next one, so that unchanged jobs keep their placement without a search.
+    The record of a round for the next one: with it, unchanged jobs keep their placement without a search.
 slot
-    A time from one change of what is free to the next, and the resources that are free all through it.
+    An interval in which the set of free resources does not change, and that set.
 space
-    A world in which jobs exclude each other: the common one, and one for each container.
+    Jobs in the same space exclude each other: there is the common space, and one for each container.
 start
-    A job that begins now.  A placement with a later date is a prediction for ordinary jobs, a promise for reservations.
+    A job that begins now.  A later placement is a prediction for an ordinary job, and guaranteed for a reservation.
 urgent pass
-    A plan that decides on all that is done now, and passes over other jobs (``passed_over.py``).
+    A plan that decides everything that is due now, and passes over other jobs (``passed_over.py``).
 wave
-    Equal jobs that are placed at one start in one step (``placement/waves.py``).
+    Equal jobs that are placed with the same start in one step (``placement/waves.py``).
 window
-    The dates between which a job may start.
+    The earliest and the latest date at which a job may start.
 
 The exact meaning of each step is in docs/design/planner.rst.
 """

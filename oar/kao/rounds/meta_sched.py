@@ -107,8 +107,8 @@ class MetaScheduler:
         """Make one round; return its exit code.
 
         ``disable``: queues to stop first.  ``announce`` is called with each group of queues before it is planned.
-        Raises
-        Unavailable if another round is running.
+
+        Raises Unavailable if another round is running.
         """
         self.phases = RoundPhases()
         with self._lock.held() as is_first, resting():

@@ -1,4 +1,4 @@
-"""How long the parts of a round took: what the server tells of its last round."""
+"""The duration of the parts of a round, as the server reports them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ class RoundPart(StrEnum):
 
 
 class RoundPhases:
-    """The parts of one round, how many jobs waited for it, and for how many it was not long enough."""
+    """The durations of one round, the number of waiting jobs, and the number of undecided jobs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class RoundPhases:
 
     @contextmanager
     def of(self, part: RoundPart) -> Iterator[None]:
-        """Count the time of a block; a part may come in several of them."""
+        """Add the time of the ``with`` block to a part; a part may have several blocks."""
         begin = self._clock()
         try:
             yield
@@ -35,6 +35,6 @@ class RoundPhases:
 
     @property
     def record(self) -> dict[str, object]:
-        """What it holds, for JSON."""
+        """Return the content for JSON."""
         phases = {str(part): round(each, 4) for part, each in self._seconds.items()}
         return {"jobs": self.jobs, "undecided": self.undecided, "phases": phases, "file_errors": self.file_errors}

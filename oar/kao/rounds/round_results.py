@@ -1,4 +1,4 @@
-"""What Almighty is told of a round: its exit code, and when the next round is due."""
+"""The results of a round for Almighty: the exit code, and the date of the next round."""
 
 from oar.kao.facts.job_types import expiry_date
 from oar.kao.facts.plan import KillAction, Plan
@@ -9,7 +9,7 @@ from oar.lib.reservations.states import STARTED
 
 
 def exit_code(plan: Plan) -> MetaSchedCode:
-    """Return what Almighty has to do after a round."""
+    """Return the exit code, which is the instruction for Almighty."""
     if any(kill.action is not KillAction.CHECKPOINT for kill in plan.kills):
         return MetaSchedCode.KILL
     has_begun = any(step.notes and (step.state in STARTED or step.resources) for step in plan.reservations)
@@ -18,7 +18,7 @@ def exit_code(plan: Plan) -> MetaSchedCode:
 
 
 def next_start(snapshot: Snapshot, plan: Plan) -> int | None:
-    """Return the first date after now at which a job is to start, or to be given up, or an advance reservation changes.
+    """Return the next date at which a job starts or expires, or an advance reservation changes.
 
     Reservation jobs are not counted: Sarko watches them.
     """

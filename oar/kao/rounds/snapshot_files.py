@@ -1,4 +1,4 @@
-"""Snapshots in files, to be planned again elsewhere.  Only their owner can read them: they hold names of users."""
+"""Snapshots in files, for planning them again elsewhere.  Only the owner can read them: they contain user names."""
 
 import logging
 import os
@@ -11,16 +11,16 @@ log = logging.getLogger(__name__)
 
 
 def save(snapshot: Snapshot, path: Path) -> None:
-    """Write a snapshot; a link at the path is not followed.  Raises OSError."""
+    """Write a snapshot; do not follow a symbolic link at the path.  Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(to_json(snapshot))
 
 
 def save_latest(snapshot: Snapshot, directory: Path, prefix: str, count: int) -> Path | None:
-    """Write a snapshot to ``<prefix>-<date>.json`` and remove all but the latest ``count`` of them.
+    """Write a snapshot to ``<prefix>-<date>.json`` and remove all but the latest ``count`` files.
 
-    Returns the path; None if it cannot be written.
+    Return the path; return None if the file cannot be written.
     """
     path = directory / f"{prefix}-{snapshot.now}.json"
     try:

@@ -1,4 +1,4 @@
-"""How long the placement of each job took: lines in the log, and documents in a YAML file."""
+"""The placement time of each job: lines in the log, and documents in a YAML file."""
 
 import logging
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ log = logging.getLogger(__name__)
 
 
 class TimingLog:
-    """Writes the times of rounds, by SCHEDULER_LOG_JOB_SCHEDULING_TIME and SCHEDULER_JOB_SCHEDULING_TIME_YAML."""
+    """Writes placement times according to SCHEDULER_LOG_JOB_SCHEDULING_TIME and SCHEDULER_JOB_SCHEDULING_TIME_YAML."""
 
     def __init__(self, config: Config) -> None:
         self._is_logged = config.scheduler_log_job_scheduling_time
         self._path = config.scheduler_job_scheduling_time_yaml
 
     def write(self, snapshot: Snapshot, plan: Plan, seconds: Mapping[int, float]) -> None:
-        """Write the seconds that the jobs of a round took, in the order of planning."""
+        """Write the placement times of the jobs of a round, in planning order."""
         if self._is_logged:
             for job_id, duration in seconds.items():
                 log.info("scheduling timing: job %d scheduled in %.3f ms", job_id, 1000 * duration)

@@ -9,7 +9,7 @@ GRETA_GRACE = 120
 
 
 def settings_of(config: Config) -> Settings:
-    """Return the settings of the planner, without the weights of MULTIFACTOR, which are read from a file in each round."""
+    """Return the settings of the planner, without the weights of MULTIFACTOR (read from a file in each round)."""
     priority = config.job_priority
     if config.fairsharing_enabled and priority is JobPriority.FIFO:
         priority = JobPriority.FAIRSHARE

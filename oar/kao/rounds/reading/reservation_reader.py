@@ -62,7 +62,7 @@ class ReservationRows:
                 yield from each.groups
 
     def add_filters(self, owners: dict[Filters, set[str]]) -> dict[Filters, set[str]]:
-        """Add the filters of reservations to those of jobs, with their owners; granted ones are checked in each round."""
+        """Add the filters of reservations, with their owners, to those of jobs; granted ones are always checked."""
         for reservation in self.live:
             asked = [group for each in self.asked.get(reservation.id, ()) for group in each.groups]
             for group in (*self.groups.get(reservation.id, ()), *asked):

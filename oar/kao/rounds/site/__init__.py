@@ -1,1 +1,1 @@
-"""What the site adds to rounds: schedulers, plug-ins, token scripts."""
+"""Extensions of rounds by the site: schedulers, plug-ins, token scripts."""

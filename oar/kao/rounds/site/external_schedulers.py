@@ -1,7 +1,8 @@
-"""Schedulers of the site in one round: each plans the jobs of its queue, behind what has been decided so far.
+"""Schedulers of the site in one round: each plans the jobs of its queue after the earlier decisions.
 
-Between two transactions of ours the program works on the gantt tables.  It finds there what has been decided so far and
-adds the placements of the jobs of its queue; nobody else sees these tables before the round is over.
+The program works on the gantt tables between two transactions of OAR.  The tables contain the decisions so far, and the
+program adds the placements of the jobs of its queue.  Other clients do not see these tables before the end of the
+round.
 
 See docs/design/planner.rst, "Schedulers of the site".
 """
@@ -23,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class ExternalSchedulers:
-    """The programs of the site, as one round asks them."""
+    """Runs the programs of the site in one round."""
 
     def __init__(
         self, database: Database, programs: SchedulerPrograms, situation: Situation, *, may_start_jobs: bool
     ) -> None:
-        """``may_start_jobs``: whether the lines of programs are read, in which they ask for starts in this round."""
+        """``may_start_jobs``: whether the output of programs is searched for lines that request starts in this round."""
         self.seconds = 0.0  #: how long the programs have run
         self.was_used = False
         self._database = database
@@ -37,11 +38,11 @@ class ExternalSchedulers:
         self._may_start_jobs = may_start_jobs
 
     def plans(self, queue: Queue) -> bool:
-        """Whether the jobs of a queue are planned by a program."""
+        """Return whether a program plans the jobs of a queue."""
         return self._programs.plans(queue)
 
     def plan(self, queue: Queue, jobs: Sequence[WaitingJob], placed: Collection[Placement]) -> SchedulerProposal:
-        """Let the program of a queue plan its jobs, behind what has been placed before."""
+        """Run the program of a queue; return its proposal.  ``placed``: the placements so far."""
         self.was_used = True
         snapshot = self._situation.snapshot
         before = occupied(snapshot, placed)

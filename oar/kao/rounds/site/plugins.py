@@ -1,4 +1,4 @@
-"""Plug-ins of the site: Python entry points, looked up by name.
+"""Plug-ins of the site: Python entry points, loaded by name.
 
 See docs/scheduler.rst, "Plug-ins".
 """
@@ -28,7 +28,7 @@ NO_EXTRA = "default"
 
 
 def site_of(config: Config, outside: ExternalPlanner | None = None) -> SiteExtensions:
-    """Return what a site adds to the planner.  Each plug-in is looked up when it is first used."""
+    """Return the extensions of the planner.  Each plug-in is loaded when it is first used."""
     return SiteExtensions(
         sort=sorting(config),
         load=_loader(),
@@ -38,12 +38,12 @@ def site_of(config: Config, outside: ExternalPlanner | None = None) -> SiteExten
 
 
 def sorting(config: Config) -> JobSorting | None:
-    """Return the order that JOB_PRIORITY=CUSTOM asks for; None if it does not."""
+    """Return the order for JOB_PRIORITY=CUSTOM; return None for other orders."""
     return partial(_sorted, config) if config.job_priority == JobPriority.CUSTOM else None
 
 
 def has_extra(config: Config) -> bool:
-    """Whether a plug-in is to be called before each group of queues."""
+    """Return whether a plug-in is called before each group of queues."""
     return config.extra_metasched not in ("", NO_EXTRA)
 
 
@@ -60,13 +60,13 @@ def _call_extra(config: Config, snapshot: Snapshot, queues: Sequence[Queue], spa
 
 
 def _loader() -> PluginLoader:
-    """Return a function that looks for what is installed once: users may name plug-ins in many jobs that are not."""
+    """Return a function that loads plug-ins and caches the installed ones: jobs may name missing plug-ins."""
     installed = cache(lambda group: entry_points(group=group))
     return cache(lambda group, name: _load(group, name, installed(group)))
 
 
 def _load(group: str, name: str, installed: EntryPoints | None = None) -> Callable[..., Any]:
-    """Return a plug-in.  Raises NoPlugin."""
+    """Return a plug-in.  Raises MissingPlugin."""
     for found in (entry_points(group=group) if installed is None else installed).select(name=name):
         try:
             function: Callable[..., Any] = found.load()

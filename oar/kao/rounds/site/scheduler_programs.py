@@ -1,4 +1,4 @@
-"""The programs that are schedulers of the site: each is run as a process; how often it has failed in a row is counted.
+"""Run scheduler programs of the site as processes and count consecutive failures.
 
 See docs/design/planner.rst, "Schedulers of the site".
 """
@@ -37,14 +37,14 @@ GOOD_CODES = (0, GAVE_UP)
 
 
 class ProgramOutput(NamedTuple):
-    """What a program that has ended well wrote to its standard output."""
+    """The standard output and the result of a program that did not fail."""
 
     lines: list[str]
     gave_up: bool
 
 
 def unknown_policy(runtime: Runtime, policy: str) -> str | None:
-    """Return why no job is scheduled by a policy; None if it is built in or a program of the site."""
+    """Return why a policy schedules no jobs; return None if it is built in or a program of the site."""
     directory = Path(runtime.oardir) / runtime.config.schedulers_path
     if policy in POLICIES or (directory / policy).is_file():
         return None
@@ -53,13 +53,13 @@ def unknown_policy(runtime: Runtime, policy: str) -> str | None:
 
 
 def policy_warnings(runtime: Runtime, queues: Iterable[Queue]) -> list[str]:
-    """Return a warning for each queue whose policy schedules no job."""
+    """Return a warning for each queue whose policy schedules no jobs."""
     reasons = [(queue.name, unknown_policy(runtime, queue.policy)) for queue in queues]
     return [f"No job of queue {name} will start: {reason}." for name, reason in reasons if reason]
 
 
 class SchedulerPrograms:
-    """The programs of a site.  Their failures are known as long as the scheduler is warm."""
+    """The programs of a site.  Their failures are counted as long as the scheduler is warm."""
 
     def __init__(self, runtime: Runtime) -> None:
         config = runtime.config
@@ -72,13 +72,13 @@ class SchedulerPrograms:
         self._environment = {"OARCONFFILE": runtime.conf_file, "OARDIR": runtime.oardir, "PATH": DEFAULT_PATH}
 
     def plans(self, queue: Queue) -> bool:
-        """Whether the jobs of a queue are planned by a program."""
+        """Return whether a program plans the jobs of a queue."""
         if policy_of(queue.policy) is None:
             return True
         return self._is_everywhere and bool(_NAME.match(queue.policy)) and os.access(self._program(queue), os.X_OK)
 
     def run(self, queue: Queue, now: int) -> ProgramOutput | None:
-        """Run the program of a queue; return what it wrote and how it ended, None if it failed."""
+        """Run the program of a queue; return its output and result, or None if it failed."""
         if not _NAME.match(queue.policy):
             self._failed(queue, f"Execution of {queue.policy} failed (this cannot be the name of a program)")
             return None
@@ -101,7 +101,7 @@ class SchedulerPrograms:
         return self._directory / queue.policy
 
     def _trouble(self, name: str, outcome: processes.CommandOutcome, now: int) -> str:
-        """Return what is wrong with the end of a program; '' if nothing is."""
+        """Return why a program has failed; return '' if it has not."""
         if outcome.timed_out:
             return f"Execution of {name} failed (signal=15: no end within {self._limit:.0f} s)"
         if outcome.code is None:
@@ -113,7 +113,7 @@ class SchedulerPrograms:
         return f"Scheduler {name} returned a bad value: {outcome.code}, at time {now}"
 
     def _failed(self, queue: Queue, trouble: str) -> None:
-        """Note a failure; after too many in a row the queue is stopped, and the administrator told."""
+        """Record a failure; after too many consecutive ones, stop the queue and notify the administrator."""
         count = self._failures[queue.name] = self._failures.get(queue.name, 0) + 1
         if count < self._most_failures:
             log.error("%s. Failure %d of %d in a row; queue %s waits", trouble, count, self._most_failures, queue.name)

@@ -1,4 +1,4 @@
-"""The proposal of a program for the jobs of a queue, read from the tables and the lines that it wrote: pure.
+"""The proposal of a program for the jobs of a queue, read from its tables and its output.  Pure.
 
 See docs/design/planner.rst, "Schedulers of the site".
 """
@@ -30,7 +30,7 @@ _OUR_MESSAGE = "R="
 
 
 class WrittenTables(NamedTuple):
-    """What the tables hold when a program has ended."""
+    """The content of the tables after a program has ended."""
 
     starts: Mapping[int, int]  #: by alternative
     resources: Mapping[int, Sequence[int]]  #: ids by alternative
@@ -39,7 +39,7 @@ class WrittenTables(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A placement as a program wrote it."""
+    """A placement written by a program."""
 
     job_id: int
     alternative: int
@@ -53,7 +53,7 @@ class ProposalReader:
     def __init__(
         self, snapshot: Snapshot, reasons: Mapping[int, StoredReason], queue: Queue, jobs: Sequence[WaitingJob]
     ) -> None:
-        """``reasons``: those that are stored from earlier rounds, by job."""
+        """``reasons``: the reasons stored in earlier rounds, by job."""
         self.warnings: list[str] = []
         self._now = snapshot.now
         self._reasons = reasons
@@ -67,8 +67,9 @@ class ProposalReader:
     ) -> SchedulerProposal:
         """Return the proposal.
 
-        ``lines``: those that may ask for starts in this round.  ``placed_before``: the alternatives that the tables
-        held before the program ran.
+        ``lines``: the output that may request starts in this round.  ``placed_before``: the alternatives that the
+        tables
+        contained before the program ran.
         """
         self._warn_of_others(tables.starts.keys() - {0, *placed_before})
         placements, rejected = self._placements(self._choices(tables, lines))
@@ -96,7 +97,7 @@ class ProposalReader:
                 )
 
     def _choices(self, tables: WrittenTables, lines: Iterable[str]) -> list[_Choice]:
-        """Return the placements in the tables; a start in this round takes the place of one there."""
+        """Return the placements in the tables; a start in this round replaces the placement of the same job."""
         immediate = self._starts_in_this_round(lines)
         planned = [
             _Choice(self._job_ids[alternative], alternative, start, tables.resources.get(alternative, ()))
@@ -106,7 +107,7 @@ class ProposalReader:
         return [choice for choice in planned if choice.job_id not in immediate] + list(immediate.values())
 
     def _starts_in_this_round(self, lines: Iterable[str]) -> dict[int, _Choice]:
-        """Return the jobs that a program wants to be started now."""
+        """Return the starts that a program requests in this round, by job."""
         matches = filter(None, map(_START_LINE.match, lines))
         return {
             int(match[1]): _Choice(
@@ -116,7 +117,7 @@ class ProposalReader:
         }
 
     def _placements(self, choices: Iterable[_Choice]) -> tuple[dict[int, Placement], dict[int, str]]:
-        """Return the placements that can be read, and why the others cannot, by job."""
+        """Return the valid placements by job, and why the others are rejected."""
         placements: dict[int, Placement] = {}
         rejected: dict[int, str] = {}
         for choice in choices:
@@ -142,7 +143,7 @@ class ProposalReader:
         return next((alternative for alternative in alternatives if alternative.id == choice.alternative), None)
 
     def _is_said_by_program(self, row: JobRow) -> bool:
-        """Whether ``scheduler_info`` is from the program: not what we wrote after an earlier round."""
+        """Return whether the program wrote ``scheduler_info``, and not an earlier round."""
         reason = self._reasons.get(row.id)
         return bool(row.scheduler_info) and (
             reason is None or reason.reason != row.scheduler_info or _was_said_by_program(reason)
@@ -150,7 +151,7 @@ class ProposalReader:
 
 
 def occupied(snapshot: Snapshot, placed: Collection[Placement]) -> list[PredictionRow]:
-    """Return all that has resources, or will have some: what a program must leave alone."""
+    """Return all current and future occupations, which a program must not use."""
     spans = {job.alternative: (job.start_time, job.resources) for job in snapshot.running}
     spans |= {
         job.granted.alternative: (job.start_time, job.granted.resources) for job in snapshot.waiting if job.granted
@@ -161,10 +162,10 @@ def occupied(snapshot: Snapshot, placed: Collection[Placement]) -> list[Predicti
 
 
 def _is_own_message(message: str) -> bool:
-    """Whether a program has put its own message in the place of ours."""
+    """Return whether a program has replaced the message of OAR."""
     return bool(message) and not message.startswith(_OUR_MESSAGE)
 
 
 def _was_said_by_program(reason: StoredReason) -> bool:
-    """Whether a stored reason is what a program said in an earlier round."""
+    """Return whether a stored reason is a text of a program from an earlier round."""
     return reason.code == ReasonCode.EXTERNAL and bool(json.loads(reason.data).get("said"))

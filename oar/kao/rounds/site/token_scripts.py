@@ -1,4 +1,4 @@
-"""The site's scripts that tell how many tokens are free, asked once in a round.
+"""The site's scripts that return the number of free tokens, run once per round.
 
 See docs/scheduler.rst, "Tokens".
 """
@@ -21,7 +21,7 @@ AT_ONCE = 16
 
 
 def ask(commands: Mapping[str, str], timeout: float, names: Iterable[str]) -> dict[str, int | None]:
-    """Return how many tokens are free, of those of some names that have a script; None = it could not say."""
+    """Return the numbers of free tokens for names that have a script; None = the script failed."""
     counted = [name for name in names if name in commands]
     if not counted:
         return {}

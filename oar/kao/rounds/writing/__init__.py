@@ -1,1 +1,1 @@
-"""What a round writes: the plan, moves of jobs, predictions, changes of walltimes."""
+"""The data that a round writes: the plan, moves of jobs, predictions, changes of walltimes."""

@@ -1,7 +1,7 @@
-"""What holds of launches make of a plan: each hold whose pause is over has one trial, and starts nothing else.
+"""Apply launch holds to a plan: each hold whose pause has ended allows one trial, and no other start.
 
-The other jobs of such a hold, the rivals of its trial, must take no place from the jobs of others: the round is planned
-again without them.
+The other jobs of such a hold are the rivals of its trial.  They must not take resources from jobs outside the hold: the
+round is planned again without them.
 
 See docs/design/events.rst, "Faults of several nodes".
 """
@@ -26,7 +26,7 @@ _Concerned = Mapping[int, Sequence[LaunchHold]]
 def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
     """Return the jobs that must not be planned while another job is the trial of their hold.
 
-    Reservations keep their places.  The set is empty if no such job has a place that others could use.
+    Reservations keep their placements.  The set is empty if no rival has a placement, so that nothing is gained.
     """
     concerned = _concerned_jobs(situation)
     if not concerned:
@@ -41,7 +41,7 @@ def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
 
 
 def restrain(situation: Situation, plan: Plan) -> Plan:
-    """Return a plan without the starts that holds forbid and the kills for them, with the reasons of these jobs."""
+    """Return the plan without forbidden starts and the kills for them; the jobs get the hold as their reason."""
     concerned = _concerned_jobs(situation)
     if not concerned:
         return plan
@@ -57,9 +57,9 @@ def restrain(situation: Situation, plan: Plan) -> Plan:
 
 
 def begin_trials(tx: Transaction, situation: Situation, starting: Collection[int]) -> set[int]:
-    """Note which of the jobs that start are trials of holds.
+    """Record which of the starting jobs are trials of holds.
 
-    Return those that must not start: the hold has another trial by now, or has changed.
+    Return the jobs that must not start, because the hold has another trial or has changed in the meantime.
     """
     concerned = _concerned_jobs(situation) if starting else {}
     trials = {job_id: concerned[job_id] for job_id in starting if job_id in concerned}
@@ -71,12 +71,12 @@ def begin_trials(tx: Transaction, situation: Situation, starting: Collection[int
 
 
 def reason_of(hold: LaunchHold) -> Reason:
-    """Return the reason of the jobs that wait because of a hold."""
+    """Return the reason of jobs that wait because of a hold."""
     return reasons.launch_held(hold.fault, hold.user, launch_faults.describe_hold(hold), hold.next_try)
 
 
 def _concerned_jobs(situation: Situation) -> _Concerned:
-    """Return the planned jobs that holds concern; the frames of advance reservations run no program."""
+    """Return the planned jobs to which holds apply; frames of advance reservations are excluded."""
     holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
     concerned = {}
     for job in situation.snapshot.waiting if holds else ():
@@ -88,10 +88,11 @@ def _concerned_jobs(situation: Situation) -> _Concerned:
 
 
 def _choose_trials(situation: Situation, plan: Plan, concerned: _Concerned) -> set[int]:
-    """Return the trials: of the jobs of each hold whose pause is over, the one that starts first.
+    """Return the trials: the first job to start for each hold whose pause has ended.
 
-    A user whose trial has failed has his turn after others.  Else a job that always fails would be each trial, and
-    nobody else's would start.
+    A user whose trial has failed comes after other users.  Otherwise a job that always fails would be every trial and
+    block
+    the jobs of other users.
     """
     started, due = {start.placement.job_id for start in plan.started}, _due_jobs(plan)
 
@@ -110,7 +111,7 @@ def _choose_trials(situation: Situation, plan: Plan, concerned: _Concerned) -> s
 
 
 def _due_jobs(plan: Plan) -> set[int]:
-    """Return the jobs that start, and those that only the ends of other jobs keep from it."""
+    """Return the jobs that start, and those that only wait for other jobs to end."""
     started = {start.placement.job_id for start in plan.started}
     clearing = {kill.for_job for kill in plan.kills}
     return started | clearing | {job_id for job_id, reason in plan.reasons.items() if _waits_for_ends(reason)}

@@ -1,6 +1,7 @@
 """The moves of jobs that a plan decides: starts, answers, kills, resumptions; with their events and messages.
 
-Each move is a compare-and-set: jobs may have been deleted or held, and nodes may have failed, since the snapshot.
+Each move is a compare-and-set, because jobs may have been deleted or held, and nodes may have failed, since the
+snapshot.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +26,7 @@ _Event = tuple[str, int, str]
 
 
 def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]) -> set[int]:
-    """Move the jobs to toLaunch that can still be started; return their ids."""
+    """Move the jobs that can still be started to toLaunch; return their ids."""
     if not starts:
         return set()
     by_job = {start.placement.job_id: start for start in starts}
@@ -50,12 +51,12 @@ def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]
 
 
 def _altered_since(tx: Transaction, alterations: Alterations) -> set[int]:
-    """Return the jobs that were altered since the snapshot; to be called when their rows are locked."""
+    """Return the jobs that were altered since the snapshot; call this only after locking their rows."""
     return alterations.later_in(Alterations(alterations.since, tx.rounds.altered(alterations.since)))
 
 
 def answer_reservations(tx: Transaction, plan: Plan) -> None:
-    """Accept and refuse new reservations, give up the jobs that can never run, end the expired ones."""
+    """Accept and refuse new reservations, refuse jobs that can never run, end expired reservations."""
     for answer in plan.accepted:
         if lifecycle.move(tx, answer.job_id, JobState.TO_ACK_RESERVATION):
             tx.jobs.update(answer.job_id, reservation=str(Reservation.SCHEDULED), start_time=answer.start)
@@ -71,7 +72,7 @@ def answer_reservations(tx: Transaction, plan: Plan) -> None:
 
 
 def end_refused_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """End the jobs in toError, of this round and of earlier ones, and tell the oarsub that waits for them."""
+    """End the jobs in toError, of this and earlier rounds, and notify the waiting oarsub processes."""
     messages = {row.id: row.message for row in situation.in_state(JobState.TO_ERROR)}
     messages |= {answer.job_id: answer.message for answer in plan.refused}
     causes = {job_id: _cause_of_refusal(situation.rows[job_id], message) for job_id, message in messages.items()}
@@ -84,13 +85,13 @@ def end_refused_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
 
 
 def _cause_of_refusal(row: JobRow, message: str) -> Cause:
-    """Return the cause of the end: a reservation is refused, another job has missed its dates."""
+    """Return the cause of the end: REFUSED for a reservation, EXPIRED for another job."""
     code = EndCode.EXPIRED if row.reservation is Reservation.NONE else EndCode.REFUSED
     return Cause(code, {"text": message})
 
 
 def remind_runner(tx: Transaction, situation: Situation) -> None:
-    """Ask the Runner again for the starts and answers that it may have missed."""
+    """Send the Runner again the starts and answers that it may have missed."""
     tx.outbox.extend(Ask(JobAction.RUN, row.id) for row in situation.in_state(JobState.TO_LAUNCH))
     tx.outbox.extend(
         Ask(JobAction.TELL, row.id, (OarsubLine.GOOD_RESERVATION,))
@@ -99,7 +100,7 @@ def remind_runner(tx: Transaction, situation: Situation) -> None:
 
 
 def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
-    """Ask for the end of besteffort jobs, or first for their checkpoints."""
+    """Request the end of besteffort jobs, or first their checkpoints."""
     if not kills:
         return
     ends = [kill for kill in kills if kill.action is not KillAction.CHECKPOINT]
@@ -153,7 +154,7 @@ def write_reservation_events(tx: Transaction, plan: Plan, started: Collection[in
 
 
 def resume_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """Let jobs in Resuming go on; a noop job has no processes, so it is Running at once."""
+    """Resume jobs in Resuming; a noop job has no processes, so it becomes Running at once."""
     for job in situation.snapshot.running:
         if job.id in plan.resumed:
             if JobTypeName.NOOP in JobTypes(job.types):

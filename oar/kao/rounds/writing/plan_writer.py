@@ -1,6 +1,6 @@
 """``Plan`` -> database, in one transaction: moves of jobs, predictions, reasons, messages, orders to nodes.
 
-What no longer holds when the plan is written is left out, and the next round decides again.
+Decisions that are no longer valid are skipped, and the next round decides again.
 
 See docs/design/planner.rst, "What is written".
 """
@@ -48,7 +48,7 @@ StoredReasons = Mapping[int, tuple[Reason, StoredReason]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenPlan:
-    """The content of the tables after the last round, as far as it is known."""
+    """The known content of the tables after the last round."""
 
     predictions: Predictions = field(default_factory=dict)
     resource_ids: tuple[int, ...] = ()  #: the bits of the sets in ``predictions``
@@ -94,7 +94,7 @@ class PlanWriter:
         return started
 
     def write_reservations(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
-        """Write what was decided about advance reservations alone; the plan for the jobs follows."""
+        """Write only the decisions on advance reservations; the plan for the jobs follows."""
         write_reservations(tx, plan.reservations, plan.reservation_changes)
         placed = {step.frame_id for step in plan.reservations if step.resources}
         ids_of = situation.snapshot.resources.ids_of
@@ -106,14 +106,14 @@ class PlanWriter:
         tx.plan.change((), rows, plan.now, log=self._keeps_all_plans)
 
     def remember(self, situation: Situation, plan: Plan) -> None:
-        """Note the content of the tables; to be called after the commit."""
+        """Store the content of the tables; call this after the commit."""
         self._written = WrittenPlan(
             _predictions(situation, plan, self._ended_frames), situation.snapshot.resources.ids, self._reasons
         )
         self._history.remember(plan)
 
     def write_portion(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
-        """Write what a plan says of some jobs; what it does not mention stays."""
+        """Write the predictions of a plan for some jobs; leave those of other jobs unchanged."""
         ids = situation.snapshot.resources.ids_of
         rows = [PredictionRow(each.alternative, each.start, tuple(ids(each.resources))) for each in plan.placements]
         tx.plan.change(self._outdated(situation, plan), rows, plan.now, log=False)
@@ -124,7 +124,7 @@ class PlanWriter:
         self._portion_reasons = {job_id: (plan.reasons[job_id], each) for job_id, each in stored.items()}
 
     def remember_portion(self, plan: Plan) -> None:
-        """Note what ``write_portion`` has written; to be called after the commit."""
+        """Store what ``write_portion`` has written; call this after the commit."""
         written = self._written
         if not written.predictions:
             return
@@ -136,13 +136,16 @@ class PlanWriter:
         )
 
     def _outdated(self, situation: Situation, plan: Plan) -> set[int]:
-        """Return the other alternatives of the jobs of a portion."""
+        """Return the alternatives of the jobs of a portion that have no placement in it."""
         jobs = {*plan.reasons, *plan.messages}
         placed = {placement.alternative for placement in plan.placements}
         return _alternatives_of([job for job in situation.snapshot.waiting if job.id in jobs]) - placed
 
     def forget(self) -> None:
-        """Compare all predictions with the tables the next time: another program may have written them."""
+        """Delete the stored content, so that the next write compares all predictions with the tables.
+
+        Another program may have changed the tables.
+        """
         self._written = WrittenPlan()
         self._history.forget()
 
@@ -171,7 +174,7 @@ class PlanWriter:
             tx.plan.write(new.keys() | kept, rows, plan.now, log=self._keeps_all_plans)
 
     def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
-        """Write the reasons that differ from those in the tables."""
+        """Write the reasons that differ from the stored ones."""
         self._reasons = _stored_reasons(plan, started, self._written.reasons)
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
         new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
@@ -188,10 +191,11 @@ class PlanWriter:
 
 
 def _is_repeatable(situation: Situation, plan: Plan) -> bool:
-    """Whether a crash of PostgreSQL may undo a round: the next one decides again, and nobody was told otherwise.
+    """Return whether a crash of PostgreSQL may undo a round, because the next one would decide again.
 
-    Starts may be undone: before a command may run the commit of ``GO`` takes them to the disk.  What somebody is told,
-    or a node is ordered, may not; nor what is decided once.
+    Starts may be undone: no command runs before the commit of ``GO`` has written them to disk.  Messages to users,
+    orders
+    to nodes, and decisions that are made only once must not be undone.
     """
     told = (plan.kills, plan.accepted, plan.refused, plan.expired, plan.regained, plan.lost, plan.resumed)
     ordered = (plan.wake, plan.halt, plan.reservations, plan.reservation_changes, situation.mails, situation.deferrals)
@@ -204,13 +208,13 @@ def _alternatives_of(jobs: Collection[WaitingJob]) -> set[int]:
 
 
 def _ended_frames(tx: Transaction, plan: Plan) -> frozenset[int]:
-    """Return the frames of the advance reservations that have been closed."""
+    """Return the frames of closed advance reservations."""
     states = tx.jobs.states([step.frame_id for step in plan.reservations]) if plan.reservations else {}
     return frozenset(job_id for job_id, state in states.items() if state in FINAL)
 
 
 def _mark_age(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """Write how old the oldest prediction may be; without a full plan they are those of former schedulers."""
+    """Store the date of the oldest prediction; without a full plan, the date of the earlier scheduler's last round."""
     last = situation.starts.get(AGE, 0)
     age = (plan.foreseen_at or last or situation.starts.get(0, 0)) if plan.undecided else 0
     if age != last:
@@ -218,7 +222,7 @@ def _mark_age(tx: Transaction, situation: Situation, plan: Plan) -> None:
 
 
 def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:
-    """Return the alternatives of undecided jobs: what is foreseen for them stays until a full plan says otherwise."""
+    """Return the alternatives of undecided jobs whose predictions stay until the next full plan."""
     if not plan.undecided:
         return set()
     undecided = set(plan.undecided)
@@ -230,9 +234,9 @@ def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:
 def _predictions(
     situation: Situation, plan: Plan, ended: Collection[int] = frozenset()
 ) -> dict[int, tuple[int, ResourceSet]]:
-    """Return the predictions of running jobs, accepted reservations and waiting jobs; ``ended``: frames that are not.
+    """Return the predictions of running jobs, accepted reservations and waiting jobs, without ``ended`` frames.
 
-    Jobs end outside rounds, frames inside.
+    Frames end during a round, so they can still be in its snapshot.
     """
     running = (job for job in situation.snapshot.running if job.id not in ended)
     predictions = {job.alternative: (job.start_time, job.resources) for job in running}
@@ -244,7 +248,7 @@ def _predictions(
 
 
 def _write_messages(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """Write the messages that differ from those in the rows."""
+    """Write the messages that differ from the stored ones."""
     texts = []
     for job_id, message in plan.messages.items():
         row, reason, karma = situation.rows[job_id], plan.reasons.get(job_id), plan.karma.get(job_id)
@@ -257,7 +261,7 @@ def _write_messages(tx: Transaction, situation: Situation, plan: Plan) -> None:
 def _stored_reasons(
     plan: Plan, started: Collection[int], last: StoredReasons
 ) -> dict[int, tuple[Reason, StoredReason]]:
-    """Return the reasons of a plan with their stored forms, which are those of the last round where nothing changed."""
+    """Return the reasons of a plan with their stored form; unchanged ones reuse that of the last round."""
     answered = {answer.job_id for answer in (*plan.refused, *plan.expired)}
     overtaken = {start.placement.job_id: reasons.overtaken() for start in plan.started}
     stored: dict[int, tuple[Reason, StoredReason]] = {}
@@ -273,7 +277,7 @@ def _stored(reason: Reason) -> StoredReason:
 
 
 def _note_deferrals(tx: Transaction, deferrals: Sequence[Deferral]) -> None:
-    """Tell administrators whose conditions take too much time."""
+    """Add events that report the users whose conditions take too much time."""
     tx.events.add_many(
         [
             (

@@ -1,7 +1,7 @@
-"""The history of predictions: the starts that jobs were promised, to be compared with the real ones.
+"""The history of predictions: predicted starts of jobs, for comparison with the actual starts.
 
-Of each job that has to wait two predictions are kept: the first one, and the first one that is less than an hour away.
-Reservations are left out: their dates are fixed.
+Two predictions are kept for each waiting job: the first one, and the first one that is less than 1 hour ahead.
+Reservations are excluded, because their dates are fixed.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ SWEEP_PERIOD = 86400
 
 @dataclass(frozen=True, slots=True)
 class NewPredictions:
-    """The predictions of a plan that are to be kept."""
+    """The predictions of a plan to store."""
 
     first: list[ToldStart] = field(default_factory=list)
     near: list[ToldStart] = field(default_factory=list)
@@ -34,7 +34,7 @@ class NewPredictions:
 def new_predictions(
     snapshot: Snapshot, plan: Plan, started: Collection[int], pending: Mapping[int, bool]
 ) -> NewPredictions:
-    """Return the predictions to be kept; ``pending``: the jobs that have one, and whether they have a near one."""
+    """Return the predictions to store; ``pending``: the jobs with a prediction, and whether it is a near one."""
     new = NewPredictions()
     starts = {placement.job_id: placement.start for placement in plan.placements}
     for job in snapshot.waiting:
@@ -50,7 +50,7 @@ def new_predictions(
 
 
 class PredictionHistory:
-    """Writes predictions; a warm one knows which jobs have some."""
+    """Writes predictions; a warm instance knows which jobs have stored predictions."""
 
     def __init__(self) -> None:
         self._pending: dict[int, bool] | None = None
@@ -58,7 +58,7 @@ class PredictionHistory:
         self._swept_at = 0
 
     def write(self, tx: Transaction, snapshot: Snapshot, plan: Plan, started: Mapping[int, int]) -> None:
-        """Write the new predictions of a plan, and the starts of jobs by their ids."""
+        """Write the new predictions of a plan, and the start dates of jobs (``started``, by job id)."""
         pending = tx.job_waits.pending_predictions() if self._pending is None else self._pending
         new = new_predictions(snapshot, plan, started, pending)
         tx.job_waits.store_first_predictions(new.first)
@@ -72,13 +72,13 @@ class PredictionHistory:
         self._next_pending |= {prediction.job_id: True for prediction in new.near}
 
     def remember(self, plan: Plan) -> None:
-        """Note what has been written; to be called after the commit."""
+        """Store what has been written; call this after the commit."""
         self._pending = self._next_pending
         if self._is_sweep_due(plan.now):
             self._swept_at = plan.now
 
     def forget(self) -> None:
-        """Read the table again the next time."""
+        """Delete the cached state: the next write reads the table again."""
         self._pending = None
 
     def _is_sweep_due(self, now: int) -> bool:

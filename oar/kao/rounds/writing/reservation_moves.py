@@ -1,6 +1,6 @@
-"""What a plan decides about advance reservations, written: states, logs, frames, the ends of their jobs.
+"""Write the decisions on advance reservations: states, logs, frames, ends of their jobs.
 
-Each step is written only if nobody changed its reservation since the snapshot; otherwise the next round decides again.
+Each step is written only if its reservation has not changed since the snapshot; otherwise the next round decides again.
 """
 
 import json
@@ -34,7 +34,7 @@ LOCK_PATIENCE = 2000
 
 
 def write_reservations(tx: Transaction, steps: Sequence[ReservationStep], changes: Sequence[ChangeStep] = ()) -> None:
-    """Write what was decided about advance reservations, then the answers to changes of them."""
+    """Write the decisions on advance reservations, then those on changes of them."""
     concerned = {step.reservation_id for step in steps} | {change.reservation_id for change in changes}
     if not concerned:
         return
@@ -56,14 +56,18 @@ def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Map
 
 
 def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
-    """Ask for the end of the jobs of reservations that are over; those without any leave."""
+    """Request the end of the jobs of ended reservations; close those without jobs."""
     exited = [each for each in reservations if each.state is ReservationState.EXITED]
     deletion.end_jobs_of_all(tx, exited, "has ended")
     lifecycle.close_all(tx, reservations)
 
 
 def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservation]:
-    """Return reservations by id, locked; those that a program holds which is stopped are left to the next round."""
+    """Lock reservations and return them by id.
+
+    Reservations locked by another program for more than LOCK_PATIENCE ms are left to the next round, which is
+    requested.
+    """
     locked = {each.id: each for each in tx.reservations.lock_free(ids, LOCK_PATIENCE)}
     held = [each.number for each in tx.reservations.select(set(ids) - locked.keys())]
     if held:
@@ -73,7 +77,7 @@ def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservati
 
 
 def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
-    """Write a step; return the reservation as it is then."""
+    """Write a step; return the resulting reservation."""
     if step.is_over or _is_idle_no_more(tx, step):
         return reservation
     if step.state is ReservationState.REFUSED:
@@ -93,13 +97,13 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
 
 
 def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:
-    """Whether a job has come into a reservation that was to end because there was none."""
+    """Return whether a job has entered a reservation that was to end because it was idle."""
     is_idle = any(note.event is ReservationEvent.IDLE for note in step.notes)
     return is_idle and any(tx.reservations.live_jobs([step.reservation_id])[step.reservation_id])
 
 
 def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
-    """Store the window and the resources of a request that is granted."""
+    """Store the window and the resources of a granted request."""
     chosen = decode(reservation.request)[step.alternative]
     granted = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, alternative=step.alternative
@@ -121,7 +125,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
 
 
 def _replace(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
-    """Store other resources in the place of lost ones."""
+    """Store new resources in place of lost ones."""
     before, after = set(reservation.resources), set(step.resources)
     replaced = reservation._replace(resources=step.resources, revision=reservation.revision + 1)
     tx.reservations.end_intervals(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
@@ -134,7 +138,7 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
 
 
 def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
-    """Store which resources are missing now, and why."""
+    """Store the missing resources and the reasons."""
     if (step.missing, step.message) == (reservation.missing, reservation.message):
         return
     before, now = set(reservation.missing), set(step.missing)
@@ -144,7 +148,7 @@ def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: Rese
 
 
 def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
-    """Move a reservation through the states of a step, and let its frame follow; return it as it is then."""
+    """Move a reservation through the states of a step, together with its frame; return the resulting reservation."""
     has_started = reservation.state in STARTED
     for note in step.notes:
         if note.state is reservation.state:
@@ -167,7 +171,7 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
 
 
 def _write_changes(tx: Transaction, steps: Sequence[ChangeStep], present: Mapping[int, AdvanceReservation]) -> None:
-    """Write the answers to changes of locked reservations; what is granted is written as a whole."""
+    """Write the decisions on changes of locked reservations; a granted change is written completely."""
     for step in steps:
         reservation = present.get(step.reservation_id)
         if not step.is_granted:
@@ -201,7 +205,7 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
 
 
 def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: AdvanceReservation) -> None:
-    """Store another window and other resources; the frame follows."""
+    """Store the new window and resources, and update the frame."""
     before, after = set(reservation.resources), set(changed.resources)
     tx.reservations.update(
         changed.id,
@@ -221,7 +225,7 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
 def _change_request(
     tx: Transaction, reservation: AdvanceReservation, change: Mapping[str, Any], alternative: int
 ) -> AdvanceReservation:
-    """Store what a change asks for, if it asks for other resources; the frame asks for the same."""
+    """Store the request of a change if it contains one, and update the request of the frame."""
     if "request" not in change:
         return reservation
     chosen = decode(change["request"])[alternative]

@@ -1,4 +1,4 @@
-"""Updates of walltimes at the begin of a round: requests are read, decided on the last plan, and written at once.
+"""Updates of walltimes at the begin of a round: read the requests, decide with the last plan, write at once.
 
 See docs/design/planner.rst, "Walltime changes".
 """
@@ -16,7 +16,7 @@ from oar.lib.jobs.sql_requests import PendingWalltime
 
 
 class WalltimeUpdates:
-    """Grants requested changes of walltime, by the keys WALLTIME_*."""
+    """Grants requested changes of walltime according to the keys WALLTIME_*."""
 
     def __init__(self, database: Database, config: Config) -> None:
         self._database = database
@@ -55,7 +55,7 @@ class WalltimeUpdates:
                 walltime = tx.job_requests.grant_walltime(row, decision.seconds)
                 tx.events.add(EventType.WALLTIME_CHANGED, row.job_id, _description(row, decision, walltime))
                 is_changed = True
-                if decision.seconds < 0:  # the end is sooner than Sarko knows
+                if decision.seconds < 0:  # Sarko must check the earlier end
                     tx.outbox.append(Wake(Tag.VILLAINS))
         return is_changed
 
