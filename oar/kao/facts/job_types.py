@@ -80,8 +80,7 @@ def parse_types(job: PlannedJob) -> ParsedTypes:
     """Return the parsed types of a job.
 
     Raises BadRequest for a value that cannot be parsed.  A date that cannot be parsed raises nothing: its type is
-    returned
-    in ``unreadable_date``.
+    returned in ``unreadable_date``.
     """
     if not job.types:
         return NO_TYPES

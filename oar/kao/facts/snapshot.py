@@ -1,8 +1,8 @@
 """The input of the planner: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
 
 All values are frozen; ``oar.kao.facts.record_json`` writes them to a file and reads them back.  A faulty round can
-therefore be planned again on another machine.  Sets of resources are ints whose bits number ``Snapshot.resources``.
-A request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
+therefore be planned again on another machine.  Sets of resources are ints whose bits number ``Snapshot.resources``.  A
+request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
 """
 
 from collections.abc import Mapping, Sequence

@@ -32,8 +32,7 @@ def order_to_be_gone(job: RunningJob, for_job: int, now: int, date: int) -> Kill
     """Return the order to a besteffort job that must have left its resources by ``date``.
 
     The order is to write a checkpoint before that date, or to end at that date.  A checkpoint that was requested too
-    late
-    does not extend the time.  Return None if no order is due.
+    late does not extend the time.  Return None if no order is due.
     """
     if job.is_killed or job.state is JobState.FINISHING:
         return None

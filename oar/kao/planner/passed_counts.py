@@ -53,8 +53,7 @@ class PassedCounts:
         """Return whether the limits allow a placement even if passed jobs start at any date from ``since`` on.
 
         The limits are known to allow it together with the placed jobs.  A placement with a later start keeps its reason
-        only if
-        no passed job is counted during it; otherwise return False.
+        only if no passed job is counted during it; otherwise return False.
         """
         if placement.end + self._gap <= since:
             return True

@@ -2,9 +2,9 @@
 
 A passed job occupies nothing, so later jobs find more free resources than in a full plan.  They must nevertheless get
 the same placement as in a full plan.  So a placement is booked only if no passed job can conflict with it: there is not
-enough time, resources or lasting room.  Passed jobs that might conflict are placed first, as in a full plan.
-Before these, the passed jobs are placed that might conflict with them (``_clear``).  Bounds of dates stay valid,
-because free resources only decrease.
+enough time, resources or lasting room.  Passed jobs that might conflict are placed first, as in a full plan.  Before
+these, the passed jobs are placed that might conflict with them (``_clear``).  Bounds of dates stay valid, because free
+resources only decrease.
 
 If this is not sufficient, all passed jobs are placed in their order (``catch_up``), as in a full plan.
 
@@ -142,8 +142,7 @@ class PassedOver:
         """Pass over consecutive jobs from ``begin`` as long as equal jobs have been passed over; return their number.
 
         ``modes``: by queue, for the queues whose jobs may be passed over this way.  Nearly all jobs of a long queue
-        take this
-        path, so it repeats no work.
+        take this path, so it repeats no work.
         """
         types, requests, known, turns = self._context.types, self._context.requests, self._plain, self._turns
         first = self._count + 1 - begin
@@ -287,8 +286,7 @@ class PassedOver:
         """Return the first date at which the job would overlap passed jobs.
 
         A job that ends before that date gets the same result as in a full plan.  Return ``now`` if a plug-in places the
-        job, or
-        if its space may differ in a full plan.
+        job, or if its space may differ in a full plan.
         """
         if not self._has_fixed_space(task):
             return self._now
@@ -308,8 +306,7 @@ class PassedOver:
         """Ensure that no passed job starts before ``date``: place those that do, if their placement is certain.
 
         Return the date until which this holds, or None if it does not.  The date is earlier (at least ``least``) if a
-        job
-        nearly all passed jobs would have to be placed until its end.
+        job nearly all passed jobs would have to be placed until its end.
         """
         for _ in range(0 if self._has_hidden else MAX_EXTENSIONS):
             settled, later = self._settle(date, least)
@@ -397,8 +394,7 @@ class PassedOver:
         """Place a job as a full plan does.
 
         If a counted job gets no placement and jobs with a later turn have been placed, its reason may differ in a full
-        plan.
-        The reason is then removed.
+        plan.  The reason is then removed.
         """
         behind = self._placed.behind(turn)
         with self._search.reasons.without(behind):
@@ -553,8 +549,7 @@ class PassedOver:
         """Place a passed job that starts before ``date``; return ``date``, or a later end of its placement.
 
         With a later end the job is not placed, because its placement is uncertain.  A job that waits for a passed job
-        does not
-        start before it.
+        does not start before it.
         """
         if turn.job.id not in self._turns:
             return date
@@ -636,8 +631,7 @@ class PassedOver:
         """Return the maximum duration of a job of a kind that uses resources of a claim before its end.
 
         Return FOREVER for kinds that share resources: their free resources differ from kind to kind, and a search for
-        each job
-        is cheaper.
+        each job is cheaper.
         """
         if claim.is_counted or kind.query.keys:
             return FOREVER

@@ -94,8 +94,7 @@ class QueuePlanner:
         """Place jobs in their order until a limit of the round is reached.
 
         The first step sorts them; each later one places a job or a wave.  ``deadline``: in seconds since the begin of
-        the
-        round.  ``urgent``: the settings for passing over jobs, in an urgent pass.
+        the round.  ``urgent``: the settings for passing over jobs, in an urgent pass.
         """
         decisions = self._decisions
         policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in queues}

@@ -259,8 +259,7 @@ class ReservationChanges:
         """Return the free resources of a reservation in a window.
 
         Of the resources of suspended jobs, only those that the reservation already has in that window are included.  No
-        slot
-        contains Dead resources: its own Dead ones are free unless another occupant holds them.
+        slot contains Dead resources: its own Dead ones are free unless another occupant holds them.
         """
         has_it = reservation.start <= start and end <= reservation.end
         taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
@@ -313,8 +312,7 @@ class ReservationChanges:
         """Iterate over the waiting jobs of a reservation that fit before the change, but not after it.
 
         Jobs that never fitted were accepted on purpose (``--verify n``) and keep waiting.  Jobs of a flexible
-        reservation
-        run outside it.
+        reservation run outside it.
         """
         if before.is_flexible:
             return

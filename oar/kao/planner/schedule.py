@@ -79,9 +79,8 @@ class Round:
         """Enter everything that is fixed before any job is planned.
 
         ``elapsed``: returns the seconds since the begin of the round.  After SCHEDULER_TIMEOUT no more jobs are
-        planned.
-        ``memory`` of the last round makes planning faster without changing the plan; so do ``requests``, compiled in an
-        earlier round.  ``clock``: limits the searches for advance reservations.
+        planned.  ``memory`` of the last round makes planning faster without changing the plan; so do ``requests``,
+        compiled in an earlier round.  ``clock``: limits the searches for advance reservations.
         """
         self._snapshot = snapshot
         self._settings = snapshot.settings
@@ -167,8 +166,7 @@ class Round:
         """Return a plan that decides all starts of now, and the other placements as far as there is time.
 
         As soon as ``is_due`` returns True, jobs that do not start now are passed over.  When ``is_late`` returns True,
-        no
-        decision is made any more that requires the placement of all passed jobs.
+        no decision is made any more that requires the placement of all passed jobs.
         """
         if self._may_pass_over():
             passed = PassedOver(

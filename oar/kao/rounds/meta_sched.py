@@ -1,7 +1,7 @@
 """One scheduling round: read, plan, write, notify.
 
-``MetaScheduler`` is warm: it exists as long as its worker and keeps data for the next round.  A cold one makes the
-same decisions.  It opens no connections to nodes or frontends; the Runner sends the messages to them.
+``MetaScheduler`` is warm: it exists as long as its worker and keeps data for the next round.  A cold one makes the same
+decisions.  It opens no connections to nodes or frontends; the Runner sends the messages to them.
 
 See docs/design/planner.rst, "A round".
 """

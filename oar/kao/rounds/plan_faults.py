@@ -35,8 +35,7 @@ class PlanGuard:
         """Return the plan without the jobs that have faults; return the same object if there are none.
 
         Placements of earlier rounds are not checked again as long as ``requests`` is the same object.  Resources and
-        pools are
-        then the same, too.
+        pools are then the same, too.
         """
         return result_of(self.leaving_out_faults(snapshot, plan, requests))
 

@@ -1,8 +1,8 @@
 """Limits of arrays: how many jobs of an array may run at a time (``oarsub --array N%M``).
 
-A job of such an array is placed where fewer than M other jobs of the array are placed during its whole walltime.
-So the plan keeps no resources for jobs that may not start.  A job is counted until one security time after its end,
-as it also occupies its resources.
+A job of such an array is placed where fewer than M other jobs of the array are placed during its whole walltime.  So
+the plan keeps no resources for jobs that may not start.  A job is counted until one security time after its end, as it
+also occupies its resources.
 
 See docs/design/planner.rst, "Arrays".
 """

@@ -32,8 +32,7 @@ class UsageCounter:
 
     A job counts until its resources are free again, one security time after its end.  The remaining resource seconds
     decrease linearly.  Let S be the jobs whose walltime has not ended at a date t.  The remaining resource seconds are
-    the
-    sum of ``resources * end`` over S, minus t times the resources of S.
+    the sum of ``resources * end`` over S, minus t times the resources of S.
     """
 
     __slots__ = ("bounds", "dates", "gap", "jobs", "products", "resources", "working")

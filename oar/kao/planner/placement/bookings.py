@@ -1,7 +1,7 @@
 """Bookings: what the jobs placed so far take from the jobs placed later.
 
-A placement takes resources in a space.  It also counts in quotas, in the limit of its array, and in the tokens of
-the site.
+A placement takes resources in a space.  It also counts in quotas, in the limit of its array, and in the tokens of the
+site.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence

@@ -143,9 +143,8 @@ class PlacementReasons:
         """Return why a job does not start now.
 
         ``last``: the reason of the last round, if the placement is reused.  ``are_quotas_same``: the quota in ``last``
-        is still
-        valid.  That is so if the same jobs are counted and the same jobs are past their planned end as in the last
-        round.
+        is still valid.  That is so if the same jobs are counted and the same jobs are past their planned end as in the
+        last round.
         """
         start = placement.start
         rule = self._rule_of_job(task, placement) or self._quota(task, placement, last if are_quotas_same else None)

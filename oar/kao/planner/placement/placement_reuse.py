@@ -19,9 +19,9 @@ beginning.  This adds one occupation until its turn comes.
 Timesharing jobs and jobs of type ``allowed`` are searched for again if their possible resources differ in any way.
 Other occupants may leave them more resources.  Jobs with a plug-in are always searched for.
 
-Requests whose groups compete may succeed with fewer resources and fail with more, and try each start of a slot.
-They are searched for again also if a possible resource is occupied, or if slots begin at other dates.  These changes
-count from the first start that satisfies each group alone to the end of the placement.
+Requests whose groups compete may succeed with fewer resources and fail with more, and try each start of a slot.  They
+are searched for again also if a possible resource is occupied, or if slots begin at other dates.  These changes count
+from the first start that satisfies each group alone to the end of the placement.
 
 A BESTHALF request takes fewer resources if fewer are free.  It is also searched for again if any possible resource is
 occupied during the placement.

@@ -202,8 +202,8 @@ class PlacementSearch:
         """Iterate over a job and the equal jobs after it that are placed at the same start.
 
         ``best``: the placement of the job.  Each job must be counted before the next one is requested.  If a quota
-        refused an
-        earlier start because of the resources at that start, the wave ends: the next job may get other resources there.
+        refused an earlier start because of the resources at that start, the wave ends: the next job may get other
+        resources there.
         """
         yield task.job, best
         placement, free, query = best, 0, None
@@ -431,8 +431,7 @@ class PlacementSearch:
         """Return the match of a besteffort job on resources that are not withdrawn before its end.
 
         Its query covers only a short gap (``Settings.besteffort_gap``), but the job occupies its whole walltime.  Other
-        jobs of
-        its advance reservation can displace it, but jobs after the end of the reservation cannot.
+        jobs of its advance reservation can displace it, but jobs after the end of the reservation cannot.
         """
         latest_end = self._ends.get(task.types.inner, FOREVER) + self._settings.security_time
         while match:

@@ -219,8 +219,7 @@ class Placer:
         """Book the placement of a job, or those of a wave.
 
         Return the jobs, the placements, and the reasons why they start later.  ``last``: the reasons of the last round,
-        if the
-        placements are those of the last round.
+        if the placements are those of the last round.
         """
         jobs: list[WaitingJob] = []
         placements: dict[int, Placement] = {}

@@ -89,8 +89,7 @@ class ReservationSearch:
         """Return the earliest later start of the first request at which all requests have a place.
 
         The requests are of one kind, and all are delayed by the same time.  Return 0 if no start was found, or if there
-        is no
-        time.  Raises NoTimeLeft.
+        is no time.  Raises NoTimeLeft.
         """
         shift = 1
         for _ in range(MAX_SHIFTS):

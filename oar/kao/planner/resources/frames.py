@@ -32,10 +32,8 @@ def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: S
     """Return the window of a granted reservation.
 
     No security time follows its end, because its jobs end earlier: the next reservation may begin at its end.  After
-    its
-    end it keeps its resources until its last job has ended.  A started reservation holds them now, even if the clock
-    was
-    set back.
+    its end it keeps its resources until its last job has ended.  A started reservation holds them now, even if the
+    clock was set back.
     """
     start = min(reservation.start, reservation.held_from(now))
     end = reservation.end if reservation.end > now else now + settings.security_time

@@ -14,8 +14,7 @@ class ResourceIndex(Generic[T]):
     """Items that hold resources, found by a set of resources.
 
     If a search names fewer resources than there are items, it uses an index by resource, which is built at the first
-    such
-    search.  Otherwise all items are compared.
+    such search.  Otherwise all items are compared.
     """
 
     def __init__(self) -> None:

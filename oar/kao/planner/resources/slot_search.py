@@ -3,8 +3,8 @@
 The result is the smallest start at which the resources that are free during the whole duration satisfy the request.
 Only the begin of the search and the starts of slots have to be tried.
 
-The search goes to the first slot that satisfies the request by itself.  If the slot in which the duration ends does
-not satisfy it, the search continues after that slot.  Otherwise it intersects the free resources from start to end.  If
+The search goes to the first slot that satisfies the request by itself.  If the slot in which the duration ends does not
+satisfy it, the search continues after that slot.  Otherwise it intersects the free resources from start to end.  If
 they do not satisfy the request, it examines these slots from the last one back to the start.
 
 - The resources free in all examined slots decrease with each slot.  The first slot with which the request is no longer

@@ -8,8 +8,8 @@ order of time; the last one has no end.  Slots are kept in *pages* of at most 64
 - the requests that failed in each of its slots: they are not tried there again.  This is correct because free resources
   only decrease while a plan is made.  An operation that frees resources (a container that grows) makes a new slot set.
 
-Jobs that may share resources have a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has
-the keys of all occupants of a resource finds it free.  For jobs with the same keys, free resources only decrease, too.
+Jobs that may share resources have a *sharing key*: a timesharing tag, or the name of a placeholder.  A job that has the
+keys of all occupants of a resource finds it free.  For jobs with the same keys, free resources only decrease, too.
 """
 
 from bisect import bisect_left, bisect_right

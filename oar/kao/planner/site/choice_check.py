@@ -28,8 +28,7 @@ class ChoiceCheck:
         """Return why a placement must not be booked; return '' if it may be.
 
         ``space``: the space of the job, or the reason why there is none.  ``begin``: the earliest start.  The check
-        does not
-        include whether the request is satisfied.
+        does not include whether the request is satisfied.
         """
         alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
         is_known = alternative is not None and placement.walltime == alternative.walltime_from(placement.start)

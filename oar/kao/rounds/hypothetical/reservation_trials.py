@@ -38,8 +38,7 @@ def answers(
     """Return what a round would decide on a request, or on the first occurrences of a series.
 
     ``skips_conflicts``: occurrences of a series that cannot be granted are skipped.  ``without``: ids of reservations
-    that
-    the new ones replace; they are ignored.  Raises DatabaseUnavailable.
+    that the new ones replace; they are ignored.  Raises DatabaseUnavailable.
     """
     begin = time.monotonic()
     with database.snapshot() as tx:

@@ -96,8 +96,7 @@ def smallest_change(
     """Return the smallest change of one number in a request with which its job would start now.
 
     Return None if the job starts now anyway, or if no such change is sufficient.  The placements of all earlier jobs
-    are
-    kept.  The only limit of a round that applies is time: ``seconds`` according to ``elapsed``, 0 = none.  Raises
+    are kept.  The only limit of a round that applies is time: ``seconds`` according to ``elapsed``, 0 = none.  Raises
     NoTime.
     """
     snapshot = without_limits(snapshot, seconds)

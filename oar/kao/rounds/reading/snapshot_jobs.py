@@ -43,8 +43,7 @@ def read_job_rows(
     """Read the rows of a round.
 
     ``hypothetical``: dependencies of jobs that are not submitted.  ``with_promised``: also read the stored placements
-    of
-    jobs that may be waiting for nodes to wake.
+    of jobs that may be waiting for nodes to wake.
     """
     rounds, starts = tx.rounds, tx.plan.starts()
     running = [job.row for job in jobs.values() if job.row.state in CURRENT]

@@ -29,7 +29,7 @@ class ExternalSchedulers:
     def __init__(
         self, database: Database, programs: SchedulerPrograms, situation: Situation, *, may_start_jobs: bool
     ) -> None:
-        """``may_start_jobs``: whether the output of programs is searched for lines that request starts in this round."""
+        """``may_start_jobs``: whether lines in the output of programs may request starts in this round."""
         self.seconds = 0.0  #: how long the programs have run
         self.was_used = False
         self._database = database

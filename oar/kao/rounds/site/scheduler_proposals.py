@@ -68,8 +68,7 @@ class ProposalReader:
         """Return the proposal.
 
         ``lines``: the output that may request starts in this round.  ``placed_before``: the alternatives that the
-        tables
-        contained before the program ran.
+        tables contained before the program ran.
         """
         self._warn_of_others(tables.starts.keys() - {0, *placed_before})
         placements, rejected = self._placements(self._choices(tables, lines))

@@ -91,8 +91,7 @@ def _choose_trials(situation: Situation, plan: Plan, concerned: _Concerned) -> s
     """Return the trials: the first job to start for each hold whose pause has ended.
 
     A user whose trial has failed comes after other users.  Otherwise a job that always fails would be every trial and
-    block
-    the jobs of other users.
+    block the jobs of other users.
     """
     started, due = {start.placement.job_id for start in plan.started}, _due_jobs(plan)
 

@@ -194,8 +194,7 @@ def _is_repeatable(situation: Situation, plan: Plan) -> bool:
     """Return whether a crash of PostgreSQL may undo a round, because the next one would decide again.
 
     Starts may be undone: no command runs before the commit of ``GO`` has written them to disk.  Messages to users,
-    orders
-    to nodes, and decisions that are made only once must not be undone.
+    orders to nodes, and decisions that are made only once must not be undone.
     """
     told = (plan.kills, plan.accepted, plan.refused, plan.expired, plan.regained, plan.lost, plan.resumed)
     ordered = (plan.wake, plan.halt, plan.reservations, plan.reservation_changes, situation.mails, situation.deferrals)
