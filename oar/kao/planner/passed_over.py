@@ -283,10 +283,9 @@ class PassedOver:
         self._note_turn(turn)
 
     def _first_unsettled(self, task: PlacementTask, date: int) -> int:
-        """Return the first date at which the job would overlap passed jobs.
+        """Return the first start at which a job would overlap passed jobs; an earlier start equals that of a full plan.
 
-        A job that ends before that date gets the same result as in a full plan.  Return ``now`` if a plug-in places the
-        job, or if its space may differ in a full plan.
+        Return ``now`` if more than the request of the job determines its resources.
         """
         if not self._has_fixed_space(task):
             return self._now
@@ -507,7 +506,7 @@ class PassedOver:
         if has_plugin(task.job) or self._has_hidden:
             return False
         if task.types.container and self._context.spaces.find(task.types.container):
-            return False  # the job extends a space in which jobs have already been searched for
+            return False  # the job extends a space that earlier searches have used
         is_counted = self._has_quotas_for(task.types, task.rules)
         if is_counted and not self._context.bookings.quotas.counts_all:
             return False
@@ -579,10 +578,11 @@ class PassedOver:
             self._turns[turn.job.id] = turn
             raise
 
-    # -- the passed jobs in the way of a place -----------------------------------------------------------------------
+    # -- passed jobs that conflict with a placement
+    # ----------------------------------------------------------------------
 
     def _clear(self, turn: Turn, task: PlacementTask, best: Placement) -> bool:
-        """Place the earlier passed jobs that can conflict with a placement; return False if one of them may conflict.
+        """Place the earlier passed jobs that can conflict with a placement; return False if one of them conflicts.
 
         After True, the remaining passed jobs cannot conflict with it.
         """
@@ -651,7 +651,7 @@ class PassedOver:
         return False
 
     def _meets(self, turn: Turn, claim: Footprint) -> bool:
-        """Return whether the placement of a passed job conflicts with a claim; place the job if it may."""
+        """Return whether a passed job conflicts with a claim; place it unless it starts after the end of the claim."""
         if self._first_date(turn) >= claim.end:
             return False
         task = turn.task

@@ -163,10 +163,10 @@ class Round:
         is_late: Callable[[], bool],
         announce: Callable[[Sequence[str]], None] = lambda names: None,
     ) -> Plan:
-        """Return a plan that decides all starts of now, and the other placements as far as there is time.
+        """Return a plan with all decisions that are due now; later placements are planned as far as time permits.
 
         As soon as ``is_due`` returns True, jobs that do not start now are passed over.  When ``is_late`` returns True,
-        no decision is made any more that requires the placement of all passed jobs.
+        no more decision is made that requires the placement of all passed jobs.
         """
         if self._may_pass_over():
             passed = PassedOver(
@@ -295,7 +295,7 @@ class Round:
             yield from self._plan_jobs(own_jobs, queues, deadline)
 
     def _settle_for_besteffort(self, passed: PassedOver) -> int:
-        """Ensure that besteffort jobs can be placed beside the passed jobs; return until when that is certain."""
+        """Ensure that besteffort jobs can be placed despite the passed jobs; return until when that is certain."""
         settings, now = self._settings, self._snapshot.now
         walltimes = [
             alternative.walltime

@@ -73,7 +73,6 @@ class WalltimeGrants:
         self._frames = {each.frame_id for each in snapshot.reservations}
 
     def decide(self, request: RequestedWalltime) -> GrantDecision:
-        """Decide on one request."""
         job = self._running.get(request.job_id)
         if job is None or request.job_id in self._frames:
             return LATER

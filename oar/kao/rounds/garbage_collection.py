@@ -49,7 +49,7 @@ def collect() -> None:
 
 @contextmanager
 def resting() -> Iterator[None]:
-    """Disable the collector in the ``with`` block."""
+    """Disable the collector in the ``with`` block; afterwards, freeze the objects if too many of them are new."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -65,7 +65,7 @@ def nobody(queues: Sequence[str]) -> None:
 
 
 class MetaScheduler:
-    """The scheduler of a runtime."""
+    """Makes the scheduling rounds of a runtime."""
 
     def __init__(self, runtime: Runtime, *, goes_on: bool = False, watch: ClockWatch | None = None) -> None:
         """``goes_on``: the caller calls ``go_on`` between the rounds, so that a round need not plan all jobs.

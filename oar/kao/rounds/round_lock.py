@@ -23,8 +23,8 @@ class RoundLock:
     def held(self) -> Iterator[bool]:
         """Hold the lock in the ``with`` block.  Raises Unavailable if another round is running.
 
-        The context value is True for the first round on a connection: PostgreSQL may have crashed since the last round,
-        and written data may be lost (``PlanWriter``).
+        The context value is True for the first round on a connection.  PostgreSQL may have crashed since the last
+        round, and written data may be lost (``PlanWriter``).
         """
         locks, is_first = self._locks, False
         is_taken = locks.acquire_if_alive(ROUND_LOCK) if locks else None

@@ -43,7 +43,6 @@ class Bookings:
         return self.quotas.log, self.arrays.log
 
     def enter(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
-        """Book a placement."""
         if job.reservation is not Reservation.NONE:
             self.reservations.add(job.id)
         self.count(job, placement, types)

@@ -6,11 +6,11 @@ gets the placement of the last round without a search if no difference recorded 
 
 - none of its possible resources is free, before its end, that was not free in the last round: it cannot start sooner;
 - the resources of its placement are still free;
-- the counters that limit it (quotas, jobs of its array) have not decreased; if they have counted more jobs than in the
+- the counters that limit it (quotas, jobs of its array) have not decreased.  If they have counted more jobs than in the
   last round, they must still allow its placement.
 
-Each space is followed separately (``SpaceHistory``): the common one, that of each container as long as it is lent the
-same resources, and their copies for besteffort jobs.
+Each space is followed separately (``SpaceHistory``), including the copies for besteffort jobs.  The space of a
+container is followed as long as it is lent the same resources.
 
 Two changes are irrelevant.  First, the date of the round: a placement that starts now or later is still the earliest,
 because all earlier starts failed.  Second, the start of a job: it was booked at its turn, and is now booked from the

@@ -105,7 +105,7 @@ class PlacementSearch:
         ``start``: the first possible start of the current alternative.
         """
         self.check_time(tries, start)
-        if tries and self.gives_way():  # at least one step is made before giving way
+        if tries and self.gives_way():  # a search makes at least one step before it gives way
             start = max(task.progress.start, start)
             task.progress = task.progress._replace(start=start, refusal=task.refusal)
             raise GiveWay(task)

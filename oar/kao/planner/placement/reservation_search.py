@@ -74,7 +74,7 @@ class ReservationSearch:
         return self._find(reservation, frame, self._space(reservation), proposes=proposes)
 
     def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
-        """Return the placements of requests of one kind, each beside the earlier ones.  Raises NoTimeLeft."""
+        """Return the placements of requests of one kind, placed one after the other.  Raises NoTimeLeft."""
         space = self._space(requests[0][0]).copy()
         places = []
         for reservation, frame in requests:

@@ -3,7 +3,7 @@
 A *slot* is an interval of time in which the set of free resources does not change.  A ``SlotSet`` is a row of slots in
 order of time; the last one has no end.  Slots are kept in *pages* of at most 64.  A page keeps
 
-- the resources that are free in all of its slots: a job that stays through the whole page is checked and entered in
+- the resources that are free in all of its slots.  A job that stays through the whole page is checked and entered in
   one step;
 - the requests that failed in each of its slots: they are not tried there again.  This is correct because free resources
   only decrease while a plan is made.  An operation that frees resources (a container that grows) makes a new slot set.

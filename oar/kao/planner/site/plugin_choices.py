@@ -93,7 +93,7 @@ class PluginChoices:
         self._fits: dict[int, PluginFit] = {}  #: by id of the alternative
 
     def fit(self, job: WaitingJob, alternative: Alternative, call: PluginCall) -> RequestFit:
-        """Return the request of an alternative, fitted by a plug-in.  Raises MissingPlugin."""
+        """Return the request of an alternative, with resources chosen by a plug-in.  Raises MissingPlugin."""
         if alternative.id not in self._fits:
             not_shared, pools = ~self._usable.shared, self._snapshot.pools
             groups = [PooledGroup(pools[each.pool].members & not_shared, each.levels) for each in alternative.groups]

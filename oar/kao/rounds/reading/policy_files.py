@@ -42,7 +42,7 @@ def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
 
 
 class PolicyFile(Generic[T]):
-    """One file."""
+    """A policy file and its cached content."""
 
     def __init__(self, what: str, parse: Callable[[str], T], nothing: T) -> None:
         """``what``: the description of its content in messages."""
@@ -80,7 +80,7 @@ class PolicyFile(Generic[T]):
 
 
 class PolicyFiles:
-    """All files of a configuration."""
+    """The policy files of a configuration."""
 
     def __init__(self, config: Config, *, old_quotas: str = OLD_QUOTAS) -> None:
         self._config = config

@@ -1,8 +1,8 @@
 """Database -> ``Snapshot``: the data of a round, read in one transaction at one instant.
 
-A warm ``SnapshotReader`` caches unchanged data: resources and pools by the version of the resource rows, jobs by the
-version of their rows, requests until the job is altered.  It returns the same snapshot as a cold one, except for the
-numbers of pools.  After CACHE_LIFETIME seconds everything is read again.
+A warm ``SnapshotReader`` caches unchanged data.  Resources and pools are cached by the version of the resource rows,
+jobs by the version of their rows, and requests until the job is altered.  It returns the same snapshot as a cold one,
+except for the numbers of pools.  After CACHE_LIFETIME seconds everything is read again.
 
 See docs/design/planner.rst, "Memory between rounds".
 """

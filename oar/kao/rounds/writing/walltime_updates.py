@@ -31,7 +31,7 @@ class WalltimeUpdates:
         }
 
     def grant(self, situation: Situation) -> bool:
-        """Decide on all requests; return whether any walltime was changed."""
+        """Decide on all pending requests; return whether any walltime was changed."""
         if not self._is_enabled:
             return False
         return self._database.run(lambda tx: self._grant(tx, situation))
