@@ -1,8 +1,8 @@
 """Waves: equal jobs next to each other in planning order, placed with the same start in one step.
 
-The next job has the same earliest start as the first one if the remaining resources satisfy its request.  For a
-monotone request that failed at an earlier start also fails there with fewer resources.  So the jobs of a wave get the
-placements that they would get one by one, and one search is sufficient.
+The next job has the same earliest start as the first one if the remaining resources satisfy its request.  A monotone
+request that failed at an earlier start also fails there with fewer resources.  So the jobs of a wave get the placements
+that they would get one by one, and one search is sufficient.
 
 See docs/design/planner.rst, "Waves".
 """
