@@ -1,4 +1,4 @@
-"""Accounting: the consumption of ended jobs, counted in windows."""
+"""Accounting: store the resource consumption of ended jobs per time window."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ BATCH = 10_000
 
 
 class AccountingIsRunning(OarError):
-    """Another process is counting."""
+    """Another process is running the accounting."""
 
 
 class OtherWindowWidth(OarError):
-    """The table has windows of another width."""
+    """The table contains windows whose width differs from ACCOUNTING_WINDOW."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Jobs that were counted together."""
+    """Jobs that were accounted in one transaction, and the changes of their windows."""
 
     ids: tuple[int, ...]
     not_applicable: frozenset[int]
@@ -35,7 +35,6 @@ class Batch:
 
 
 def accounting_rules(config: "Config") -> Rules:
-    """Return the accounting rules of oar.conf."""
     return Rules(
         config.accounting_window,
         all_types=config.accounting_all_types,
@@ -46,9 +45,9 @@ def accounting_rules(config: "Config") -> Rules:
 
 
 def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch, None, None]:
-    """Count the jobs that ended since a date and have not been counted, in one transaction for each batch.
+    """Account the jobs that ended since `since` and are not accounted yet, with one transaction per batch.
 
-    If it is stopped, the next run goes on after the last batch.  Raises AnotherRuns, OtherWindows.
+    After an interruption, the next run continues after the last batch. Raises AccountingIsRunning, OtherWindowWidth.
     """
     with database.hold_lock(ACCOUNTING_LOCK) as lock:
         if lock is None:
@@ -67,9 +66,10 @@ def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch
 
 
 def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
-    """Remove all windows and count all ended jobs again, in one transaction: readers see the old table until its end.
+    """Delete all windows and account all ended jobs again, in one transaction: readers see the old rows until the
+    commit.
 
-    Raises AnotherRuns.
+    Raises AccountingIsRunning.
     """
     with database.hold_lock(ACCOUNTING_LOCK) as lock:
         if lock is None:
@@ -83,7 +83,7 @@ def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
 
 
 def delete_before(database: "Database", seconds: int) -> int:
-    """Remove the windows that ended more than so many seconds ago; return the number of rows."""
+    """Delete the windows that ended more than `seconds` seconds ago; return the number of rows."""
     return database.run(lambda tx: tx.accounting.delete_before(tx.now - seconds))
 
 

@@ -1,4 +1,4 @@
-"""Advice for users: what to do about a job that cannot start as it is, or that has lost a node."""
+"""Advice for users about jobs that cannot start with their current request, or that lost a node."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _STATES = {
 
 
 class LostNode(NamedTuple):
-    """A node of a job that is not Alive."""
+    """A node of a job whose state is not Alive."""
 
     name: str
     state: ResourceState
@@ -32,7 +32,7 @@ class LostNode(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """A sentence about the trouble of a job, and the commands that help; '' for none."""
+    """The problem of a job in one sentence, and the commands that solve it; both are empty if there is none."""
 
     trouble: str = ""
     solution: str = ""
@@ -41,7 +41,7 @@ class Advice(NamedTuple):
 def advise_on_lost_nodes(job: Job, nodes: Sequence[LostNode], silent: str = "") -> Advice:
     """Return the advice for a job with nodes that are not Alive.
 
-    ``silent``: the head of the job, if it did not answer the last probe.
+    ``silent``: the head node of the job if it did not answer the last check, else ''.
     """
     texts = [f"{node.name} is {node.state}{_since(node.since)}, {_STATES[node.state]}" for node in nodes]
     if silent and silent not in [node.name for node in nodes]:
@@ -84,9 +84,9 @@ def advise_on_dependencies(
     jobs: Mapping[int, Job],
     default: DependencyCondition,
 ) -> Advice:
-    """Return the advice for a job whose dependencies can never be met.
+    """Return the advice for a job whose dependencies can never be satisfied.
 
-    ``jobs``: the jobs that it depends on; ``default``: the condition of a dependency that is written without one.
+    ``jobs``: the required jobs by id; ``default``: the condition of dependencies that specify none.
     """
     if reason is None or reason.code != ReasonCode.DEPENDENCY or "date" in reason.data:
         return Advice()
@@ -107,7 +107,7 @@ def advise_on_dependencies(
 
 
 def _as_options(dependencies: Sequence[Dependency], broken: Dependency) -> str:
-    """Return the options of oaralter that set these dependencies, with ``:any`` for the broken one."""
+    """Return the oaralter options that set these dependencies again, with ``:any`` for the broken one."""
     return " ".join(
         f"-a {dependency.required}:any" if dependency is broken else f"-a {_written(dependency)}"
         for dependency in dependencies

@@ -1,4 +1,4 @@
-"""What is said of a request for a job that is refused: the same words by commands and the API."""
+"""Messages for rejected requests on jobs: the commands and the API use the same texts."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ _UNKNOWN_REASON = "unknown reason."
 
 
 def why_not_ended(outcome: ControlOutcome, verb: str = "frag") -> str:
-    """Return why a job is not ended, or not sent a signal; ``verb``: what was asked.
+    """Return why a job is not deleted or signalled; ``verb`` names the requested operation.
 
     >>> why_not_ended(ControlOutcome(42, ControlRefusal.ALREADY_KILLED))
     'Cannot frag 42 ; This job was already killed.'
@@ -44,12 +44,10 @@ def why_not_ended(outcome: ControlOutcome, verb: str = "frag") -> str:
 
 
 def why_not_held(outcome: ControlOutcome) -> str:
-    """Return why a job is not held."""
     return f"/!\\ Cannot hold {outcome.job_id}: {_reason(outcome, _HOLD)}"
 
 
 def why_not_resumed(outcome: ControlOutcome) -> str:
-    """Return why a job is not resumed."""
     return f"/!\\ Cannot resume {outcome.job_id}: {_reason(outcome, _RESUME)}"
 
 
@@ -58,7 +56,7 @@ def _only_admins(outcome: ControlOutcome) -> str:
 
 
 def why_not_forced(outcome: ControlOutcome, least: int) -> str:
-    """Return why the end of a job is not forced; ``least``: seconds that it must have been Finishing."""
+    """Return why the end of a job is not forced; ``least``: required time in state Finishing, in seconds."""
     if outcome.refusal is ControlRefusal.UNKNOWN_JOB:
         return f"The job {outcome.job_id} does not exist."
     if outcome.refusal is ControlRefusal.FRAME:
@@ -69,7 +67,7 @@ def why_not_forced(outcome: ControlOutcome, least: int) -> str:
 
 
 def why_not_toggled(outcome: ControlOutcome) -> str:
-    """Return why the type besteffort of a job stays as it is."""
+    """Return why the type besteffort of a job is not changed."""
     if outcome.refusal is ControlRefusal.UNKNOWN_JOB:
         return f"The job {outcome.job_id} does not exist."
     if outcome.refusal is ControlRefusal.FRAME:

@@ -1,8 +1,8 @@
-"""Whether programs that are called by timers may believe the clock.
+"""Checks of the system clock for programs that timers start and that delete old rows.
 
-One that is far ahead makes all rows old enough to be removed.  Time that really passes leaves rows, if only one for
-each purge.  So a date is doubted behind a long stretch of which nothing is stored, unless a time service knows it, and
-while the server itself holds its deadlines back because the clock was set ahead.
+If the clock is far ahead, all rows look old enough to be deleted. When time really passes, OAR stores some rows, at
+least one per purge. The date is therefore doubted after a long period without any stored row, unless a time service
+confirms it. It is also doubted while the server holds its deadlines back because the clock was set ahead.
 """
 
 import time
@@ -21,18 +21,18 @@ STRETCH, STRETCHES = 10 * _DAY, 6
 
 
 def ahead(database: "Database", remembered: Sequence[float]) -> int:
-    """Return by how many seconds the clock was set ahead that the server does not believe yet; 0: it does.
+    """Return by how many seconds the clock was set ahead as long as the server does not trust it, else 0.
 
-    ``remembered``: what the server's watch of the clock knew last; empty: there was none.
+    ``remembered``: the stored state of the server's clock watch; empty if there is none.
     """
     watch, now = _looked(database, remembered)
     return watch.ahead(now)
 
 
 def of_purge(database: "Database", remembered: Sequence[float], kept: float | None = None) -> str:
-    """Return why nothing may be removed by the date of the database; '' if it may.
+    """Return why rows must not be deleted by the date of the database; return '' if they may be deleted.
 
-    ``kept``: the date of a clock that a time service keeps; None: there is none.
+    ``kept``: the date of a clock that a time service synchronizes; None if there is none.
     """
     watch, now = _looked(database, remembered)
     if held := watch.held_until(now):
@@ -41,7 +41,7 @@ def of_purge(database: "Database", remembered: Sequence[float], kept: float | No
         return ""
     with database.snapshot() as tx:
         signs = tx.retention.signs_of_life()
-        if not signs.first:  # there is nothing that could be removed
+        if not signs.first:  # there is no row to delete
             return ""
         since = max(signs.first, signs.last_purge, now - STRETCHES * STRETCH)
         for until in range(now, since + STRETCH - 1, -STRETCH):
@@ -55,7 +55,7 @@ def of_purge(database: "Database", remembered: Sequence[float], kept: float | No
 
 
 def _looked(database: "Database", remembered: Sequence[float]) -> tuple[ClockWatch, int]:
-    """Return a watch that has looked at the clock of the database, and the date."""
+    """Return a watch that has read the clock of the database, and the date."""
     watch, before = ClockWatch(remembered), time.monotonic()
     with database.snapshot() as tx:
         now = tx.now

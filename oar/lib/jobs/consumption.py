@@ -1,4 +1,4 @@
-"""The consumption of users and projects as accounting knows it, in resource seconds."""
+"""The accounted consumption of users and projects, in resource seconds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class ProjectConsumption(NamedTuple):
 
 
 class UserConsumption(NamedTuple):
-    """The consumption of a user, in resource seconds, and the first and last window."""
+    """The consumption of a user, in resource seconds, with the start of the first and the end of the last window."""
 
     user: str
     first_window_start: int
@@ -28,12 +28,12 @@ class UserConsumption(NamedTuple):
 
     @property
     def requested(self) -> int:
-        """The requested consumption in all projects: resources times walltime."""
+        """The requested consumption of all projects: resources times walltime."""
         return sum(project.requested for project in self.projects)
 
     @property
     def used(self) -> int:
-        """The real consumption in all projects."""
+        """The real consumption of all projects."""
         return sum(project.used for project in self.projects)
 
     @property
@@ -52,7 +52,9 @@ class UserConsumption(NamedTuple):
 
 
 def consumption_by_user(tx: "Transaction", start: int, stop: int, user: str | None = None) -> list[UserConsumption]:
-    """Return the consumption of one or all users in the windows that overlap ``[start, stop)``, by user."""
+    """Return the consumption in the windows that overlap ``[start, stop)``, sorted by user; ``user`` None: of all
+    users.
+    """
     by_user: dict[str, list[Consumption]] = defaultdict(list)
     for consumption in tx.accounting.between(start, stop, user):
         by_user[consumption.user].append(consumption)

@@ -1,7 +1,8 @@
-"""Requests to delete, hold, resume or signal jobs: rights and conditions, for the commands and the server's modules.
+"""Requests to delete, hold, resume or signal jobs: permissions and conditions, for the commands and the server's
+modules.
 
-A request that needs no node is carried out here: a job is held or let go in the transaction of the command.  Any other
-is stored as a row or an event, and the server's modules carry it out (docs/design/launch.rst, "Kill requests").
+A request that needs no node is executed here: a job is held or released in the transaction of the command. Any other
+request is stored as a row or an event, and the server's modules execute it (docs/design/launch.rst, "Kill requests").
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +32,7 @@ SUSPENDABLE = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNIN
 
 
 class ControlRefusal(Enum):
-    """Why a request for a job is refused."""
+    """Why a request on a job is rejected."""
 
     UNKNOWN_JOB = auto()
     NOT_YOURS = auto()
@@ -52,7 +53,7 @@ class ControlRefusal(Enum):
 
 
 class ControlOutcome(NamedTuple):
-    """The result of a request for one job."""
+    """The result of a request on one job."""
 
     job_id: int
     refusal: ControlRefusal | None = None  #: None = the request is registered, or carried out
@@ -62,17 +63,19 @@ class ControlOutcome(NamedTuple):
 
 
 def frame_texts(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
-    """Return for those of some jobs that are frames of advance reservations why nobody acts on them."""
+    """Return the rejection messages of the given jobs that are frames of advance reservations, by job id."""
     return {job_id: frame_text(number) for job_id, (_, number) in tx.reservations.of_frames(ids).items()}
 
 
 def frame_text(number: int) -> str:
-    """Return why nobody acts on the frame of an advance reservation."""
+    """Return why requests on the frame of an advance reservation are rejected."""
     return f"This job is the frame of the advance reservation {number}: use qralter."
 
 
 def _with_frames(tx: "Transaction", answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
-    """Refuse what is asked of frames; of somebody else's job nothing more is said."""
+    """Reject requests on frames. A rejection for missing permission stays: it must not reveal that the job is a
+    frame.
+    """
     texts = frame_texts(tx, [answer.job_id for answer in answers if answer.refusal not in _FIRST])
     return [
         ControlOutcome(answer.job_id, ControlRefusal.FRAME, texts[answer.job_id]) if answer.job_id in texts else answer
@@ -88,9 +91,9 @@ _FIRST = frozenset({ControlRefusal.UNKNOWN_JOB, ControlRefusal.NOT_YOURS, Contro
 
 
 def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> list[ControlOutcome]:
-    """Ask for the end of jobs, as their owner or an administrator; return the outcomes in the order of the ids.
+    """Request the end of jobs as their owner or an administrator; return the outcomes in the order of the ids.
 
-    For a job that has ended already the request succeeds.  ``with_inner``: the jobs inside a container end with it.
+    The request succeeds for a job that has already ended. ``with_inner``: also end the jobs inside a container.
     """
     jobs = {job.id: job for job in tx.jobs.select(ids)}
     killed = tx.job_requests.jobs_to_kill([job.id for job in jobs.values() if not job.is_final])
@@ -100,7 +103,7 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
         answers[job_id] = ControlOutcome(job_id, refusal, has_ended=refusal is None and jobs[job_id].is_final)
     live_ids = [job_id for job_id, answer in answers.items() if answer.refusal is None and not answer.has_ended]
     ask_end(tx, {job_id: _deletion(user, jobs[job_id]) for job_id in live_ids}, by=user.name, with_inner=with_inner)
-    if killed:  # again, in case the server has missed the first one
+    if killed:  # notify Leon again, in case it missed the first notification
         _ring_leon(tx)
     return [answers[job_id] for job_id in ids]
 
@@ -118,7 +121,7 @@ def _deletion(user: User, job: Job) -> Cause:
 
 
 def owns(user: User, job: Job) -> bool:
-    """Whether a user may make requests for a job: it is his, or he is an administrator."""
+    """Return whether a user may make requests on a job: its owner and administrators may."""
     return user.is_admin or user.name == job.user
 
 
@@ -130,9 +133,10 @@ def ask_end(
     with_inner: bool = True,
     reasons: Collection[tuple[str, int, str]] = (),
 ) -> list[int]:
-    """Write kill requests, each with its cause, without a check of rights; return the jobs that had none before.
+    """Store kill requests with their causes, without a permission check; return the jobs that had no request before.
 
-    ``reasons``: events of these jobs, written before those of the requests: programs take the first for the cause.
+    ``reasons``: events of these jobs. They are written before the request events because programs take the first event
+    for the cause.
     """
     new = tx.job_requests.request_kill(causes) if causes else []
     if not new:
@@ -151,7 +155,7 @@ def ask_end(
 
 
 def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
-    """Let jobs whose end was asked for not wait for their nodes; return those for which this is new."""
+    """End jobs with a kill request without waiting for their nodes; return the jobs whose request was changed."""
     given_up = tx.job_requests.move_kill(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
     if given_up:
         _ring_leon(tx)
@@ -159,9 +163,9 @@ def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
 
 
 def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
-    """Write kill requests for the jobs inside containers that end; return the jobs that had none before.
+    """Store kill requests for the jobs inside ending containers; return the jobs that had no request before.
 
-    Those in an advance reservation are left alone: they end with it, and so with its cause, when Leon ends its frame.
+    Skip the jobs of advance reservations: they end with the cause of the reservation, when Leon ends its frame.
     """
     ended: list[int] = []
     outer = list(containers)
@@ -205,7 +209,7 @@ def deletion_notice(job: Job, event: Event) -> Notice:
 
 
 def force_end(tx: "Transaction", user: User, ids: Sequence[int], *, least: int) -> list[ControlOutcome]:
-    """Ask for the end of jobs that have been Finishing for more than ``least`` seconds, as an administrator."""
+    """Request the end of jobs that have been Finishing for more than ``least`` seconds, as an administrator."""
     jobs = {job.id: job for job in tx.jobs.select(ids)}
     changes = tx.jobs.state_changes(jobs)
     answers = []
@@ -236,7 +240,10 @@ def _why_not_forced(user: User, job: Job | None, long_enough: bool) -> ControlRe
 
 
 def toggle_besteffort(tx: "Transaction", user: User, ids: Sequence[int]) -> list[ControlOutcome]:
-    """Add the type besteffort to running jobs, or remove it, as an administrator.  ``text``: Add or Remove."""
+    """Add the type besteffort to running jobs, or remove it, as an administrator.
+
+    ``text`` of an outcome is Add or Remove.
+    """
     jobs = {job.id: job for job in tx.jobs.select(ids)}
     types = tx.jobs.types(jobs, current=True)
     frames = frame_texts(tx, jobs) if user.is_admin else {}
@@ -281,7 +288,10 @@ class SignalRequest(NamedTuple):
 
 
 def request_signal(tx: "Transaction", user: User, job_id: int, number: int | None) -> ControlOutcome | SignalRequest:
-    """Ask for a signal to a running job, as its owner or an administrator; ``number`` None: its checkpoint signal."""
+    """Request a signal for a running job, as its owner or an administrator.
+
+    ``number`` None: the checkpoint signal of the job.
+    """
     job = tx.jobs.find(job_id)
     types = tx.jobs.types([job_id], current=True).get(job_id, ())
     from oar.lib.submission.resource_request import JobTypes
@@ -316,7 +326,7 @@ def _why_not_signalled(user: User, job: Job | None, types: "JobTypes") -> Contro
 
 
 def result_of(tx: "Transaction", request: SignalRequest) -> bool | None:
-    """Return whether a signal was sent; None as long as the Runner has not written the event."""
+    """Return whether a signal was sent; return None until the Runner has written the result event."""
     for event in tx.events.of_types(request.job_id, request.results):
         if event.id > request.event_id:
             return event.type == request.results[0]
@@ -327,22 +337,21 @@ def result_of(tx: "Transaction", request: SignalRequest) -> bool | None:
 
 
 class HoldRules(NamedTuple):
-    """The settings of the site for hold and resume."""
+    """The settings for hold and resume."""
 
     users_may_suspend: bool = False  #: USERS_ALLOWED_HOLD_RESUME
     confines: bool = True  #: a job resource manager is configured
 
     @classmethod
     def of(cls, config: "Config") -> Self:
-        """Return those of a site."""
         return cls(config.users_allowed_hold_resume, config.job_resource_manager_property_db_field is not None)
 
 
 def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, running: bool) -> list[ControlOutcome]:
-    """Hold waiting jobs; with ``running`` also ask for running jobs to be suspended.
+    """Hold waiting jobs; with ``running`` also request the suspension of running jobs.
 
-    The jobs are locked: a round that is about to start one of them either finds it on hold, or has started it before,
-    and then the answer says so.  ``text`` of a refusal: why a job of this type is never suspended.
+    The jobs are locked: a concurrent scheduling pass either sees the hold, or has started the job, and the outcome then
+    rejects the request. ``text`` of a refusal: why jobs of this type are never suspended.
     """
     jobs = tx.jobs.lock_all(ids)
     types = tx.jobs.types(jobs) if running else {}
@@ -361,12 +370,12 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
     _move(tx, mine, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
     waiting = [job.id for job in mine if job.state is JobState.WAITING]
     if any(job.state is JobState.RESUMING for job in mine) or tx.plan.has_place(waiting):
-        tx.outbox.append(Wake(Tag.TERM))  # others may have their places
+        tx.outbox.append(Wake(Tag.TERM))  # other jobs may use their planned resources
     return answers
 
 
 def _note_requests(tx: "Transaction", type_: EventType, jobs: Sequence[Job], text: str) -> list[Job]:
-    """Write the events of requests; return the jobs that are moved here, the others are left to NodeChangeState."""
+    """Write the events of requests; return the jobs to move in this transaction. NodeChangeState moves the others."""
     left = [job for job in jobs if job.state in SUSPENDABLE or _is_owner_told(job)]
     mine = [job for job in jobs if job not in left]
     tx.events.add_many([(type_, job.id, f"{text} {job.id}") for job in mine], to_check=False)
@@ -377,12 +386,12 @@ def _note_requests(tx: "Transaction", type_: EventType, jobs: Sequence[Job], tex
 
 
 def _is_owner_told(job: Job) -> bool:
-    """Whether a move between Suspended and Resuming is told to the owner; only the server sends notices."""
+    """Return whether the owner is notified of a move between Suspended and Resuming; only the server sends notices."""
     return bool(job.notify) and job.state in (JobState.SUSPENDED, JobState.RESUMING)
 
 
 def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, JobState]) -> None:
-    """Move the locked jobs that are in one of some states to the next one."""
+    """Move each locked job in one of the source states to its target state."""
     from oar.lib.jobs import lifecycle
 
     for source, target in targets.items():
@@ -392,7 +401,7 @@ def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, Job
 
 
 def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
-    """Return why no job of these types is ever suspended, '' if it may be."""
+    """Return why jobs of these types are never suspended; return '' if they can be."""
     from oar.lib.history import event_consequences
     from oar.lib.submission.resource_request import JobTypes
 
@@ -414,7 +423,7 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> Cont
 
 
 def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) -> list[ControlOutcome]:
-    """Let held jobs be scheduled again, and suspended jobs go on as soon as their resources are free."""
+    """Release held jobs, and request that suspended jobs resume as soon as their resources are free."""
     jobs = tx.jobs.lock_all(ids)
     outcomes = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
     answers = _with_frames(tx, outcomes)
@@ -442,7 +451,7 @@ def _why_not_resumed(user: User, job: Job | None, rules: HoldRules) -> ControlRe
 
 
 def jobs_of_arrays(tx: "Transaction", arrays: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the jobs of arrays, and the ids that are no array."""
+    """Return the ids of the jobs of arrays, and the given ids that are not array ids."""
     jobs = tx.jobs.of_arrays(arrays)
     array_ids = {job.array_id for job in jobs}
     return [job.id for job in jobs], [array for array in arrays if array not in array_ids]

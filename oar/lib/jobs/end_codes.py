@@ -1,4 +1,4 @@
-"""Codes of the causes for which jobs end, and exit codes of oarexec."""
+"""Codes for the causes of job ends, and exit codes of oarexec."""
 
 from enum import IntEnum, StrEnum
 

@@ -1,4 +1,4 @@
-"""The wait for the ends of jobs.  See docs/design/locks.rst, "Notifications"."""
+"""Wait for the end of jobs. See docs/design/locks.rst, "Notifications"."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class EndListener(ChannelListener):
-    """Hears of the ends of jobs."""
+    """Listen for the notifications of ended jobs."""
 
     def __init__(self, database: "Database") -> None:
         super().__init__(database, Channel.JOB_END)
 
     def wait(self, ids: Collection[int], seconds: float) -> None:
-        """Wait so many seconds, less if it is told before that all of these jobs have ended."""
+        """Wait until all these jobs have ended, at most `seconds` seconds."""
         left = {str(job_id) for job_id in ids}
 
         def have_ended(payload: str) -> bool:

@@ -1,7 +1,7 @@
-"""Texts for the causes of the ends of jobs: what happened, and what the user can do about it.
+"""Texts for the causes of job ends: what happened, and what the user can do about it.
 
-The texts are templates in a table, filled with the data of the cause (``oar.lib.jobs.ends``).  Missing data is
-shown as ``?``, so that causes of another version can be read too.
+The texts are templates, filled with the data of the cause (``oar.lib.jobs.ends``). Missing data is shown as ``?``:
+this makes causes readable that another version stored.
 """
 
 import signal
@@ -20,7 +20,7 @@ _TOLD_FIGURES = 3
 
 
 class CauseText(NamedTuple):
-    """The texts of a cause."""
+    """The texts of an end cause."""
 
     sentence: str  #: what happened
     advice: str = ""  #: what its user can do; '' if there is nothing to do
@@ -188,9 +188,10 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
 
 
 def cause_text(cause: Cause, job_id: int, stderr_file: str = "", copy: int | None = None) -> CauseText:
-    """Return the texts of a cause.
+    """Return the texts of an end cause.
 
-    ``stderr_file``: the file with the error output; ``copy``: the job as which it was resubmitted automatically.
+    ``stderr_file``: the file with the error output; ``copy``: the id of the automatic resubmission, None if there is
+    none.
     """
     values = _values(cause, job_id, stderr_file)
     sentence, advice = (text.format_map(values).strip() for text in _TEXTS[cause.code])
@@ -204,7 +205,7 @@ def cause_text(cause: Cause, job_id: int, stderr_file: str = "", copy: int | Non
 
 
 class _Values(dict[str, object]):
-    """The values of the templates."""
+    """Values for the templates; a missing value is shown as ``?``."""
 
     def __missing__(self, key: str) -> str:
         return "?"
@@ -309,8 +310,7 @@ def _memory_advice(data: Mapping[str, Any], job_id: int) -> str:
 
 
 def memory_size(count: int | None) -> str:
-    """Return an amount of memory with its unit; ``?`` if it is unknown.
-
+    """Return an amount of memory with its unit; return ``?`` if it is unknown.
 
     >>> memory_size(0), memory_size(1536 << 20), memory_size(None)
     ('0 B', '1.5 GiB', '?')
@@ -326,7 +326,7 @@ def memory_size(count: int | None) -> str:
 
 
 def describe_exit(status: int | None) -> str:
-    """Return the outcome that a raw wait status stands for; '' if there is none.
+    """Return the signal or exit code of a raw wait status; return '' if there is no status.
 
     >>> describe_exit(256), describe_exit(9), describe_exit(None)
     ('exit code 1', 'signal 9', '')
@@ -337,7 +337,9 @@ def describe_exit(status: int | None) -> str:
 
 
 def format_exit_code(status: int | None) -> str:
-    """Return a raw wait status as oarstat shows it: ``256 (1,0,0)`` = status (code, signal, core); '' if none."""
+    """Return a raw wait status as oarstat shows it, ``256 (1,0,0)``: status (code, signal, core). Return '' for
+    None.
+    """
     if status is None:
         return ""
     return f"{status} ({status >> 8},{status & 0x7F},{(status >> 7) & 1})"

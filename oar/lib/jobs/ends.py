@@ -1,8 +1,8 @@
-"""Why jobs ended: the one cause of each end, decided from the facts about it.
+"""Determine the one cause of each job end from the facts about it.
 
-Plain values: nothing is read or written here.  ``decide`` gets the ``EndFacts`` that the database gathers when a job
-gets its final state; the cause is stored with that state (``job_ends``), and ``oar.lib.jobs.end_texts`` has the
-texts for users.
+This module reads and writes nothing. ``decide`` gets the ``EndFacts`` that the database collects when a job reaches
+its final state. The cause is stored with that state (``job_ends``). ``oar.lib.jobs.end_texts`` contains the texts for
+users.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +100,7 @@ class EndEvent(NamedTuple):
 
 
 class EndFacts(NamedTuple):
-    """The facts about a job when it gets its final state."""
+    """The facts about a job at the time of its final state."""
 
     job_id: int
     exit_code: int | None = None  #: raw wait status
@@ -125,7 +125,7 @@ _LONGEST_PATH = 4096
 
 
 def read_fault(value: object) -> NodeFault | None:
-    """Return the fault in a report of a node, None if there is none; a node may report anything."""
+    """Return the fault in the report of a node; return None if the value contains no valid fault."""
     if not isinstance(value, dict):
         return None
     try:
@@ -144,7 +144,6 @@ def _clean(text: str) -> str:
 
 
 def decide(facts: EndFacts) -> Cause:
-    """Return why a job ended."""
     forced = _event(facts, EndCode.FORCED)
     if forced and facts.phase is not Phase.CLEANED:
         return Cause(EndCode.FORCED, {"text": _short(forced.description)})
@@ -187,7 +186,7 @@ def _of_end(facts: EndFacts, code: int) -> Cause:
 
 
 def _of_status(facts: EndFacts) -> Cause:
-    """Return the cause that the wait status and the nodes' reports show."""
+    """Return the cause according to the wait status and the reports of the nodes."""
     raw = facts.exit_code or 0
     if raw == 0:
         return Cause(EndCode.SUCCESS)
@@ -203,7 +202,7 @@ def _of_status(facts: EndFacts) -> Cause:
 
 
 def _of_signal(facts: EndFacts, number: int) -> Cause:
-    """Return the cause of a command that was ended by a signal: oarexec tells whether it has sent one."""
+    """Return the cause of a command that a signal ended; the code of oarexec shows whether OAR sent the signal."""
     data = {"signal": number}
     if facts.oarexec_code in _CHECKPOINTED and number == facts.checkpoint_signal:
         return Cause(EndCode.CHECKPOINT_SIGNAL, data)
@@ -213,7 +212,7 @@ def _of_signal(facts: EndFacts, number: int) -> Cause:
 
 
 def _hindrance(facts: EndFacts) -> Cause | None:
-    """Return the cause that the nodes' reports show for a command that failed."""
+    """Return the cause that the reports of the nodes show for a failed command; return None if they show none."""
     out_of_memory = _out_of_memory(facts.usage)
     if out_of_memory:
         return Cause(EndCode.OUT_OF_MEMORY, {"nodes": out_of_memory})
@@ -245,10 +244,10 @@ def _out_of_memory(usage: Sequence[NodeUsage]) -> dict[str, dict[str, int | None
 
 
 def _killed(facts: EndFacts, more: Mapping[str, Any]) -> Cause:
-    """Return the cause of a job that was killed: that of its kill request."""
+    """Return the cause of a killed job: the cause of its kill request."""
     kill = facts.kill or Cause(EndCode.STOPPED)
     lost = _event(facts, EndCode.SESSION_LOST)
-    if lost and kill.code is EndCode.DELETED:  # oarsub deletes a job whose session it has lost
+    if lost and kill.code is EndCode.DELETED:  # oarsub deletes a job when it loses the session
         kill = Cause(EndCode.SESSION_LOST, {"text": _short(lost.description)})
     data = dict(kill.data) | dict(more)
     if kill.code is EndCode.WALLTIME:
@@ -307,7 +306,7 @@ def _of_session(facts: EndFacts) -> Cause:
 
 
 def _of_death(facts: EndFacts) -> Cause:
-    """Return the cause of a job whose oarexec died: an event names its node unless the node works."""
+    """Return the cause of a job whose oarexec died. If the node failed, an event names it."""
     for type_ in (EventType.NODE_REBOOTED, EventType.NODE_LOST, EventType.EXIT_VALUE_OAREXEC):
         nodes = sorted({host for event in facts.events if event.type == type_ for host in event.hosts})
         if nodes:
@@ -320,12 +319,12 @@ def _of_death(facts: EndFacts) -> Cause:
 
 
 def _of_shutdown(facts: EndFacts) -> Cause:
-    """Return the cause of a job that ended as its node went down: the kill, if one was asked for before."""
+    """Return the cause of a job that ended at the shutdown of its node: that of an earlier kill request, if any."""
     return _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
 
 
 def _of_staging(facts: EndFacts) -> Cause:
-    """Return the cause of a job whose agent could not prepare what its command needs."""
+    """Return the cause of a job whose agent could not prepare the files of its command."""
     return Cause(EndCode.STAGING, {"node": facts.head, "text": _short(facts.detail)})
 
 
@@ -341,7 +340,7 @@ _SPECIAL: Mapping[int, Callable[[EndFacts], Cause]] = {
 
 
 def _of_event(facts: EndFacts) -> Cause:
-    """Return the cause of an end that no node has reported: that of the last event with a cause."""
+    """Return the cause of an end that no node reported, from the last event that shows a cause."""
     for event in reversed(facts.events):
         code = EVENTS.get(EventType(event.type))
         if code:
@@ -351,7 +350,7 @@ def _of_event(facts: EndFacts) -> Cause:
 
 
 def _event(facts: EndFacts, code: EndCode) -> EndEvent | None:
-    """Return the last event that shows this cause."""
+    """Return the last event that shows this cause; return None if there is none."""
     events = [event for event in facts.events if EVENTS.get(EventType(event.type)) is code]
     return events[-1] if events else None
 
@@ -382,7 +381,7 @@ _ERRORS = {
 
 
 def _error(facts: EndFacts) -> str:
-    """Return the text of the error on the head; what oarexec wrote if its name is unknown."""
+    """Return the text of the error on the head node; for an unknown error, return the text of oarexec."""
     text = _ERRORS.get(facts.fault.errno) if facts.fault else None
     return text or _short(facts.detail)
 

@@ -1,8 +1,8 @@
-"""Why jobs wait or waited, as users see it: the reason, the predicted start, the parts of the waiting time, advice.
+"""Why jobs wait or waited, for users: the reason, the predicted start, the parts of the waiting time, advice.
 
-The scheduler stores the reason of each waiting job with its numbers (``job_reasons``), and a row whenever the code of
-the reason changes (``job_waits``).  With the log of states, these show how the waiting time of every job divides, also
-of jobs that have ended.
+The scheduler stores the reason of each waiting job with its data (``job_reasons``), and a row whenever the code of the
+reason changes (``job_waits``). With the state log, these rows show how the waiting time of a job was spent, also for
+ended jobs.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ MEASURED = 30 * 86400
 
 
 class Firmness(StrEnum):
-    """How firm a predicted start is."""
+    """How likely a predicted start is to change."""
 
     FIXED = "fixed"  #: a reservation: it moves only if its nodes are missing
     LATEST = "latest"  #: no later job is placed before it
@@ -43,8 +43,6 @@ class Firmness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PredictedStart:
-    """A predicted start."""
-
     date: int
     hosts: tuple[str, ...]
     resources: int  #: number
@@ -66,7 +64,7 @@ class Outlook:
 
     @property
     def why(self) -> str:
-        """The reason in a few words; '' before the first round that has seen the job."""
+        """The reason in a few words; '' before the first scheduling pass that considered the job."""
         return reason_label(self.reason) if self.reason else ""
 
     @property
@@ -94,7 +92,7 @@ _STATE_SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The waiting of a job, explained."""
+    """Explanation of the waiting time of a job."""
 
     job: Job
     reason: WaitReason | None
@@ -107,7 +105,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """A sentence for why it does not start or resume now; '' for a job that does not wait."""
+        """The reason, as a sentence, why the job does not start or resume now; '' for a job that does not wait."""
         if self.frame_of:
             date = f", which begins on {format_date(self.job.start_time)}" * (self.job.state is JobState.WAITING)
             return f"It is the frame of the advance reservation {self.frame_of}{date}: see qrstat -ar {self.frame_of}."
@@ -189,9 +187,9 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
 
 
 def _is_blocked(reason: WaitReason | None) -> bool:
-    """Whether nobody can foresee a start, whatever the plan says.
+    """Return whether the start cannot be predicted, whatever the plan contains.
 
-    The job's advance reservation is in error, or others have what it needs longer than they may.
+    The advance reservation of the job is in state error, or other jobs hold its resources past their walltime.
     """
     if reason is None:
         return False
@@ -199,7 +197,7 @@ def _is_blocked(reason: WaitReason | None) -> bool:
 
 
 def _lost_nodes(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, list[LostNode]]:
-    """Return the nodes that jobs hold and that are not Alive."""
+    """Return the nodes of running jobs that are not Alive, by job."""
     nodes_by_job = tx.listings.not_alive([job.id for job in jobs if job.state in CURRENT])
     return {
         job_id: [LostNode(name, ResourceState(state), since) for name, state, since in nodes]
@@ -216,7 +214,6 @@ def _advice(
     *,
     config: "Config",
 ) -> dict[int, Advice]:
-    """Return the advice for each job."""
     depending = [job_id for job_id, reason in reasons.items() if reason.code == ReasonCode.DEPENDENCY]
     dependencies = tx.jobs.dependencies(depending) if depending else {}
     required = {
@@ -239,7 +236,7 @@ def _advice(
 
 
 def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
-    """Return the outlooks of those jobs that have not started."""
+    """Return the predicted start and the reason of each job that has not started."""
     waiting = [job for job in jobs if job.state in NOT_STARTED]
     ids = [job.id for job in waiting]
     reasons, foreseen = tx.job_waits.reasons(ids), tx.listings.predictions(ids)
@@ -252,12 +249,16 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
 
 
 def _age(job: Job, prediction: "Prediction") -> int:
-    """Return how old a prediction may be; 0: it is that of the last round, or the date of a reservation."""
+    """Return the time from which a prediction may date; return 0 for predictions of the last scheduling pass and
+    reservations.
+    """
     return prediction.foreseen_at if job.reservation is Reservation.NONE else 0
 
 
 def jobs_of(reason: WaitReason | None) -> list[int]:
-    """Return the jobs that a reason names, those of reservations first; what another version wrote may be no job."""
+    """Return the jobs that a reason names, jobs of reservations first. Ignore values of other versions that are no
+    job ids.
+    """
     if reason is None:
         return []
     lists = [reason.data.get("reservations"), reason.data.get("jobs"), [reason.data.get("job")]]
@@ -277,7 +278,7 @@ MAX_LOST = 5
 def _starts(
     tx: "Transaction", jobs: Sequence[Job], config: "Config", outside: Collection[int]
 ) -> dict[int, PredictedStart]:
-    """Return the predicted starts.  ``outside``: jobs that a scheduler of the site plans."""
+    """Return the predicted starts by job. ``outside``: jobs that an external scheduler plans."""
     foreseen = tx.listings.predictions([job.id for job in jobs])
     if not foreseen:
         return {}
@@ -323,10 +324,10 @@ def _has_depth(config: "Config", queue: str) -> bool:
 def firmness(
     job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo: bool, is_reserved: bool = False
 ) -> tuple[Firmness, str]:
-    """Return the firmness of the predicted start of a job, and why it is no firmer.
+    """Return the firmness of the predicted start of a job, and why the start is not firmer.
 
-    ``is_fifo``: the site has no other order than that of submission.  ``is_reserved``: the job has the resources of an
-    advance reservation, on which nobody else is.
+    ``is_fifo``: the site starts jobs in the order of submission only. ``is_reserved``: the job uses the resources of an
+    advance reservation, to which other jobs have no access.
     """
     if job.reservation is not Reservation.NONE:
         return Firmness.FIXED, ""

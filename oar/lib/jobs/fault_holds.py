@@ -1,7 +1,6 @@
-"""Holds of launches: they begin with failed launches, or a fault of oar.conf, and end when a check or a trial succeeds.
+"""Holds of launches: they begin with failed launches or a fault in oar.conf, and end when a check or a trial succeeds.
 
-``oar.lib.jobs.launch_faults`` decides; the facts are read and the decisions stored here.
-
+``oar.lib.jobs.launch_faults`` makes the decisions; this module reads the facts and stores the decisions.
 See docs/design/events.rst, "Faults of several nodes", and docs/design/launch.rst, "Held launches".
 """
 
@@ -31,7 +30,7 @@ _SUCCESSES: Mapping[LaunchFault, JobState] = {
 
 
 class Failed(NamedTuple):
-    """A launch that has failed, or an end."""
+    """A failed launch or a failed end of a job."""
 
     fault: LaunchFault
     job: Job
@@ -40,7 +39,9 @@ class Failed(NamedTuple):
 
 
 def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[LaunchFault, frozenset[str]]:
-    """Return for some faults the users for whom they are common, '' for all: no single job or node is to blame."""
+    """Return for each fault the users for whom it is common ('' for all users), that is, not caused by a single job
+    or node.
+    """
     tried = sorted(set(faults).intersection(launch_faults.TRIED))
     holds = tx.launch_holds.all() if tried else []
     common = {}
@@ -52,7 +53,10 @@ def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[La
 
 
 def _failures_since_success(tx: "Transaction", fault: LaunchFault) -> list[LaunchFailure]:
-    """Return the recent failures of a kind since a job was last started; frames of reservations run no program."""
+    """Return the recent failures of a kind since the last successful start of a job.
+
+    Frames of reservations run no program and are not counted as starts.
+    """
     is_of_server = fault in launch_faults.OF_SERVER
     window = launch_faults.SERVER_WINDOW if is_of_server else launch_faults.NODE_WINDOW
     without = (JobTypeName.AR,) if is_of_server else launch_faults.WITHOUT_NODE
@@ -64,9 +68,9 @@ def _failures_since_success(tx: "Transaction", fault: LaunchFault) -> list[Launc
 def note_failures(
     tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, Collection[str]], *, heals: bool
 ) -> None:
-    """Hold the launches that would fail like these, and stop the queues of which job after job fails.
+    """Hold the launches that would fail in the same way, and stop the queues in which several jobs failed in a row.
 
-    ``heals``: OAR may use suspected nodes again.
+    ``heals``: OAR may set suspected nodes to Alive again.
     """
     for failed in failures:
         fault, user = failed.fault, failed.job.user
@@ -83,7 +87,7 @@ def note_failures(
 
 
 def _hold_and_mail(tx: "Transaction", failed: Failed, user: str, *, heals: bool) -> None:
-    """Hold launches until a trial succeeds; mail the first hold of a user, and that of all users."""
+    """Hold launches until a trial succeeds. Send a mail for the first hold of a user and for a hold of all users."""
     is_new = _hold(tx, failed, user, tx.now + launch_faults.pause_after(1), is_confirmed=True)
     others = [hold for hold in tx.launch_holds.all() if hold.fault is failed.fault]
     if not user:
@@ -108,9 +112,9 @@ def _hold(tx: "Transaction", failed: Failed, user: str, next_try: int, *, is_con
 
 
 def _acquit_nodes(tx: "Transaction", fault: LaunchFault) -> None:
-    """Ask for the nodes to be Alive that were suspected for a fault before it was known to be common.
+    """Request the state Alive for the nodes that were suspected before the fault was known to be common.
 
-    They have no check that would end their suspicion.
+    No check would end the suspicion of these nodes.
     """
     names = {failure.node for failure in _failures_since_success(tx, fault)}
     resources = {one.id: one.network_address for one in tx.resources.of_nodes(names)}
@@ -131,7 +135,7 @@ def _mail(tx: "Transaction", fault: LaunchFault, user: str, text: str) -> None:
 
 
 def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable[str]) -> None:
-    """Stop the queues of which ``QUEUE_FAILURES`` jobs of several users in a row have failed on the server."""
+    """Stop the queues in which ``QUEUE_FAILURES`` jobs of several users in a row failed on the server."""
     types, since = launch_faults.events_of(fault), tx.now - launch_faults.SERVER_WINDOW
     failures = tx.events.failures(types, since)
     for queue in sorted(queues):
@@ -149,10 +153,11 @@ def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable
 
 
 def hold_for_configuration(tx: "Transaction", fault: str, trial_job: int = 0) -> None:
-    """Hold all launches for a fault of the configuration, unless they are held for it.
+    """Hold all launches because of a configuration fault; an existing hold for the same fault stays.
 
-    ``trial_job``: the job whose launch has found it, and is the first trial.  Without one the Runner sees the fault,
-    and when it is gone (``end_repaired``).
+    ``trial_job``: the job whose launch found the fault; its next launch is the first trial. Without a trial job the
+    Runner
+    detects the fault and its repair (``end_repaired``).
     """
     present = configuration_hold(tx)
     if present and trial_job:
@@ -172,12 +177,12 @@ def hold_for_configuration(tx: "Transaction", fault: str, trial_job: int = 0) ->
 
 
 def configuration_hold(tx: "Transaction") -> LaunchHold | None:
-    """Return the hold for a fault of the configuration, None if there is none."""
+    """Return the hold for a configuration fault; return None if there is none."""
     return next((hold for hold in tx.launch_holds.all() if hold.fault is LaunchFault.CONFIGURATION), None)
 
 
 def _tell_configuration_fault(tx: "Transaction", fault: str) -> None:
-    """Write the event of a hold; mail it, unless the same fault was mailed within a day."""
+    """Write the event of a hold; send a mail unless the same fault was mailed within a day."""
     tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, f"[Runner] {fault}")
     if not tx.events.was_mailed(fault):
         tx.events.add(EventType.FAULT_MAILED, 0, fault)
@@ -186,9 +191,9 @@ def _tell_configuration_fault(tx: "Transaction", fault: str) -> None:
 
 
 def end_repaired(tx: "Transaction") -> bool:
-    """End the hold for a fault that the Runner saw and sees no longer; return whether jobs are started again.
+    """End the hold for a fault that the Runner detected and that is repaired; return whether launches are resumed.
 
-    Not during the first pause: bipbips may have read a former configuration.
+    Keep the hold during the first pause: bipbip processes may have read an earlier configuration.
     """
     hold = configuration_hold(tx)
     if hold is None or not launch_faults.is_watched(hold) or tx.now < hold.next_try:
@@ -199,12 +204,11 @@ def end_repaired(tx: "Transaction") -> bool:
 
 
 def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
-    """Hold all launches for a fault of the configuration, this one with them; return False if it goes on.
+    """Hold all launches, including this one, because of a configuration fault; return False if this launch continues.
 
-    It goes on if the node of the job may know of it, and if it has begun and the job has a kill request.
-
-    A job that nobody has claimed goes back to the queue, without the resources that it was given.  A reservation keeps
-    them, and so does a job whose launch has begun.
+    It continues if the node of the job may have received it, or if it has begun and the job has a kill request.
+    A job whose launch has not been claimed returns to its queue and loses its resources. A reservation keeps its
+    resources, and so does a job whose launch has begun.
     """
     tx.jobs.hold([job_id])
     job, run = tx.jobs.get(job_id), tx.job_runs.find(job_id)
@@ -222,7 +226,9 @@ def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
 
 
 def may_go_on(tx: "Transaction", job: Job, types: JobTypes) -> bool:
-    """Whether a launch that has begun may go on: not while another one is the trial, nor before its next try."""
+    """Return whether a launch that has begun may continue: not while another job is the trial, nor before its next
+    trial.
+    """
     hold = configuration_hold(tx)
     if hold is None or launch_faults.is_watched(hold) or launch_faults.is_over(hold):
         return True
@@ -237,7 +243,7 @@ def may_go_on(tx: "Transaction", job: Job, types: JobTypes) -> bool:
 
 
 def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
-    """End holds: the scheduler may start the jobs again."""
+    """End holds, so that the scheduler can start the jobs again."""
     tx.launch_holds.lift([hold.id for hold in holds])
     for hold in holds:
         whose = f"launches of {hold.user}" if hold.user else "launches"
@@ -247,7 +253,9 @@ def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
 
 
 def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
-    """End the holds of which the trial was launched, those of users without jobs, and those without a next trial."""
+    """End the holds whose trial job was launched, holds of users without jobs, and holds without a job for the next
+    trial.
+    """
     over = [hold for hold in holds if launch_faults.is_over(hold)]
     for hold in over:
         _check_nodes(tx, hold)
@@ -262,7 +270,7 @@ def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
 
 
 def _check_nodes(tx: "Transaction", hold: LaunchHold) -> None:
-    """Have the nodes checked now that were suspected for a fault which is gone, if a check may end their suspicion."""
+    """Request an immediate check of the nodes suspected for a repaired fault, if a check can end their suspicion."""
     failures = tx.events.failures(launch_faults.events_of(hold.fault), hold.began - launch_faults.NODE_WINDOW)
     nodes = {failure.node for failure in failures} & tx.nodes.due_checks().keys()
     if nodes:

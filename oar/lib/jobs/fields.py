@@ -1,7 +1,7 @@
-"""The fields of a job: declared once, for its row, all output formats, the REST API and the documentation.
+"""The fields of a job, declared once for its row, all output formats, the REST API and the documentation.
 
-To add a field: declare it here, and give it a value in ``JobValues`` (``oar/lib/jobs/formats.py``).  A field with
-a column is also an attribute of ``Job``.  See docs/design/formats.rst, "Records".
+To add a field, declare it here and add its value to ``JobValues`` (``oar/lib/jobs/formats.py``). A field with
+a column is also an attribute of ``Job``. See docs/design/formats.rst, "Records".
 """
 
 from enum import Enum, auto
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What the values of a field are."""
+    """The type of the values of a field."""
 
     TEXT = auto()
     NUMBER = auto()
@@ -46,7 +46,7 @@ class JobField(NamedTuple):
     options: tuple[str, ...] = ()  #: fields of a job request that set it
 
 
-# One field a paragraph: the formatter would write one argument a line.
+# One field per paragraph: the formatter would write one argument per line.
 # fmt: off
 FIELDS: tuple[JobField, ...] = (
     JobField("id", Kind.NUMBER, "Job id.", column="job_id", records=("Job_Id", "id"), v1="id", is_listed=True,

@@ -1,7 +1,7 @@
-"""The records of jobs, from which the machine formats are made (docs/design/formats.rst, "Records").
+"""Job records, from which the machine formats are rendered (docs/design/formats.rst, "Records").
 
-The records of ten thousand jobs are made a page at a time, and a page column by column: so each takes half of the
-time, and there is never memory for all of them.
+Records are built in pages, and each page column by column. This halves the time for ten thousand jobs and limits the
+memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class JobRecords(RecordTables):
         return len(self._jobs)
 
     def tables(self) -> Iterator[RecordTable]:
-        """Yield all records; those of reservations that have not started have one key more."""
+        """Yield all records in tables; records of reservations that have not started contain an additional key."""
         for start in range(0, len(self._jobs), PAGE):
             page = self._jobs[start : start + PAGE]
             if Reservation.SCHEDULED in [job.reservation for job in page.fields.job]:
@@ -60,7 +60,7 @@ class JobRecords(RecordTables):
 
 
 def _alike(page: JobColumns) -> Iterator[JobColumns]:
-    """Yield the stretches of jobs of which all have resources reserved, or none has."""
+    """Yield runs of consecutive jobs that all have reserved resources, or all have none."""
     start = 0
     for _, some in groupby(page, lambda view: view.reserved_resources is not None):
         stop = start + sum(1 for _ in some)
@@ -69,7 +69,7 @@ def _alike(page: JobColumns) -> Iterator[JobColumns]:
 
 
 def _table(page: JobColumns) -> RecordTable:
-    """Return the records of jobs, of which there is one at least; all have resources reserved, or none has."""
+    """Return the records of at least one job. Either all jobs have reserved resources, or none has."""
     values = JobValues(page)
     columns = {
         key: _texts(values[field.name]) if field.kind is Kind.TEXT else values[field.name]
@@ -82,13 +82,13 @@ def _table(page: JobColumns) -> RecordTable:
 
 
 class JobValues:
-    """The values of all fields of several jobs: of each field a column with a value for each job."""
+    """The values of all fields of several jobs: one column per field, with one value per job."""
 
     def __init__(self, page: JobColumns) -> None:
-        """``page`` holds at least one job."""
+        """``page`` contains at least one job."""
         self._page = page
         of = self._of = page.fields
-        job: Any = Job._make(zip(*of.job, strict=True))  # each field holds those of all jobs
+        job: Any = Job._make(zip(*of.job, strict=True))  # each field holds the values of all jobs
         self._job = job
         resources, nodes = zip(*of.assigned, strict=True)
         requests, walltimes = _requests(of, job)
@@ -111,7 +111,6 @@ class JobValues:
         }
 
     def __getitem__(self, name: str) -> Column:
-        """Return the column of the field with a name."""
         column = self._columns.get(name)
         if column is None:
             column = getattr(self, name)
@@ -119,7 +118,7 @@ class JobValues:
 
     @property
     def dependencies(self) -> Column:
-        """Ids of the jobs that jobs depend on."""
+        """Ids of the required jobs."""
         return _lists(self._of.dependencies, attrgetter("required"))
 
     @property
@@ -131,7 +130,7 @@ class JobValues:
 
     @property
     def started(self) -> Column:
-        """Dates of starts, 0 for none."""
+        """Start times, 0 for jobs that have not started."""
         job = self._job
         if not any(job.start_time):
             return [0] * len(job.start_time)
@@ -139,18 +138,17 @@ class JobValues:
 
     @property
     def ended(self) -> Column:
-        """Dates of ends, 0 before."""
+        """End times, 0 for jobs that have not ended."""
         ends = zip(self._job.state, self._job.stop_time, strict=True)
         return [date if state in FINAL else 0 for state, date in ends]
 
     @property
     def scheduled_start(self) -> Column:
-        """Planned starts."""
         return self._of_predicted(lambda view: view.scheduled_start)
 
     @property
     def foreseen_at(self) -> Column:
-        """Dates of the plans."""
+        """Times of the scheduling passes that planned the starts."""
         return self._of_predicted(lambda view: view.foreseen_at or None)
 
     def _of_predicted(self, value: Callable[[JobView], int | None]) -> Column:
@@ -158,17 +156,16 @@ class JobValues:
 
     @property
     def events(self) -> Column:
-        """Events, in the records of oarstat."""
+        """Events, as records of oarstat."""
         return _lists(self._of.events, event_record)
 
     @property
     def event_items(self) -> Column:
-        """Events, in the records of the REST API."""
+        """Events, as records of the REST API."""
         return _lists(self._of.events, event_item)
 
     @property
     def end(self) -> Column:
-        """Causes of ends."""
         if not any(self._of.cause):
             return [None] * len(self._page)
         ends = (view.end for view in self._page)
@@ -192,14 +189,14 @@ class JobValues:
 
     @property
     def version(self) -> Column:
-        """Texts that change with each update of a job."""
+        """Strings that change with each update of a job."""
         return [view.version for view in self._page]
 
 
 def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
-    """Return what jobs ask for, and their walltimes.
+    """Return the requested resources of jobs as text, and their walltimes.
 
-    Those that ask for the same have the same groups in memory, or few have not.
+    Jobs with equal requests usually share the same group objects in memory, so each text is rendered only once.
     """
     if set(map(len, of.moldables)) == {1}:
         alternatives: Any = Moldable._make(zip(*chain.from_iterable(of.moldables), strict=True))
@@ -214,7 +211,7 @@ def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
 
 
 def _output_names(patterns: Sequence[str | None], hosts: Sequence[str | None], job: Any, of: Any) -> list[str]:
-    """Return the names of output files of jobs.  ``job``, ``of``: the fields of all jobs."""
+    """Return the names of the output files of jobs. ``job``, ``of``: the fields of all jobs."""
     names = output_names.expand_all(_texts(patterns), of.job, hosts)
     if JobType.INTERACTIVE not in job.job_type:
         return names
@@ -223,12 +220,12 @@ def _output_names(patterns: Sequence[str | None], hosts: Sequence[str | None], j
 
 
 def _texts(column: Sequence[Any]) -> Sequence[Any]:
-    """Return texts with '' for those that are missing."""
+    """Return the texts with '' in place of None."""
     return [text or "" for text in column] if None in column else column
 
 
 def _lists(column: Sequence[Sequence[T]], shown: Callable[[T], object]) -> Sequence[Sequence[object]]:
-    """Return what is shown of the members of sequences, most of which are empty."""
+    """Return the converted members of each sequence; most sequences are empty."""
     return [list(map(shown, some)) for some in column] if any(column) else [[]] * len(column)
 
 
@@ -241,7 +238,7 @@ _V1_COLUMNS = [(field.name, field.is_null and field.kind not in ZERO_COUNTS) for
 
 
 def job_item(job: ListedJob) -> dict[str, object]:
-    """Return what lists of the REST API show of a job."""
+    """Return the fields of a job that lists of the REST API show."""
     record: dict[str, object] = dict(zip(_KEYS_LISTED, job, strict=False))
     record["started"] = job.started or None
     record["ended"] = job.ended or None
@@ -249,7 +246,7 @@ def job_item(job: ListedJob) -> dict[str, object]:
 
 
 def members_record(row: FoldedJobs) -> dict[str, object]:
-    """Return the jobs of a row of a folded list, named as those of an array."""
+    """Return the jobs of a row of a folded list, with the same keys as an array."""
     return {"total": len(row.ids), "jobs": list(ranges(row.ids)), "started": row.started or None}
 
 
@@ -278,7 +275,7 @@ def legacy_details(view: JobView) -> dict[str, object]:
 
 
 def text_values(jobs: JobColumns) -> Iterator[list[tuple[JobField, object]]]:
-    """Yield the fields of ``oarstat -f`` of each job with their values, without those that are left out."""
+    """Yield for each job the fields of ``oarstat -f`` with their values, without omitted fields."""
     fields = [field for field in FIELDS if field.text]
     for start in range(0, len(jobs), PAGE):
         values = JobValues(jobs[start : start + PAGE])

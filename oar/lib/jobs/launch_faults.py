@@ -1,17 +1,16 @@
-"""Judgement over several failures: is a node to blame, or something that all nodes need?
+"""Decide from several failures whether a single node is faulty, or something that all nodes need.
 
-Tables and functions of plain values: nothing is read or written here.  ``oar.lib.jobs.fault_holds`` reads the
-failures, calls these functions and stores what they decide.
+This module contains tables and pure functions. ``oar.lib.jobs.fault_holds`` reads the failures, calls these functions
+and stores the decisions.
 
-- An account or a home directory is checked by the nodes themselves: the node of the failure, and some others
-  (``judge_check``).  Until then the launches of that user are held, and no node is blamed.
-- Other faults of nodes blame each node, until as many as ``NODES`` fail in the same way while no job starts anywhere.
-  Then launches are held, and a prologue that fails blames no further node.
-- The server prologue is no node's fault.
-- A program or a file that oar.conf names and that cannot be used is nobody's fault: all launches are held.
+- Nodes check accounts and home directories themselves: the node of the failure and some others (``judge_check``).
+  Until the result, the launches of that user are held, and no node is suspected.
+- Other faults of nodes suspect each node, until ``NODES`` nodes fail in the same way while no job starts anywhere.
+  Then launches are held, and a failing prologue suspects no further node.
+- A failure of the server prologue suspects no node.
+- A program or a file named in oar.conf that cannot be used is a configuration fault: all launches are held.
 
-While launches are held, one job at a time is launched as a trial, after a pause that grows (``may_launch``).
-
+While launches are held, one job at a time is launched as a trial, after an increasing pause (``may_launch``).
 See docs/design/events.rst, "Faults of several nodes".
 """
 
@@ -78,12 +77,12 @@ _UNDECIDED = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.FINISHING)
 
 
 def fault_of(type_: EventType | None) -> LaunchFault | None:
-    """Return the fault that an event shows, None if it concerns its job or node alone."""
+    """Return the fault that an event shows; return None if the event concerns only its job or node."""
     return _FAULTS.get(type_) if type_ else None
 
 
 def is_node_innocent(type_: EventType | None) -> bool:
-    """Whether an event blames no node as long as its fault is common: no check would make the node Alive again."""
+    """Return whether an event suspects no node while its fault is common, because no check would end the suspicion."""
     return fault_of(type_) is LaunchFault.PROLOGUE
 
 
@@ -93,7 +92,7 @@ def events_of(fault: LaunchFault) -> list[EventType]:
 
 
 def pause_after(failures: int, fault: LaunchFault | None = None) -> int:
-    """Return after how many seconds a hold is tried again.
+    """Return the pause before the next trial of a hold, in seconds.
 
     >>> [pause_after(failures) for failures in (1, 2, 4, 5, 99)]
     [30, 60, 240, 300, 300]
@@ -108,15 +107,15 @@ def pause_after(failures: int, fault: LaunchFault | None = None) -> int:
 
 
 def are_nodes_innocent(failures: Sequence[LaunchFailure], nodes: int) -> bool:
-    """Whether failures of one kind, since a job was started anywhere, have a cause that all nodes share.
+    """Return whether failures of one kind have a cause that all nodes share.
 
-    ``nodes``: of the cluster.
+    ``failures``: the failures since the last start of a job on any node; ``nodes``: number of nodes of the cluster.
     """
     return len({failure.node for failure in failures}) >= max(2, min(NODES, nodes))
 
 
 def concerned_user(failures: Sequence[LaunchFailure]) -> str:
-    """Return the user of all failures, '' if there are several."""
+    """Return the user of all failures; return '' if several users are concerned."""
     users = {failure.user for failure in failures}
     return users.pop() if len(users) == 1 else ""
 
@@ -124,10 +123,10 @@ def concerned_user(failures: Sequence[LaunchFailure]) -> str:
 def concerned_users(
     fault: LaunchFault, failures: Sequence[LaunchFailure], held: Collection[str], nodes: int
 ) -> frozenset[str]:
-    """Return the users for whom a fault is common, '' for all.
+    """Return the users for whom a fault is common; '' stands for all users.
 
-    ``failures``: since a job was launched.  ``held``: whose launches are held for it, '' for all.  ``nodes``: of the
-    cluster.
+    ``failures``: the failures since the last launch. ``held``: users whose launches are held for this fault, '' for all
+    users. ``nodes``: number of nodes of the cluster.
     """
     if "" in held:
         return frozenset({""})
@@ -137,7 +136,7 @@ def concerned_users(
 
 
 def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
-    """Whether a queue is stopped after these failures of its jobs, since one of them succeeded."""
+    """Return whether a queue must be stopped; ``failures``: those of its jobs since its last success."""
     return len({failure.job for failure in failures}) >= QUEUE_FAILURES and not concerned_user(failures)
 
 
@@ -145,43 +144,45 @@ def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
 
 
 def concerns(hold: LaunchHold, user: str, types: JobTypes) -> bool:
-    """Whether a hold concerns the launch of a job."""
+    """Return whether a hold concerns the launch of a job."""
     return hold.user in ("", user) and not any(name in types for name in spared_types(hold))
 
 
 def spared_types(hold: LaunchHold) -> Sequence[JobTypeName]:
-    """Return the types of the jobs that a hold does not concern."""
+    """Return the job types that a hold does not concern."""
     if hold.fault in OF_SERVER or is_watched(hold):
         return ()
     return _WITHOUT_PROGRAM if hold.fault is LaunchFault.CONFIGURATION else WITHOUT_NODE
 
 
 def is_watched(hold: LaunchHold) -> bool:
-    """Whether the Runner itself sees the fault, a program or a file that is missing: no job is spent on a trial.
+    """Return whether the Runner can detect the fault (a missing program or file), so that no trial job is needed.
 
-    Other faults of the configuration show in launches only, the first of which is the first trial.
+    Other configuration faults appear only in launches; the job of the first failed launch is the first trial.
     """
     return hold.fault is LaunchFault.CONFIGURATION and not hold.trial_job
 
 
 def is_over(hold: LaunchHold) -> bool:
-    """Whether the trial of a hold was launched, so that the fault is gone."""
+    """Return whether the trial job of a hold was launched, which shows that the fault is repaired."""
     return hold.trial_state in _LAUNCHED
 
 
 def may_launch(hold: LaunchHold, now: int) -> bool:
-    """Whether one of the jobs that a hold concerns may be launched now, as a trial."""
+    """Return whether a job that a hold concerns may be launched now, as a trial."""
     is_tried = hold.fault not in CHECKS and not is_watched(hold) and not is_over(hold)
     return is_tried and hold.trial_state not in _UNDECIDED and now >= hold.next_try
 
 
 def repeats(hold: LaunchHold, user: str) -> bool:
-    """Whether the last trial of a hold was this user's: then the next one is another's, if there is one."""
+    """Return whether the last trial job of a hold belonged to this user; the next trial prefers another user."""
     return hold.trial_user == user
 
 
 def is_pointless(hold: LaunchHold) -> bool:
-    """Whether a hold of a user without jobs may end: not before the first check has said whether a node is to blame."""
+    """Return whether a hold of a user without jobs may end: not before the first check has decided whether a node is
+    faulty.
+    """
     return hold.user != "" and (hold.fault not in CHECKS or hold.failures > 1)
 
 
@@ -199,17 +200,18 @@ class Blame(Enum):
 
 
 class CheckAnswer(NamedTuple):
-    """What a node says of a check."""
+    """The result of a check on a node."""
 
     is_well: bool
     is_of_node: bool = False  #: it fails by what no user controls
 
 
 def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
-    """Return who is to blame for a fault.
+    """Return the result of a check of a hold.
 
-    ``here``: whether the check succeeds on the node of the failure, None if that does not answer.  ``elsewhere``: the
-    answers of other nodes.
+    ``here``: whether the check succeeds on the node of the failure, None if that node does not answer. ``elsewhere``:
+    the
+    results of other nodes.
 
     >>> judge_check(False, [False, True]), judge_check(False, [False]), judge_check(None, [True])
     (<Blame.NODE: 2>, <Blame.SERVICE: 3>, <Blame.NOBODY: 1>)
@@ -224,9 +226,10 @@ def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:
-    """Whether OAR has ended the suspicion of a node so often, in one of both ways, that it stays Suspected.
+    """Return whether OAR has ended the suspicion of a node ``LIFTS_FORGIVEN`` times in the same way: it then stays
+    Suspected.
 
-    A fault of all nodes must not use up the checks that a node may pass.
+    Suspicions ended by a check and suspicions ended by a common fault are counted separately.
     """
     ends = [event.description for event in events if event.type == EventType.FINAUD_RECOVER]
     return any(sum(way in text for text in ends) >= LIFTS_FORGIVEN for way in (CHECKED, COMMON))
@@ -237,7 +240,7 @@ _TRIALS = "OAR launches one job at a time as a trial and resumes the launches by
 
 
 class HoldTexts(NamedTuple):
-    """What administrators and users read of a fault; ``{user}`` is filled in."""
+    """Texts about a fault for administrators and users, with the placeholder ``{user}``."""
 
     fault: str  #: what does not work
     repair: str  #: what an administrator has to do
@@ -280,20 +283,20 @@ TEXTS: Mapping[LaunchFault, HoldTexts] = {
 
 
 def describe(fault: LaunchFault, user: str) -> str:
-    """Return what does not work."""
+    """Return a description of the fault."""
     return TEXTS[fault].fault.format(user=user)
 
 
 def describe_hold(hold: LaunchHold) -> str:
-    """Return what does not work; of the configuration that is what the hold says."""
+    """Return a description of the fault of a hold; for a configuration fault, return the stored reason."""
     return hold.reason if hold.fault is LaunchFault.CONFIGURATION else describe(hold.fault, hold.user)
 
 
 def describe_on_one_node(fault: LaunchFault, user: str) -> str:
-    """Return what does not work on a node, while it works on others."""
+    """Return a description of a fault that only one node has."""
     return TEXTS[fault].only_here.format(user=user)
 
 
 def advise(fault: LaunchFault, user: str) -> str:
-    """Return what an administrator has to do, and how the launches are resumed."""
+    """Return the advice for administrators, and how the launches are resumed."""
     return f"{TEXTS[fault].repair} {TEXTS[fault].resumption}".strip().format(user=user)

@@ -1,9 +1,8 @@
-"""The only place where a job changes state.
+"""Job state changes. Job states are changed in this module only.
 
-A move is a compare-and-set on the former state: of two programs that act at once one wins, and the other gets False
-and drops its action.  The log of states, the dates and, for a final state, everything that ends with the job are
-written in the same transaction; the messages about it are left in ``tx.outbox``.
-
+A move is a compare-and-set on the current state. If two programs act at the same time, one succeeds; the other gets
+False and drops its action. The same transaction writes the state log and the dates. For a final state, it also closes
+all rows of the job. Messages about the move are appended to ``tx.outbox``.
 See docs/design/locks.rst, "State changes".
 """
 
@@ -36,7 +35,7 @@ NOTICES = {
 
 
 def move(tx: "Transaction", job_id: int, to: JobState) -> bool:
-    """Move a job to ``to``.  False if its present state does not allow it: another program was first."""
+    """Move a job to ``to``; return False if its current state does not allow the move."""
     return bool(move_all(tx, (job_id,), to))
 
 
@@ -50,27 +49,27 @@ def move_all(
 ) -> list[int]:
     """Move several jobs to ``to``; return the jobs that have moved.
 
-    ``sources`` narrows the states from which they may come (default: all that the table of moves allows).
-    ``because``: the causes of the ends that the caller knows; the others are decided here.
+    ``sources`` restricts the states from which jobs may move (default: all that the state machine allows).
+    ``because``: end causes known to the caller; the other causes are determined here.
     """
     allowed = may_become(to) if sources is None else may_become(to) & frozenset(sources)
     return _follow(tx, tx.jobs.move(ids, to, allowed), to, because or {})
 
 
 def start_all(tx: "Transaction", starts: "Mapping[int, GivenStart]") -> list[int]:
-    """Move jobs that wait to toLaunch, with their dates and alternatives; return the jobs that have moved."""
+    """Move waiting jobs to toLaunch, with their start times and alternatives; return the jobs that have moved."""
     return _follow(tx, tx.jobs.move_started(starts, (JobState.WAITING,)), JobState.TO_LAUNCH)
 
 
 def finish_all(tx: "Transaction", ends: "Mapping[int, GivenEnd]") -> list[int]:
-    """Move jobs to Finishing, with what is told of their ends; return the jobs that have moved."""
+    """Move jobs to Finishing, with the reported wait statuses and end times; return the jobs that have moved."""
     return _follow(tx, tx.jobs.move_ended(ends, may_become(JobState.FINISHING)), JobState.FINISHING)
 
 
 def _follow(
     tx: "Transaction", moved: "list[MovedJob]", to: JobState, because: Mapping[int, Cause] = MappingProxyType({})
 ) -> list[int]:
-    """Do what follows from a move; return the jobs that have moved."""
+    """Apply the consequences of a move; return the jobs that have moved."""
     if not moved:
         return []
     moved_ids = [job.id for job in moved]
@@ -83,7 +82,7 @@ def _follow(
     used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
     if to is JobState.RUNNING:
         is_suspension_asked, is_trial = tx.events.awaited_starts(moved_ids, EventType.HOLD_RUNNING_JOB)
-        awaiting = ((Tag.CHSTATE, is_suspension_asked), (Tag.SCHEDULING, is_trial))  # a round ends the hold
+        awaiting = ((Tag.CHSTATE, is_suspension_asked), (Tag.SCHEDULING, is_trial))  # a scheduling pass ends the hold
         tx.outbox.extend(Wake(tag) for tag, is_asked in awaiting if is_asked)
     for job in moved:
         tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))
@@ -91,13 +90,13 @@ def _follow(
 
 
 def _used(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
-    """Return the sentences about the usage of jobs, for the notices of their end."""
+    """Return the sentences about the resource usage of jobs, for their end notices."""
     usages = job_usages(tx, tx.jobs.select(ids), None) if ids else []
     return {usage.job.id: usage.sentence for usage in usages}
 
 
 def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[int, Cause]) -> dict[int, Cause]:
-    """Store the causes of the ends of jobs, before the rows that tell them are removed; return the causes."""
+    """Store and return the end causes of jobs; call it before the rows with the facts are deleted."""
     causes = {job_id: given_causes[job_id] for job_id in ids if job_id in given_causes}
     for facts in tx.job_runs.end_facts([job_id for job_id in ids if job_id not in causes]):
         causes[facts.job_id] = end_causes.decide(facts)
@@ -106,7 +105,7 @@ def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[
 
 
 def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:
-    """Update ``jobs.suspended`` and ``resources.suspended_jobs`` for the new states."""
+    """Update ``jobs.suspended`` and ``resources.suspended_jobs`` after a move."""
     if to is JobState.SUSPENDED:
         tx.jobs.mark_suspended(ids)
     if to is JobState.SUSPENDED or any(job.suspended for job in moved):
@@ -117,11 +116,11 @@ def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> l
     effects: list[Effect] = []
     if to is JobState.TO_LAUNCH:
         effects.append(Ask(JobAction.RUN, job.id))
-    if to is JobState.HOLD and ":" in (job.info_type or ""):  # an oarsub waits for its start
+    if to is JobState.HOLD and ":" in (job.info_type or ""):  # an oarsub process waits for the start of the job
         effects.append(Ask(JobAction.TELL, job.id))
     if to in FINAL:
         effects.append(Wake(Tag.CHSTATE))
-    if to is JobState.RUNNING and job.suspended:  # its end is a date again
+    if to is JobState.RUNNING and job.suspended:  # the job has an end time again
         effects.append(Wake(Tag.VILLAINS))
     if job.notify and to in NOTICES:
         effects.append(_notice(job, to, cause, used))
@@ -139,7 +138,7 @@ def _notice(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> No
 
 
 def _why(job_id: int, cause: Cause | None) -> str:
-    """Return the text of a cause; '' if there is nothing to tell."""
+    """Return the text of an end cause; return '' for a success or an unknown cause."""
     if cause is None or cause.code is EndCode.SUCCESS:
         return ""
     text = cause_text(cause, job_id)

@@ -1,4 +1,4 @@
-"""A job that has not ended, as a round knows it: what its row and its place in a plan have in common."""
+"""Jobs that have not ended: the fields that the job row and the entry in a plan have in common."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ from oar.lib.jobs.states import JobState, Reservation
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """What a round needs to know of every job, whatever its state."""
+    """The fields of a job that a scheduling pass needs in every state."""
 
     id: int
     queue: str

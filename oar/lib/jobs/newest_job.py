@@ -1,4 +1,4 @@
-"""The largest number of a job that the server has ever seen, kept in OAR_RUN_DIR beside the database."""
+"""The largest job id that the server has used, stored in OAR_RUN_DIR, outside the database."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ FILE = "newest_job"
 
 
 def read(run_directory: str) -> int:
-    """Return the number; 0 if there is none."""
+    """Return the stored job id; return 0 if there is none."""
     try:
         text = (Path(run_directory) / FILE).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
@@ -17,11 +17,11 @@ def read(run_directory: str) -> int:
 
 
 def write(run_directory: str, number: int) -> None:
-    """Replace the number.  Raises OSError."""
+    """Store the job id. Raises OSError."""
     path = Path(run_directory) / FILE
     made = path.with_suffix(".new")
     try:
         made.write_text(f"{number}\n", encoding="ascii")
         os.replace(made, path)
-    except OSError as error:  # that of a full disk has no name
+    except OSError as error:  # an error about a full disk does not contain the file name
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -1,4 +1,4 @@
-"""The patterns in names of output files: ``%jobid%`` and its relatives."""
+"""Patterns in the names of output files, such as ``%jobid%``."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ _VALUES: Mapping[str, _Values] = {
 
 
 def expand(name: str, job: Job, host: str | None) -> str:
-    """Return a file name with its patterns replaced, each once; ``%host%`` stays while its host is not known."""
+    """Return a file name with its patterns replaced once; ``%host%`` stays while the host is unknown."""
     if "%" not in name:
         return name
     template, values = _template(name)
@@ -27,7 +27,7 @@ def expand(name: str, job: Job, host: str | None) -> str:
 
 
 def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | None]) -> list[str]:
-    """Return what ``expand`` does of many jobs, of which most have the same name."""
+    """Return the result of ``expand`` for many jobs. Optimized for the common case that all names are equal."""
     if len(set(names)) != 1 or "%" not in names[0]:
         return list(map(expand, names, jobs, hosts))
     template, values = _template(names[0])
@@ -37,7 +37,7 @@ def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | 
 
 @lru_cache(maxsize=1024)
 def _template(name: str) -> tuple[str, Sequence[_Values]]:
-    """Return a name with ``%s`` for each pattern, and what gives their values: most jobs have the same."""
+    """Return a name with ``%s`` for each pattern, and the functions that return the values."""
     parts = re.split(f"({'|'.join(_VALUES)})", name)
     template = "".join("%s" if part in _VALUES else part.replace("%", "%%") for part in parts)
     return template, [_VALUES[part] for part in parts if part in _VALUES]

@@ -1,4 +1,4 @@
-"""What users may see of jobs: fields of the jobs of others, and who may read a job's output."""
+"""Read permissions on jobs: hidden fields of other users' jobs, and access to the output files of jobs."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Privacy(NamedTuple):
-    """What a user may see of the jobs of others."""
+    """Fields of other users' jobs that a user may see."""
 
     user: User | None  #: None: the user is unknown
     shows_requests: bool = False
@@ -23,23 +23,23 @@ class Privacy(NamedTuple):
     only: frozenset[int] | None = None  #: jobs and arrays that his token names: of all others he is nobody
 
     def command(self, job: Job) -> str:
-        """Return the command of a job, '' if the user may not see it."""
+        """Return the command of a job; return '' if the user may not see it."""
         return job.command or "" if self._sees_command(job) else ""
 
     def initial_request(self, job: Job) -> str:
-        """Return the command line of a submission, '' if the user may not see it."""
+        """Return the command line of a submission; return '' if the user may not see it."""
         return job.initial_request or "" if self._sees_request(job) else ""
 
     def notify(self, job: Job) -> str:
-        """Return whom a job tells of its states, '' if the user may not see it."""
+        """Return the notification setting of a job; return '' if the user may not see it."""
         return job.notify or "" if self._owns(job) else ""
 
     def texts(self, jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-        """Return ``command``, ``initial_request`` and ``notify`` of each job."""
+        """Return the commands, the initial requests and the notification settings of all jobs."""
         if self.only is not None:
             return list(map(self.command, jobs)), list(map(self.initial_request, jobs)), list(map(self.notify, jobs))
         owners = [job.user for job in jobs]
-        one_of_each = dict(zip(owners, jobs, strict=True)).items()  # nothing else of a job matters
+        one_of_each = dict(zip(owners, jobs, strict=True)).items()  # permissions depend only on the owner of a job
         by_command = {owner for owner, job in one_of_each if self._sees_command(job)}
         by_request = {owner for owner, job in one_of_each if self._sees_request(job)}
         owned = {owner for owner, job in one_of_each if self._owns(job)}
@@ -48,18 +48,18 @@ class Privacy(NamedTuple):
         return commands, requests, [job.notify or "" if job.user in owned else "" for job in jobs]
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""
+        """Return the events, with empty descriptions where the user may not see them."""
         if self.user is not None and self.user.is_admin and self.only is None:
             return tuple(events)
         return tuple(event if self._sees_text(event) else event._replace(description="") for event in events)
 
     def _sees_text(self, event: Event) -> bool:
-        if event.type == EventType.ADMISSION_RULE_FAILED:  # it quotes the rule
+        if event.type == EventType.ADMISSION_RULE_FAILED:  # its description quotes the rule
             return False
         return (self.user is not None and self.only is None) or self._is_of_named(event)
 
     def hidden_columns(self) -> frozenset[str]:
-        """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""
+        """Return the columns of ``jobs`` that are hidden in other users' rows, also from conditions."""
         if self.user is not None and self.user.is_admin and self.only is None:
             return frozenset()
         hidden = {"job_env", "notify"}
@@ -87,7 +87,10 @@ class Privacy(NamedTuple):
 
 
 def check_reads_output(user: User, job: Job) -> None:
-    """Raise NotAllowed unless a user may read the output files of a job: its owner, without the rights of a service."""
+    """Raise NotAllowed if a user may not read the output files of a job.
+
+    Only the owner may read them, unless the owner is root or the service account.
+    """
     if user.name != job.user:
         raise NotAllowed(f"the output of job {job.id} is for its owner")
     if user.uid == 0 or user.uid == os.geteuid():
@@ -95,7 +98,7 @@ def check_reads_output(user: User, job: Job) -> None:
 
 
 def privacy_for(config: "Config", user: User | None) -> Privacy:
-    """Return what oar.conf lets a user see."""
+    """Return the permissions that oar.conf grants to a user."""
     return Privacy(
         user,
         shows_requests=config.oarstat_show_other_users_initial_request,

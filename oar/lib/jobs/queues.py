@@ -1,4 +1,4 @@
-"""Queues: added, changed, removed, enabled and disabled."""
+"""Add, change, remove, enable and disable queues."""
 
 import re
 from collections.abc import Collection
@@ -23,11 +23,11 @@ _PRIORITY = re.compile(r"-?[0-9]{1,9}\Z", re.ASCII)
 
 
 class QueueProblem(UserError):
-    """A change of a queue is impossible; the message is a whole sentence."""
+    """A change of a queue is impossible; the message is a complete sentence."""
 
 
 class NoQueue(QueueProblem):
-    """There is no queue of that name."""
+    """There is no queue with this name."""
 
 
 class HasJobs(QueueProblem):
@@ -37,7 +37,7 @@ class HasJobs(QueueProblem):
 
 
 def add(tx: "Transaction", user: User, text: str) -> Queue:
-    """Add the queue ``name[,priority[,policy]]``; one that is orphaned is there again.
+    """Add the queue ``name[,priority[,policy]]``; restore an orphaned queue with this name.
 
     Raises NotAllowed, QueueProblem.
     """
@@ -61,9 +61,9 @@ def change(tx: "Transaction", user: User, text: str) -> None:
 
 
 def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> list[int]:
-    """Remove a queue; one with live jobs only with ``force``.  Raises NotAllowed, QueueProblem.
+    """Remove a queue; a queue with live jobs only with ``force``. Raises NotAllowed, QueueProblem.
 
-    With live advance reservations it is orphaned instead, and goes with the last of them; return their numbers.
+    A queue with live advance reservations becomes orphaned and is deleted with the last of them. Return their numbers.
     """
     user.check_administers()
     _check_exists(tx, name)
@@ -105,7 +105,7 @@ def switch(
 
 
 def held(tx: "Transaction", name: str) -> Queue:
-    """Return a queue, which stays as it is until the end of the transaction.  Raises NoQueue."""
+    """Return a queue, locked until the end of the transaction. Raises NoQueue."""
     queue = tx.queues.hold(name)
     if queue is None:
         raise _unknown(name)
@@ -130,7 +130,7 @@ def _unknown(name: str) -> NoQueue:
 
 
 def _parts(text: str) -> tuple[str, int | None, str | None]:
-    """Read ``name[,priority[,policy]]``.  Raises QueueProblem."""
+    """Parse ``name[,priority[,policy]]``. Raises QueueProblem."""
     name, _, options = (part.strip() for part in text.partition(","))
     priority, _, policy = (part.strip() for part in options.partition(","))
     if not _NAME.match(name):

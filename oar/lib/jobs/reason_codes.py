@@ -1,11 +1,11 @@
-"""Codes of the reasons for which jobs wait, and the stages of a wait."""
+"""Codes for the reasons why jobs wait, and for the stages of their waiting time."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 
 class ReasonCode(StrEnum):
-    """Why a job does not start now, ``job_reasons.code``; also what it waited for, ``job_waits.code``."""
+    """Why a job does not start now, ``job_reasons.code``; also what the job waited for, ``job_waits.code``."""
 
     IMPOSSIBLE = "IMPOSSIBLE"  #: the cluster has no such resources
     CONDITION = "CONDITION"  #: a condition of its request cannot be evaluated, or takes too much time
@@ -35,12 +35,14 @@ _REASON_CODES: Mapping[str, ReasonCode] = {str(code): code for code in ReasonCod
 
 
 def reason_code(stored: str) -> ReasonCode | str:
-    """Return a code as a ``ReasonCode``; unchanged if it is one of another version."""
+    """Return a code as a ``ReasonCode``; return a code of another version unchanged."""
     return _REASON_CODES.get(stored, stored)
 
 
 class RoundLimit(StrEnum):
-    """Which limit of a round kept a job from being planned, ``limit`` in the data of ``ReasonCode.LIMIT``."""
+    """The limit of a scheduling pass that kept a job from being planned, ``limit`` in the data of
+    ``ReasonCode.LIMIT``.
+    """
 
     JOBS = "jobs"  #: so many jobs are planned in a round
     TIME = "time"  #: the time of the round was over
@@ -50,7 +52,9 @@ class RoundLimit(StrEnum):
 
 
 class WaitStage(StrEnum):
-    """A part of the time before a start for which no round gives a reason, ``job_waits.code`` beside ``ReasonCode``."""
+    """A part of the waiting time without a reason of a scheduling pass; like ``ReasonCode``, a value of
+    ``job_waits.code``.
+    """
 
     NEW = "NEW"  #: no round had looked at the job
     STARTING = "STARTING"  #: its nodes were prepared

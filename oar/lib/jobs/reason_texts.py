@@ -1,7 +1,7 @@
-"""Texts for the reasons of waiting jobs: a label of a few words, half a sentence, a whole sentence with its numbers.
+"""Texts for the reasons why jobs wait: a label of a few words, a phrase, and a complete sentence with the numbers.
 
-A reason is a row of the table ``job_reasons``: a code, a short text, and data.  A reason that another version or a
-scheduler of the site has written is shown by its short text.
+A reason is a row of the table ``job_reasons``: a code, a short text, and data. A reason of another version or of an
+external scheduler is shown with its short text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ _INCOMPLETE = (LookupError, TypeError, ValueError, AttributeError, OverflowError
 
 
 def reason_sentence(reason: WaitReason) -> str:
-    """Return a reason as a whole sentence with its numbers; its short text if its data is incomplete."""
+    """Return a reason as a complete sentence with its numbers; return its short text if its data is incomplete."""
     write = _SENTENCES.get(reason.code)
     try:
         text = write(reason.data) if write else ""
@@ -81,7 +81,9 @@ def reason_sentence(reason: WaitReason) -> str:
 
 
 def is_overdue(reason: WaitReason) -> bool:
-    """Whether a job waits for others whose time is over (a node that hangs): nobody can foresee its start."""
+    """Return whether a job waits for jobs past their end time (for example on a hanging node): its start is
+    unpredictable.
+    """
     return reason.data.get("overdue") is True
 
 
@@ -205,7 +207,7 @@ def _quota(data: Mapping[str, Any]) -> str:
 
 
 def _overdue(data: Mapping[str, Any]) -> str:
-    """Return the jobs that have not ended though their time is over."""
+    """Return a text about the jobs that have not ended although they are past their end time."""
     jobs = _named("job", data["jobs"], data["count"])
     has, its = ("have", "their") if data["count"] > 1 else ("has", "its")
     return f"{jobs}, which {has} not ended though {its} time is over"

@@ -1,10 +1,9 @@
-"""Jobs that wait in the database and run on a node: they were started after the dump that was restored.
+"""Recognize jobs that run on a node although the restored database contains them as waiting.
 
-Such a job goes on if all is known of it.  The database knows the job, and that it is the same one: a node has the
-digest of its secret.  The node knows when and where it was started: the alternative and the resources that the server
-gave it.
-Any other job that the database does not know as running is ended by the sweep of its nodes.
-
+These jobs were started after the dump was made. Such a job continues if the database and the node identify it. The
+database contains the job, and the digest of its secret on the node proves that it is the same job. The node reports
+the start time, the alternative and the assigned resources.
+The sweep of the nodes ends all other jobs that are not running according to the database.
 See docs/design/launch.rst, "A restored database".
 """
 
@@ -31,7 +30,7 @@ _BEFORE_START = (JobState.WAITING, JobState.HOLD)
 
 
 class FoundJob(NamedTuple):
-    """What the head of a job tells about it."""
+    """A job as its head node reports it."""
 
     job_id: int
     user: str
@@ -44,7 +43,7 @@ class FoundJob(NamedTuple):
 
 
 def recognise(tx: "Transaction", host: str, found: Iterable[FoundJob]) -> list[int]:
-    """Let those of the jobs run that wait here and run on a host, which is their head; return them."""
+    """Set waiting jobs to Running that run on ``host``, their head node; return their ids."""
     by_id = {job.job_id: job for job in found}
     waiting = [job for job in tx.jobs.select(by_id) if job.state in _BEFORE_START]
     details = tx.jobs.read_details([job.id for job in waiting])
@@ -67,7 +66,7 @@ def recognise(tx: "Transaction", host: str, found: Iterable[FoundJob]) -> list[i
 
 
 def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found: FoundJob) -> StartRow | None:
-    """Return the start of a job that was made before; None if not all of it is known."""
+    """Return the earlier start of a job; return None if a part of it is unknown."""
     digest = hashlib.sha256(detail.keys.challenge.encode()).hexdigest()
     is_same = bool(detail.keys.challenge) and hmac.compare_digest(digest, found.digest) and job.user == found.user
     if not is_same or not _may_go_on(job, detail):
@@ -80,15 +79,18 @@ def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found:
 
 
 def _may_go_on(job: "Job", detail: "JobDetail") -> bool:
-    """Whether nothing else has to be known of a job: nobody waits for its session, and it is not part of another."""
+    """Return whether a job can continue on its own: it has no interactive session and is in no container or
+    reservation.
+    """
     is_part = detail.reservation_id is not None or JobTypeName.INNER in JobTypes(detail.types)
     return job.job_type is JobType.PASSIVE and not is_part
 
 
 def _are_kept(tx: "Transaction", host: str, resources: Collection[int]) -> bool:
-    """Whether all resources exist, a host is the head of a job that has them, and the other nodes wait to be swept.
+    """Return whether all resources exist, the host is the head node of the job, and the other nodes wait for their
+    sweep.
 
-    A node that is Alive was swept: what the job had there has been ended, and another job may be there.
+    A node that is Alive has been swept: the sweep has ended the processes of the job, and another job may run there.
     """
     present = tx.resources.select(resources)
     names = {one.network_address for one in present if one.type == "default" and one.network_address}

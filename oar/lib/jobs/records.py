@@ -1,7 +1,7 @@
-"""Records of what is stored: a row each, frozen, with the words of the trade instead of column names.
+"""Immutable records of the stored rows, with field names in the terms of the domain instead of column names.
 
-Dates are epoch seconds, 0 when there is none; durations are seconds.  Named tuples, here and wherever user commands
-pass: a frozen dataclass takes six times as long to be defined, four times as long to be made of a row.
+Dates are in seconds since the epoch, 0 if there is none; durations are in seconds. The records that user commands load
+are named tuples: a frozen dataclass takes six times as long to define, and four times as long to create.
 """
 
 import json
@@ -70,7 +70,7 @@ class Job(NamedTuple):
 
     @property
     def started(self) -> int:
-        """Date of its start, 0 if it never started: ``start_time`` of a reservation is the date that it asked for."""
+        """Start time, 0 if the job never started. For a reservation, ``start_time`` is the requested date."""
         return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
 
     @property
@@ -80,15 +80,15 @@ class Job(NamedTuple):
 
 
 def date_of_start(state: str, start: int, stop: int, moldable: int | None) -> int:
-    """Return when a job started, of what its row holds; 0 if it never did."""
+    """Return the start time of a job from the values of its row; return 0 if the job never started."""
     never = state in NOT_STARTED or (stop and start > stop)
     return 0 if never or not moldable else start
 
 
 class JobSpec(NamedTuple):
-    """What a user asks of a job, but for resources and dates; a column of ``jobs`` has the same name as in ``Job``.
+    """A job request without resources and dates; fields that are columns of ``jobs`` have the same names as in ``Job``.
 
-    A submission holds it, admission rules change it, the row of the new job is made of it.
+    A submission creates it, admission rules change it, and the row of the new job is created from it.
     """
 
     user: str
@@ -117,33 +117,33 @@ class JobSpec(NamedTuple):
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The command of each job of an array with parameters, else the one command of all jobs."""
+        """The command of each job of an array with parameters, else one command for all jobs."""
         if self.parameters is None:
             return (self.command,)
         return tuple(f"{self.command} {parameters}" for parameters in self.parameters)
 
     @property
     def stored_env(self) -> str | None:
-        """The environment as the database holds it: a JSON object, None if there are no variables."""
+        """The environment as stored in the database: a JSON object, None if there are no variables."""
         return json.dumps(dict(self.env)) if self.env else None
 
 
 class Level(NamedTuple):
-    """``property=quantity`` of a request; ALL, BEST, BESTHALF are -1, -2, -3."""
+    """One ``property=quantity`` of a request; ALL, BEST, BESTHALF are stored as -1, -2, -3."""
 
     property: str
     quantity: int
 
 
 class Group(NamedTuple):
-    """One part of a request between two ``+``: a filter (SQL on resources, '' = none) and levels from outside in."""
+    """One part of a request, separated by ``+``: a filter (SQL on resources, '' = none) and levels, outermost first."""
 
     filter: str
     levels: tuple[Level, ...]
 
 
 class Moldable(NamedTuple):
-    """One alternative (one ``-l``) of a job as it is stored."""
+    """One alternative (one ``-l``) of a job, as stored."""
 
     id: int
     job_id: int
@@ -162,7 +162,7 @@ class Queue(NamedTuple):
 
 
 class LaunchHold(NamedTuple):
-    """Launches that are held until a fault is gone, a row of ``launch_holds``."""
+    """A hold of launches until a fault is repaired, a row of ``launch_holds``."""
 
     id: int
     fault: LaunchFault
@@ -179,7 +179,7 @@ class LaunchHold(NamedTuple):
 
 
 class LaunchFailure(NamedTuple):
-    """A failed launch or end of a job, from the log of events."""
+    """A failed launch or a failed end of a job, from the event log."""
 
     event: int
     date: int
@@ -190,7 +190,7 @@ class LaunchFailure(NamedTuple):
 
 
 class KillRequest(NamedTuple):
-    """Somebody wants a job to end, a row of ``frag_jobs``."""
+    """A request to end a job, a row of ``frag_jobs``."""
 
     job_id: int
     date: int
@@ -198,7 +198,7 @@ class KillRequest(NamedTuple):
 
 
 class JobRun(NamedTuple):
-    """What the Runner knows of a job that it launches, runs or ends, a row of ``job_runs``."""
+    """The Runner's data about a job during launch, execution and end, a row of ``job_runs``."""
 
     job_id: int
     attempt: int
@@ -216,7 +216,7 @@ class JobRun(NamedTuple):
 
 
 class Dependency(NamedTuple):
-    """A job that must have ended (or started) before another may start."""
+    """A dependency: the job ``required`` must have ended (or started) before the job ``job_id`` may start."""
 
     job_id: int
     required: int
@@ -226,7 +226,7 @@ class Dependency(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """A stretch of a job's life in one state, a row of ``job_state_logs``; ``stop`` 0 = still in it."""
+    """A period of a job in one state, a row of ``job_state_logs``; ``stop`` 0 = the current state."""
 
     job_id: int
     state: JobState
@@ -243,14 +243,14 @@ class JobKeys(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Why a job ended, or why its end was asked; ``data`` is JSON, told by ``oar.lib.jobs.end_texts``."""
+    """Why a job ended, or why its end was requested. ``data`` is JSON; ``oar.lib.jobs.end_texts`` renders it."""
 
     code: EndCode
     data: Mapping[str, Any] = {}
 
 
 class WaitReason(NamedTuple):
-    """Why a job does not start, as the last round that looked at it stored it (``job_reasons``)."""
+    """Why a job does not start, stored by the last scheduling pass that considered it (``job_reasons``)."""
 
     date: int  #: since when this is so
     code: ReasonCode | str  #: a plain string: the code of another version
@@ -259,7 +259,7 @@ class WaitReason(NamedTuple):
 
 
 class NodeUsage(NamedTuple):
-    """What a job used on one of its nodes; None = the node did not say."""
+    """The resource usage of a job on one of its nodes; None = the node did not report the value."""
 
     node: str
     cores: int = 0  #: processors that it had there
@@ -275,7 +275,9 @@ LIVE_STATES = frozenset(JobState) - FINAL
 
 
 class JobQuery(NamedTuple):
-    """Jobs that satisfy everything that is given; None and empty tuples restrict nothing.  Dates are epoch seconds."""
+    """Conditions on jobs, combined with AND; None and empty tuples restrict nothing. Dates are in seconds since the
+    epoch.
+    """
 
     states: frozenset[JobState] | None = LIVE_STATES  #: None: all
     ids: tuple[int, ...] | None = None
@@ -294,7 +296,7 @@ class JobQuery(NamedTuple):
 
 
 class JobPlace(NamedTuple):
-    """A piece of the jobs, in the order of their ids."""
+    """One page of a list of jobs, which is sorted by id."""
 
     limit: int
     after: int | None = None  #: the id behind which the piece begins

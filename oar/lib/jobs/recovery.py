@@ -1,8 +1,7 @@
-"""Recovery: repairs of the database when the server starts.
+"""Recovery: repair the database when the server starts.
 
-The Runner calls this at each start, after a crash or not; the repaired jobs go through the same actions as all others.
-No node is contacted here.
-
+The Runner calls it at each start, also without a previous crash. Repaired jobs pass through the same actions as all
+other jobs. This module contacts no node.
 See docs/design/launch.rst, "Start of the server".
 """
 
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def repair(tx: "Transaction") -> None:
-    """Make the rows of the database agree with one another."""
+    """Make the rows of the database consistent."""
     repairs = tx.invariants
     repairs.make_consistent()
     tx.resources.recount_suspended()
-    tx.job_runs.forget_silences()  # how long a node was silent is measured while somebody asks it
+    tx.job_runs.forget_silences()  # the server measures the silence of a node only while it probes the node
     for job_id, state in repairs.without_resources():
         if state is JobState.TO_LAUNCH:
             _schedule_again(tx, job_id)
@@ -41,7 +40,7 @@ def _schedule_again(tx: "Transaction", job_id: int) -> None:
 
 
 def _end_without_resources(tx: "Transaction", job_id: int) -> None:
-    """End a job without resources, as if a node had reported the death of its oarexec."""
+    """End a job without resources, in the same way as after the death of its oarexec."""
     tx.events.add(EventType.BIPBIP_BAD_JOBID, job_id, f"[Recovery] no resource is assigned to the job {job_id}")
     tx.job_runs.report(job_id, ExecCode.DIED, None)
     lifecycle.move(tx, job_id, JobState.FINISHING)

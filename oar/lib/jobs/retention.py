@@ -1,7 +1,7 @@
-"""How long the past is kept: the keys RETENTION_..., carried out in small transactions that stop nobody.
+"""Delete old data according to the keys RETENTION_..., in small transactions that do not block other programs.
 
-The private keys of jobs go first.  A pause as long as a transaction follows each, so that the work of the site has half
-of the disk at least.
+Private keys of jobs are deleted first. After each transaction the program pauses as long as the transaction took, so
+that the other programs get at least half of the disk throughput.
 """
 
 import time
@@ -26,23 +26,23 @@ LONGEST = 0.05
 
 
 class Keeper(Protocol):
-    """What has the jobs that are removed: the archive."""
+    """An archive of the jobs that are deleted."""
 
     def keep(self, source: "Transaction", ids: Sequence[int]) -> int:
-        """Have jobs before this returns; return how many were new to it."""
+        """Store jobs in the archive; return the number of jobs that were new to it."""
 
     def missing(self, source: "Transaction", ids: Sequence[int]) -> list[int]:
-        """Return those of some jobs that it does not have."""
+        """Return the given jobs that are not in the archive."""
 
 
 class Pace:
-    """How many are removed in a transaction: half as many after one that took too long, more again after short ones."""
+    """The number of rows per transaction: halved after a transaction that took too long, doubled after short ones."""
 
     def __init__(self, most: int) -> None:
         self._most = self.size = most
 
     def learn(self, seconds: float) -> None:
-        """Follow what the last transaction took."""
+        """Adapt the number to the duration of the last transaction."""
         if seconds > LONGEST:
             self.size = max(1, self.size // 2)
         elif seconds < LONGEST / 4:
@@ -50,7 +50,7 @@ class Pace:
 
 
 class Kept(NamedTuple):
-    """What a key says, and what is done about it."""
+    """A retention key, and the functions that apply it."""
 
     key: str
     what: str  #: in the plural, for the report
@@ -60,7 +60,7 @@ class Kept(NamedTuple):
 
 
 def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
-    """Return what is kept, in the order in which it is removed.  ``archive`` gets jobs before they go."""
+    """Return the retention rules in the order of deletion. ``archive`` stores jobs before they are deleted."""
     purge_jobs = partial(_purge_jobs, archive=archive)
     return [
         _log("RETENTION_CHALLENGES", "key pairs of ended jobs", config.retention_challenges, "challenges"),
@@ -80,7 +80,7 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
 
 
 def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pace | None = None) -> int:
-    """Do a piece of work in a transaction of its own, rest as long as it took, and return its result."""
+    """Run ``work`` in its own transaction, then sleep as long as it took; return its result."""
     begin = time.monotonic()
     with database.begin() as tx:
         tx.system.take_lock(PURGE_LOCK)
@@ -186,7 +186,9 @@ def _count_jobs(database: "Database", days: int) -> int:
 
 
 def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
-    """Copy all ended, accounted jobs that the archive does not have; give their numbers, a transaction each."""
+    """Copy all ended and accounted jobs that the archive does not have; yield the number of copied jobs per
+    transaction.
+    """
     place, is_end, pace = EndedPlace(), False, Pace(JOBS)
 
     def copy(tx: "Transaction") -> int:
@@ -200,7 +202,7 @@ def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
 
 
 def count_missing(database: "Database", archive: Keeper) -> int:
-    """Return how many jobs ``archive_jobs`` would copy."""
+    """Return the number of jobs that ``archive_jobs`` would copy."""
     place, is_end, count = EndedPlace(), False, 0
     while not is_end:
         with database.snapshot() as tx:

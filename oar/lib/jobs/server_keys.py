@@ -1,4 +1,4 @@
-"""The values of oar.conf that hold on all frontends: those of the server, which its rounds store in the database."""
+"""Values of oar.conf that apply to all frontends: the server stores its own values in the database."""
 
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def stored_texts(tx: "Transaction") -> dict[str, str]:
-    """Return what oar.conf of the server says of the keys that it stores, by option; {} before its first round."""
+    """Return the server's values of the stored keys, by option name; return {} before the first scheduling pass."""
     stored = {item.name: text for item, text in tx.history.last_policies([PolicyKind.KEY]).items()}
     options = (option for option in Config.options() if option.name in OF_SERVER and option.key in stored)
     return {option.name: stored[option.key] for option in options}
 
 
 def with_server_values(config: Config, texts: dict[str, str]) -> Config:
-    """Return a configuration with the values of the server; a value that this version cannot read is left out."""
+    """Return a configuration with the values of the server; ignore values that this version cannot parse."""
     values = {}
     for option in Config.options():
         if option.name in texts:
@@ -30,7 +30,7 @@ def with_server_values(config: Config, texts: dict[str, str]) -> Config:
 
 
 def differences(config: Config, texts: dict[str, str]) -> list[str]:
-    """Return one line for each key whose value here is not that of the server."""
+    """Return one line for each key whose local value differs from the value of the server."""
     lines = []
     for option in Config.options():
         own = option.text(getattr(config, option.name))

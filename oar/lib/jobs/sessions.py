@@ -1,4 +1,4 @@
-"""Shells of users in jobs: why a job ended while its shell was open, and the end of a job whose shell was lost.
+"""Interactive shells in jobs: why a job ended while its shell was open, and the end of a job that lost its shell.
 
 See docs/design/nodes.rst, "Interactive jobs".
 """
@@ -19,7 +19,10 @@ _LEFT = frozenset({ExecCode.SESSION, ExecCode.SESSION_EPILOGUE, None})
 
 
 def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool:
-    """Whether a job was killed or failed; ``is_main``: its end by the end of the shell of oarsub -I does not count."""
+    """Return whether a job was killed or failed.
+
+    ``is_main``: the shell is that of oarsub -I, whose exit ends the job normally.
+    """
     job, run = tx.jobs.find(job_id), tx.job_runs.find(job_id)
     if job is None or job.state is JobState.ERROR or tx.job_requests.find_kill(job_id) is not None:
         return True
@@ -28,7 +31,7 @@ def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool
 
 
 def end_reason(tx: "Transaction", job_id: int) -> str | None:
-    """Return in one sentence why a job ends or has ended, None as long as no cause is stored."""
+    """Return in one sentence why a job ends or has ended; return None while no cause is known."""
     cause = tx.job_runs.end_causes([job_id]).get(job_id)
     if cause is None:
         job = tx.jobs.find(job_id)
@@ -42,7 +45,7 @@ def end_reason(tx: "Transaction", job_id: int) -> str | None:
 
 
 def lose(tx: "Transaction", user: User, job_id: int, reason: str) -> None:
-    """End an interactive job whose shell was lost: nobody comes back to it; the node may have seen it first."""
+    """End an interactive job whose shell was lost. Do nothing if the job has a kill request."""
     job = tx.jobs.find(job_id)
     if job is None or tx.job_requests.find_kill(job_id) is not None:
         return

@@ -1,4 +1,4 @@
-"""Consumption windows (``tx.accounting``): what users and projects asked for and used."""
+"""Consumption windows (``tx.accounting``): requested and used resources of users and projects."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -122,7 +122,7 @@ _NOT_APPLICABLE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted 
 
 
 class Rules(NamedTuple):
-    """What is counted, and how (keys ``ACCOUNTING_*`` of oar.conf)."""
+    """Accounting rules (keys ``ACCOUNTING_*`` of oar.conf)."""
 
     width: int  #: of a window, in seconds
     all_types: bool = False  #: count resources of all types, not only of type default
@@ -132,7 +132,7 @@ class Rules(NamedTuple):
 
 
 class WindowChange(NamedTuple):
-    """What some jobs added to a window."""
+    """The consumption that a batch of jobs added to a window."""
 
     window_start: int
     window_stop: int  #: its last second
@@ -146,7 +146,7 @@ class WindowChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one user asked for and used in one project, in resource seconds; and the span of its windows."""
+    """The requested and used consumption of a user in a project, in resource seconds, and the period of its windows."""
 
     user: str
     project: str
@@ -164,7 +164,7 @@ class Accounting(Table):
         return [Consumption(*row) for row in self._tx.rows(_BY_USER, (start, stop, user, user))]
 
     def last_karma(self, user: str, project: str) -> float | None:
-        """Return the fair-share value that the last job of a user in a project had."""
+        """Return the karma of the last job of a user in a project; return None if no job has one."""
         karma: float | None = self._tx.value(
             "SELECT last_karma FROM jobs WHERE job_user = %s AND project = %s AND last_karma IS NOT NULL"
             " ORDER BY job_id DESC LIMIT 1",
@@ -173,25 +173,29 @@ class Accounting(Table):
         return karma
 
     def not_counted(self, most: int, *, after: int = 0, since: int = 0) -> list[int]:
-        """Return ``most`` uncounted jobs at most, with ids above ``after``, ended since a date; they are locked."""
+        """Return and lock at most ``most`` jobs not accounted yet, with ids above ``after``, that ended since a
+        date.
+        """
         return self._tx.column(_NOT_COUNTED, {"most": most, "last": after, "since": since})
 
     def ended(self, most: int, *, after: int = 0) -> list[int]:
-        """Return ``most`` ended jobs at most, with ids above ``after``, counted or not; they are locked."""
+        """Return and lock at most ``most`` ended jobs with ids above ``after``, accounted or not."""
         return self._tx.column(_ENDED, {"most": most, "last": after})
 
     def count(self, ids: Collection[int], rules: Rules) -> list[WindowChange]:
-        """Add the consumption of ended jobs to the windows, and mark the jobs; return what was added, by window."""
+        """Add the consumption of ended jobs to the windows, and mark the jobs; return the added consumption per
+        window.
+        """
         self._changed(Topic.ACCOUNTING)
         values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
         return [WindowChange(*row) for row in self._tx.rows(_COUNT, values)]
 
     def not_applicable(self, ids: Collection[int]) -> frozenset[int]:
-        """Return those of some counted jobs that consumed nothing that is counted."""
+        """Return the given jobs that have no consumption to account."""
         return frozenset(self._tx.column(_NOT_APPLICABLE, (list(ids),)))
 
     def other_width(self, width: int) -> int | None:
-        """Return the width of any window that is not ``width`` seconds wide, None if all are."""
+        """Return the width of any window that is not ``width`` seconds wide; return None if there is none."""
         other: int | None = self._tx.value(
             "SELECT window_stop - window_start + 1 FROM accounting WHERE window_stop - window_start + 1 <> %s LIMIT 1",
             (width,),
@@ -199,11 +203,11 @@ class Accounting(Table):
         return other
 
     def delete_before(self, date: int) -> int:
-        """Remove the windows that ended before a date; return the number of rows."""
+        """Delete the windows that ended before a date; return the number of rows."""
         self._changed(Topic.ACCOUNTING)
         return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
 
     def clear(self) -> None:
-        """Remove all windows."""
+        """Delete all windows."""
         self._changed(Topic.ACCOUNTING)
         self._tx.execute("DELETE FROM accounting")

@@ -1,4 +1,4 @@
-"""Dates that have passed, for Sarko (``tx.deadlines``): each question is for all jobs or resources at once."""
+"""Deadlines that have passed, for Sarko (``tx.deadlines``): each query covers all jobs or resources."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ _EXPIRE_SUSPECTED = Prepared("""
 
 @dataclass(frozen=True, slots=True)
 class KillTimer:
-    """A kill request that Leon has begun to carry out."""
+    """A kill request that Leon is processing."""
 
     job_id: int
     asked: int  #: date of the request
@@ -80,15 +80,15 @@ class TimeLimit:
 
     @property
     def end(self) -> int:
-        """The date at which its time is over."""
+        """The time at which the walltime of the job ends."""
         return self.start + self.walltime + self.suspended
 
 
 class Deadlines(Table):
-    """Kills, walltimes, reservations and states of resources whose time is over."""
+    """Expired kill requests, walltimes, reservations and resource states."""
 
     def kill_timers(self) -> list[KillTimer]:
-        """Return the kill requests that wait for the end of their job, by job id."""
+        """Return the kill requests whose job has not ended yet, by job id."""
         return [
             KillTimer(row[0], row[1], JobState(row[2]) if row[2] else None, row[3], row[4])
             for row in self._tx.rows(_KILL_TIMERS)
@@ -102,17 +102,17 @@ class Deadlines(Table):
         )
 
     def time_limits(self) -> list[TimeLimit]:
-        """Return the running jobs whose end is neither reported nor asked for, by id."""
+        """Return the running jobs without a reported end and without a kill request, by id."""
         return [TimeLimit(*row) for row in self._tx.rows(_WALLTIMES, {"now": self._tx.now})]
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
-        """Return for each job that was sent the checkpoint signal the date of the last one, and whether it failed."""
+        """Return for each job with a checkpoint signal the date of its last signal, and whether it failed."""
         return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
 
     def expire_desktops(self) -> dict[int, str]:
-        """Ask the state Suspected for desktop computers that did not call in time.
+        """Request the state Suspected for desktop computers that did not call in time.
 
-        Return the resources, each with its node.
+        Return the resources with their nodes.
         """
         resources: dict[int, str] = dict(self._tx.rows(_EXPIRE_DESKTOPS, (self._tx.now,)))
         if resources:
@@ -120,7 +120,9 @@ class Deadlines(Table):
         return resources
 
     def expire_suspected(self, seconds: int) -> set[str]:
-        """Ask the state Dead for resources that have been Suspected for longer than ``seconds``; return their nodes."""
+        """Request the state Dead for resources that were Suspected for more than ``seconds`` seconds; return their
+        nodes.
+        """
         nodes = set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))
         if nodes:
             self._changed(Topic.RESOURCES)

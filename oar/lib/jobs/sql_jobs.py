@@ -206,21 +206,21 @@ class AssignedResource(NamedTuple):
 
 
 class GivenStart(NamedTuple):
-    """What a job gets that is started."""
+    """The start time and the alternative of a job that is started."""
 
     date: int
     moldable: int
 
 
 class GivenEnd(NamedTuple):
-    """What is told of the end of a job: the wait status of its command, None where there is none, and the date."""
+    """The reported end of a job: the wait status of its command (None if there is none), and the date."""
 
     status: int | None
     date: int
 
 
 class MovedJob(NamedTuple):
-    """A job whose state has just changed, with what its notices need."""
+    """A job whose state has just changed, with the data for its notices."""
 
     id: int
     array_id: int
@@ -233,7 +233,7 @@ class MovedJob(NamedTuple):
 
 
 class ArraySummary(NamedTuple):
-    """How the jobs of an array have ended."""
+    """Number of jobs of an array, by result."""
 
     size: int  #: number of jobs that were submitted
     live: int | None  #: the last job that has not ended
@@ -296,7 +296,7 @@ _MEMBERS = Prepared("""
 
 
 class ArrayMember(NamedTuple):
-    """How a job of an array is."""
+    """State and dates of a job of an array."""
 
     id: int
     state: JobState
@@ -320,7 +320,7 @@ _FRAMES = "SELECT frame_id FROM reservations WHERE frame_id = ANY(%s) AND frame_
 
 
 class EndedSummary(NamedTuple):
-    """What is known of many ended jobs."""
+    """Summary of several ended jobs."""
 
     number: int
     first_submission: int
@@ -353,7 +353,7 @@ _READ = Prepared(f"""
 
 
 class JobDetail(NamedTuple):
-    """What is beside one job."""
+    """Data about a job from other tables than ``jobs``."""
 
     walltime: int  #: of the alternative that has its resources, 0 if there is none
     reservation_id: int | None  #: of the advance reservation that it is in
@@ -385,117 +385,115 @@ class Jobs(Table):
     DEPENDENCIES = About(_DEPENDENCIES, _dependencies)
 
     def get(self, job_id: int) -> Job:
-        """Return one job.  Raises NoSuchJob."""
+        """Return one job. Raises NoSuchJob."""
         job = self.find(job_id)
         if job is None:
             raise NoSuchJob(job_id)
         return job
 
     def find(self, job_id: int) -> Job | None:
-        """Return one job, None if it does not exist."""
+        """Return one job; return None if it does not exist."""
         row = self._tx.row(_GET, (job_id,))
         return _job(row) if row else None
 
     def lock(self, job_id: int) -> Job | None:
-        """Return one job, None if it does not exist; it is locked until the end of the transaction."""
+        """Return one job, locked until the end of the transaction; return None if it does not exist."""
         row = self._tx.row(_LOCK, (job_id,))
         return _job(row) if row else None
 
     def lock_all(self, ids: Collection[int]) -> dict[int, Job]:
-        """Return the jobs that exist among ``ids``; they are locked until the end of the transaction."""
+        """Return the existing jobs of ``ids``, locked until the end of the transaction."""
         return {row[0]: _job(row) for row in self._tx.rows(_LOCK_ALL, (sorted(ids),))} if ids else {}
 
     def hold(self, ids: Collection[int]) -> None:
-        """Lock jobs until the end of the transaction: what is read of them from now on stays."""
+        """Lock jobs until the end of the transaction, so that other transactions cannot change them."""
         self._tx.execute(_HOLD, (sorted(ids),))
 
     def select(self, ids: Collection[int]) -> list[Job]:
-        """Return the jobs that exist among ``ids``, by id."""
+        """Return the existing jobs of ``ids``, by id."""
         return _jobs(self._tx.rows(_SELECT, (list(ids),)))
 
     def live(self, user: str | None = None) -> list[Job]:
-        """Return the jobs that have not ended, of a user or of all, by id."""
+        """Return the jobs that have not ended, by id; ``user`` None: the jobs of all users."""
         rows = self._tx.rows(_LIVE) if user is None else self._tx.rows(_LIVE_OF_USER, (user,))
         return [_job(row) for row in rows]
 
     def in_states(self, states: Iterable[JobState]) -> list[Job]:
-        """Return the live jobs in one of some states, by id."""
+        """Return the live jobs in one of the states, by id."""
         return [_job(row) for row in self._tx.rows(_IN_STATES, (_texts(states),))]
 
     def of_arrays(self, arrays: Collection[int]) -> list[Job]:
-        """Return the jobs of some arrays, ended ones too, by id."""
+        """Return all jobs of the arrays, including ended ones, by id."""
         return [_job(row) for row in self._tx.rows(_ARRAYS, (list(arrays),))]
 
     def array_summary(self, array_id: int) -> ArraySummary:
-        """Return how the jobs of an array have ended; a single job is an array of one."""
+        """Return how many jobs of an array ended with which result; a single job is an array of size 1."""
         return ArraySummary(*self._tx.rows(_ARRAY_SUMMARY, (array_id,))[0])
 
     def owners(self, ids: Collection[int]) -> dict[int, str]:
-        """Return the users of jobs."""
         return dict(self._tx.rows("SELECT job_id, job_user FROM jobs WHERE job_id = ANY(%s)", (list(ids),)))
 
     def states(self, ids: Collection[int]) -> dict[int, JobState]:
-        """Return the state of each job that exists."""
         return {row[0]: JobState(row[1]) for row in self._tx.rows(_STATES, (list(ids),))}
 
     def types(self, ids: Collection[int], *, current: bool = False) -> dict[int, tuple[str, ...]]:
-        """Return the types of jobs; with ``current`` only those that are valid: an ended job has none."""
+        """Return the types of jobs; with ``current`` only the current ones: an ended job has none."""
         return _types(self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)))
 
     def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
-        """Return the dependencies of jobs."""
         return _dependencies(self._tx.rows(_DEPENDENCIES, (list(ids),)))
 
     def assigned(self, ids: Collection[int], *, current: bool = False) -> dict[int, list[AssignedResource]]:
-        """Return the resources of jobs, sorted by id; with ``current`` only those that jobs have now."""
+        """Return the resources of jobs, sorted by id; with ``current`` only the currently assigned ones."""
         resources: dict[int, list[AssignedResource]] = defaultdict(list)
         for job_id, *resource in self._tx.rows(_ASSIGNED, (list(ids), current)):
             resources[job_id].append(AssignedResource(*resource))
         return resources
 
     def state_changes(self, ids: Collection[int]) -> dict[int, list[StateChange]]:
-        """Return the history of the states of jobs, oldest first."""
+        """Return the state changes of jobs, oldest first."""
         changes: dict[int, list[StateChange]] = defaultdict(list)
         for row in self._tx.rows(_STATE_CHANGES, (list(ids),)):
             changes[row[0]].append(StateChange(row[0], JobState(row[1]), row[2], row[3]))
         return changes
 
     def suspended_times(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the seconds that jobs have spent in Suspended and Resuming until now."""
+        """Return the time that jobs have spent in Suspended and Resuming until now, in seconds."""
         return dict(self._tx.rows(_SUSPENDED_TIMES, (self._tx.now, list(ids)))) if ids else {}
 
     def on_nodes(self, nodes: Collection[str]) -> list[int]:
-        """Return the live jobs that have a resource of one of the nodes, by id."""
+        """Return the live jobs that hold a resource of one of the nodes, by id."""
         return self._tx.column(_ON_NODES, (list(nodes),))
 
     def on_resources(self, resources: Collection[int]) -> dict[int, list[int]]:
-        """Return the live jobs that have any of the resources, each with those of them that it has."""
+        """Return the live jobs that hold any of the resources, each with the held resources."""
         held: dict[int, list[int]] = defaultdict(list)
         for job_id, resource_id in self._tx.rows(_ON_RESOURCES, (list(resources),)):
             held[job_id].append(resource_id)
         return held
 
     def inner(self, containers: Collection[int]) -> list[tuple[int, int]]:
-        """Return the live jobs inside some containers: ``(container, job)`` each."""
+        """Return the live jobs inside the containers, as pairs ``(container, job)``."""
         return [(row[0], row[1]) for row in self._tx.rows(_INNER, (list(containers),))] if containers else []
 
     def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> list[MovedJob]:
-        """Give jobs the state ``to`` if they are in one of ``sources``; return those that were, by id.
+        """Set the state ``to`` for jobs in one of the states ``sources``; return the changed jobs, by id.
 
-        Only ``oar.lib.jobs.lifecycle`` calls this and its variants: a move has consequences that belong in the same
+        Only ``oar.lib.jobs.lifecycle`` calls this method and its variants: a move has consequences that belong in the
+        same
         transaction.
         """
         stops = {"stops": to in FINAL or to is JobState.FINISHING, "started": int(to is JobState.FINISHING)}
         return self._move(_MOVE, to, sources, {"ids": sorted(ids), **stops})
 
     def move_started(self, starts: Mapping[int, GivenStart], sources: Collection[JobState]) -> list[MovedJob]:
-        """Move jobs to toLaunch, as ``move`` does, with what they get."""
+        """Like ``move`` to toLaunch; also set the start times and the alternatives."""
         ids = sorted(starts)
         columns = {"dates": [starts[each].date for each in ids], "moldables": [starts[each].moldable for each in ids]}
         return self._move(_MOVE_STARTED, JobState.TO_LAUNCH, sources, {"ids": ids, **columns})
 
     def move_ended(self, ends: Mapping[int, GivenEnd], sources: Collection[JobState]) -> list[MovedJob]:
-        """Move jobs to Finishing, as ``move`` does, with what is told of their ends."""
+        """Like ``move`` to Finishing; also set the reported wait statuses and end times."""
         ids = sorted(ends)
         columns = {"dates": [ends[each].date for each in ids], "statuses": [ends[each].status for each in ids]}
         return self._move(_MOVE_ENDED, JobState.FINISHING, sources, {"ids": ids, **columns})
@@ -514,20 +512,21 @@ class Jobs(Table):
         return moved
 
     def close(self, ids: Collection[int]) -> None:
-        """Make all rows of jobs final, and give their resources back.  Only ``oar.lib.jobs.lifecycle`` calls this.
+        """Mark all rows of jobs as history, and release their resources. Only ``oar.lib.jobs.lifecycle`` calls this
+        method.
 
-        The date that resources get (``last_job_date``) is part of the end of their job, and told as that.
+        No separate change of resources is reported for ``last_job_date``: the change belongs to the end of the job.
         """
         self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
         self._changed(Topic.JOBS, Topic.GANTT)
 
     def mark_suspended(self, ids: Collection[int]) -> None:
-        """Note that jobs were suspended at least once."""
+        """Record that jobs were suspended at least once."""
         self._tx.execute("UPDATE jobs SET suspended = 'YES' WHERE job_id = ANY(%s)", (list(ids),))
         self._changed(Topic.JOBS)
 
     def update(self, job_id: int, **columns: Any) -> None:
-        """Set columns other than the state of one job."""
+        """Set columns of one job. Raises ValueError for the column ``state``."""
         if "state" in columns:
             raise ValueError("a state changes by move")
         assignments = ", ".join(f"{name} = %({name})s" for name in columns)
@@ -535,41 +534,39 @@ class Jobs(Table):
         self._changed(Topic.JOBS)
 
     def set_message(self, ids: Collection[int], message: str) -> None:
-        """Set the message of jobs."""
         self._tx.execute("UPDATE jobs SET message = %s WHERE job_id = ANY(%s)", (message, sorted(ids)))
         self._changed(Topic.JOBS)
 
     def set_ends(self, dates: Mapping[int, int]) -> None:
-        """Set the dates at which jobs ended, well."""
+        """Set the end dates of jobs, and the exit code 0."""
         self._tx.execute(_SET_ENDS, (list(dates), list(dates.values())))
         self._changed(Topic.JOBS)
 
     def set_start_now(self, ids: Collection[int]) -> None:
-        """Set the start date of those of some jobs that have none to the date of the transaction."""
+        """Set the start date of the jobs without one to the date of the transaction."""
         self._tx.execute(
             "UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s) AND start_time = 0", (self._tx.now, sorted(ids))
         )
         self._changed(Topic.JOBS)
 
     def take_back(self, job_id: int) -> None:
-        """Take its resources and its start date from a job that goes back to the queue."""
+        """Delete the assigned resources and the start date of a job that returns to the queue."""
         self._tx.execute(_TAKE_BACK, (job_id,))
         self._changed(Topic.JOBS, Topic.GANTT)
 
     def insert_types(self, types: Mapping[int, Sequence[str]]) -> None:
-        """Insert the types of jobs."""
         rows = [(job_id, text) for job_id, texts in types.items() for text in texts]
         if rows:
             self._tx.insert_many("INSERT INTO job_types (job_id, type) VALUES %s", rows)
             self._changed(Topic.JOBS)
 
     def follow_resubmission(self, old: int, new: int) -> None:
-        """Let the jobs that depend on ``old`` depend on ``new``."""
+        """Replace ``old`` by ``new`` in all dependencies on ``old``."""
         self._tx.execute("UPDATE job_dependencies SET job_id_required = %s WHERE job_id_required = %s", (new, old))
         self._changed(Topic.JOBS)
 
     def replace_type(self, job_id: int, former: str, present: str) -> None:
-        """Take a type from a job, '' = none, and give it another, '' = none."""
+        """Remove the type ``former`` of a job and add the type ``present``; '' = none."""
         self._changed(Topic.JOBS)
         self._tx.execute("DELETE FROM job_types WHERE job_id = %s AND type = %s", (job_id, former))
         if present:
@@ -583,13 +580,13 @@ class Jobs(Table):
         )
 
     def exchange_resources(self, job_id: int, given_up: Collection[int], taken: Collection[int]) -> None:
-        """Take resources from a job that runs, and give it others, perhaps some that were taken from it before."""
+        """Remove resources from a running job and assign others, possibly some that it had before."""
         self._tx.execute(_GIVE_UP, (job_id, list(given_up)))
         self._tx.execute(_TAKE, (list(taken), job_id))
         self._changed(Topic.JOBS)
 
     def release_resources(self, job_id: int, nodes: Collection[str]) -> int:
-        """Take from a job the resources that it has on some nodes; return their number."""
+        """Release the resources of a job on some nodes; return their number."""
         self._changed(Topic.JOBS)
         return self._tx.execute(
             "UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j, resources r"
@@ -599,31 +596,35 @@ class Jobs(Table):
         )
 
     def array_members(self, array_id: int) -> list[ArrayMember]:
-        """Return the jobs of an array by id, copies of resubmitted ones too; a single job is an array of one."""
+        """Return the jobs of an array by id, including copies of resubmitted jobs; a single job is an array of size
+        1.
+        """
         return [
             ArrayMember(job_id, JobState(state), exit_code, date_of_start(state, start, stop, moldable), stop)
             for job_id, state, exit_code, start, stop, moldable in self._tx.rows(_MEMBERS, (array_id,))
         ]
 
     def next_ended(self, after: int, last: int, *, start: int, stop: int, limit: int) -> list[int]:
-        """Return the next jobs behind an id, up to and including another one.
+        """Return at most ``limit`` ended jobs with ids above ``after``, up to ``last``.
 
-        ``start``, ``stop``: they were submitted between these dates.
+        ``start``, ``stop``: limits of the submission time.
         """
         values = {"after": after, "last": last, "start": start, "stop": stop, "limit": limit}
         return self._tx.column(_NEXT, values)
 
     def frames_of_ended(self, ids: Collection[int]) -> set[int]:
-        """Return those of some jobs that are frames of advance reservations."""
+        """Return the given jobs that are frames of advance reservations."""
         return set(self._tx.column(_FRAMES, (list(ids),)))
 
     def ended_summary(self, first: int, last: int, *, start: int, stop: int) -> EndedSummary:
-        """Return what is known of all of them from one id to another."""
+        """Return a summary of the ended jobs from id ``first`` to id ``last``, submitted between ``start`` and
+        ``stop``.
+        """
         row = self._tx.row(_SUMMARY, {"after": first - 1, "last": last, "start": start, "stop": stop})
         assert row is not None
         count, begin, *names = row
         return EndedSummary(count, begin or 0, *(tuple(each or ()) for each in names))
 
     def read_details(self, ids: Collection[int]) -> dict[int, JobDetail]:
-        """Return what is beside those of some jobs that exist."""
+        """Return the details of the existing jobs of ``ids``."""
         return {row[0]: _detail(row) for row in self._tx.rows(_READ, (list(ids),))}

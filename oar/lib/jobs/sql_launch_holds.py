@@ -50,11 +50,11 @@ class LaunchHolds(Table):
     """Rows of ``launch_holds``."""
 
     def all(self) -> list[LaunchHold]:
-        """Return the holds, the oldest first."""
+        """Return all holds, oldest first."""
         return [_hold(row) for row in self._tx.rows(_ALL)]
 
     def due_nodes(self, faults: Collection[LaunchFault]) -> list[str]:
-        """Return the nodes on which holds for some faults are to be checked now, sorted."""
+        """Return the nodes with a due check for one of the faults, sorted."""
         return self._tx.column(_DUE_NODES, ([str(fault) for fault in faults], self._tx.now))
 
     def hold(
@@ -68,40 +68,42 @@ class LaunchHolds(Table):
         is_confirmed: bool,
         trial_job: int = 0,
     ) -> bool:
-        """Hold the launches of a user, '' for everybody's; return whether they were not held yet."""
+        """Hold the launches of a user ('' for all users); return False if they are already held for this fault."""
         values = (fault, user, node, self._tx.now, next_try, flag(is_confirmed), reason, trial_job)
         return self._tx.execute(_HOLD, values) == 1
 
     def postpone(self, hold: LaunchHold, next_try: int, reason: str, *, is_confirmed: bool) -> None:
-        """Note that the check or the trial of a hold has failed."""
+        """Record that the check or the trial of a hold has failed."""
         self._tx.execute(_POSTPONE, (next_try, flag(is_confirmed), reason, hold.id))
 
     def begin_trial(self, hold: LaunchHold, job_id: int) -> bool:
-        """Note which job is launched as the trial of a hold; False if the hold has changed since it was read."""
+        """Record the trial job of a hold; return False if the hold has changed since it was read."""
         return self._tx.execute(_TRY, (job_id, hold.id, hold.trial_job, hold.next_try)) == 1
 
     def users_with_jobs(self, users: Collection[str]) -> list[str]:
-        """Return those of some users who have live jobs."""
+        """Return the given users who have live jobs."""
         return self._tx.column(_USERS_WITH_JOBS, (list(users),))
 
     def has_jobs(self, user: str, without: Collection[str]) -> bool:
-        """Return whether jobs of a user, '' for anybody, and of other types are still to be launched."""
+        """Return whether a user ('' for any user) has jobs to be launched, ignoring the types ``without``."""
         parameters = {"user": user, "states": _TO_COME, "types": [*map(str, without), str(JobTypeName.AR)]}
         found: bool = self._tx.value(_HAS_JOBS, parameters)
         return found
 
     def lift(self, ids: Collection[int]) -> None:
-        """Delete holds."""
         self._tx.execute(_LIFT, (list(ids),))
 
     def last_start(self, since: int, without: Collection[str]) -> int:
-        """Return the last date since ``since`` at which a job of other types was started, 0 if there is none."""
+        """Return the time of the last job start since ``since``, ignoring the types ``without``; return 0 if there
+        is none.
+        """
         return self._tx.value(_LAST_START, (since, [str(name) for name in without])) or 0
 
     def last_success(self, since: int, queue: str, state: JobState, failures: Collection[str]) -> int:
-        """Return the last date at which a job of a queue got into a state without an event of the types ``failures``.
+        """Return the last time since ``since`` at which a job of the queue reached a state without an event of
+        ``failures``.
 
-        0 if there is none since ``since``.
+        Return 0 if there is none.
         """
         types = [str(type_) for type_ in failures]
         return self._tx.value(_LAST_SUCCESS, (state, since, queue, types)) or 0

@@ -161,7 +161,7 @@ class Assigned(NamedTuple):
 
 
 class SetValue(NamedTuple):
-    """A value of a resource, a row of ``resource_logs``."""
+    """A value that a resource attribute had, a row of ``resource_logs``."""
 
     id: int
     attribute: str
@@ -171,7 +171,7 @@ class SetValue(NamedTuple):
 
 
 class NodeInterval(NamedTuple):
-    """A time for which resources of a node had a state, were drained, or in maintenance, or not."""
+    """A period in which resources of a node had the same state, drain flag or maintenance flag."""
 
     attribute: str  #: ``state``, ``drain``, ``maintenance``
     value: str
@@ -189,7 +189,7 @@ class NodeInState(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """When the scheduler plans to start a job, and with which alternative."""
+    """The planned start of a job, and the planned alternative."""
 
     start: int
     moldable: int
@@ -197,7 +197,7 @@ class Prediction(NamedTuple):
 
 
 class PlannedResource(NamedTuple):
-    """A resource that the scheduler plans to give to a job."""
+    """A resource that the scheduler plans to assign to a job."""
 
     id: int
     node: str
@@ -205,12 +205,11 @@ class PlannedResource(NamedTuple):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is Alive."""
         return self.state is ResourceState.ALIVE
 
 
 class AlikeResources(NamedTuple):
-    """Resources of which the same is true, and how many they are."""
+    """The number of resources with the same properties."""
 
     state: ResourceState
     is_drained: bool
@@ -298,7 +297,7 @@ _Condition = tuple[str, tuple[Any, ...]]
 
 
 class ListedJob(NamedTuple):
-    """What a list shows of a job; the names are those of ``Job``, what is not shown as it is comes last."""
+    """The fields of a job in a list; the names are those of ``Job``. Fields that need a conversion come last."""
 
     id: int
     array_id: int
@@ -319,7 +318,7 @@ class ListedJob(NamedTuple):
 
     @classmethod
     def of(cls, job: Job) -> "ListedJob":
-        """Return what a list shows of a whole job."""
+        """Return the list entry of a complete job."""
         return cls(*[getattr(job, name) for name in cls._fields])
 
     @property
@@ -329,12 +328,12 @@ class ListedJob(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """Date of the end, 0 before the job is in a final state."""
+        """End time, 0 before the job is in a final state."""
         return self.stop_time if self.is_final else 0
 
     @property
     def started(self) -> int:
-        """Date of its start, 0 if it never started."""
+        """Start time, 0 if the job never started."""
         return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
 
 
@@ -342,7 +341,7 @@ _LISTED = ", ".join(f"j.{COLUMNS[name]}" for name in ListedJob._fields)
 
 
 class FoldedJobs(NamedTuple):
-    """Jobs of an array in the same state and with the same exit code, which are one row of a list."""
+    """Jobs of an array with the same state and exit code, shown as one row of a list."""
 
     ids: Sequence[int]  #: ascending; the list shows the first of these jobs
     started: int  #: date of the first start, 0 if none of them has started
@@ -377,27 +376,27 @@ class _Group(NamedTuple):
 
 
 def _page(columns: str, query: JobQuery, place: JobPlace) -> _Condition:
-    """Return the statement of a page, and its parameters."""
+    """Return the SQL statement of a page, and its parameters."""
     where, parameters = _joined([*_conditions(query), *_behind(place)])
     sql = f"SELECT {columns} FROM jobs j WHERE {where} ORDER BY j.job_id {_direction(place)['order']} LIMIT %s"
     return sql, (*parameters, place.limit + 1)
 
 
 def _folded(conditions: Sequence[_Condition], place: JobPlace) -> _Condition:
-    """Return the statement of the rows of a folded page, and its parameters: whole arrays, one row more if there is."""
+    """Return the SQL statement of a folded page, and its parameters: whole arrays, and one more row if it exists."""
     where, parameters = _joined(conditions)
     sql = _FOLDED.format(where=where, end="highest" if place.newest_first else "lowest", **_direction(place))
     return sql, (*parameters, place.after, place.after, place.limit + 1)
 
 
 def _reached(query: JobQuery, place: JobPlace, length: int) -> _Condition:
-    """Return the statement of the arrays of the next ``length`` jobs, and its parameters."""
+    """Return the SQL statement for the arrays of the next ``length`` jobs, and its parameters."""
     where, parameters = _joined([*_conditions(query), *_behind(place)])
     return _ARRAYS.format(where=where, **_direction(place)), (*parameters, length, place.limit + 1)
 
 
 def _direction(place: JobPlace) -> dict[str, str]:
-    """Return the words of statements that depend on the order of the list."""
+    """Return the SQL keywords that depend on the sort order of the list."""
     if place.newest_first:
         return {"order": "DESC", "behind": "<", "first": "max", "last": "min"}
     return {"order": "ASC", "behind": ">", "first": "min", "last": "max"}
@@ -414,7 +413,7 @@ def _joined(conditions: Sequence[_Condition]) -> _Condition:
 
 
 def _alternatives(query: JobQuery) -> Iterator[_Condition]:
-    """Give the conditions of which each names the values that a column may have."""
+    """Yield the conditions that restrict a column to a list of values."""
     for column, values in (
         ("j.job_id", query.ids),
         ("j.array_id", query.arrays or None),
@@ -430,7 +429,7 @@ def _alternatives(query: JobQuery) -> Iterator[_Condition]:
 def _conditions(query: JobQuery) -> Iterator[_Condition]:
     if query.states is not None:
         if query.states <= LIVE_STATES:
-            yield LIVE, ()  # the words of the partial indexes
+            yield LIVE, ()  # must match the condition of the partial indexes
         if query.states != LIVE_STATES:
             yield "j.state = ANY(%s)", ([str(state) for state in sorted(query.states)],)
     yield from _alternatives(query)
@@ -451,7 +450,7 @@ def _conditions(query: JobQuery) -> Iterator[_Condition]:
 
 
 class Listings(Table):
-    """Each method is one query, whatever the number of jobs or resources."""
+    """Queries for lists: each method runs one query for all jobs or resources."""
 
     #: Questions that views ask together.
     ASSIGNED = About(_ASSIGNED, _assigned)
@@ -459,7 +458,7 @@ class Listings(Table):
     COPIES = About(_COPIES, dict)
 
     def assigned(self, ids: Collection[int]) -> dict[int, Assigned]:
-        """Return the resources and the nodes of jobs, ended ones too."""
+        """Return the resources and the nodes of jobs, including ended ones."""
         return _assigned(self._tx.rows(_ASSIGNED, (list(ids),))) if ids else {}
 
     def predictions(self, ids: Collection[int]) -> dict[int, Prediction]:
@@ -467,30 +466,30 @@ class Listings(Table):
         return _predictions(self._tx.rows(_PREDICTIONS, (list(ids),))) if ids else {}
 
     def walltimes(self, ids: Collection[int]) -> dict[int, int]:
-        """Return how long jobs run, ran or will run at most."""
+        """Return the walltimes of jobs."""
         return dict(self._tx.rows(_WALLTIMES, (list(ids),))) if ids else {}
 
     def planned(self, moldables: Collection[int]) -> dict[int, list[PlannedResource]]:
-        """Return the resources planned for alternatives of jobs, by alternative."""
+        """Return the planned resources of job alternatives, by alternative."""
         planned: dict[int, list[PlannedResource]] = defaultdict(list)
         for moldable, resource, node, state in self._tx.rows(_PLANNED, (list(moldables),)) if moldables else ():
             planned[moldable].append(PlannedResource(resource, node, ResourceState(state)))
         return planned
 
     def not_alive(self, ids: Collection[int]) -> dict[int, list[tuple[str, str, int]]]:
-        """Return the nodes of jobs that are not Alive: ``(name, state, date since when)`` each."""
+        """Return the nodes of jobs that are not Alive, as ``(name, state, date of the state change)``."""
         nodes: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
         for job_id, name, state, date in self._tx.rows(_NOT_ALIVE, (list(ids),)) if ids else ():
             nodes[job_id].append((name, state, date))
         return nodes
 
     def out_of_use(self, states: Collection[ResourceState]) -> list[NodeInState]:
-        """Return the nodes with resources in some states, those that came into theirs last first."""
+        """Return the nodes with resources in one of the states, newest state change first."""
         rows = self._tx.rows(_OUT_OF_USE, ([str(state) for state in states],))
         return [NodeInState(node, ResourceState(state), since) for node, state, since in rows]
 
     def silent_heads(self, ids: Collection[int]) -> dict[int, str]:
-        """Return the heads of those of some jobs whose head did not answer the last probe."""
+        """Return the head nodes that did not answer the last probe, by job."""
         return dict(self._tx.rows(_SILENT, (list(ids),))) if ids else {}
 
     def ends(self, ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
@@ -498,35 +497,35 @@ class Listings(Table):
         return {row[0]: (JobState(row[1]), row[2]) for row in self._tx.rows(_ENDS, (list(ids),))}
 
     def copies(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the last copy of each job that was submitted again, by the system or by oarsub --resubmit."""
+        """Return the last copy of each resubmitted job; OAR or oarsub --resubmit made the copies."""
         return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
 
     def ended_since(self, date: int, user: str | None) -> list[int]:
-        """Return the jobs that ended since a date: those of a user, or all with None."""
+        """Return the jobs that ended since a date; ``user`` None: the jobs of all users."""
         return self._tx.column(_ENDED_SINCE, (date, user, user))
 
     def has_jobs(self, user: str) -> bool:
-        """Whether a user has jobs that are known, ended ones too."""
+        """Return whether the database contains jobs of a user, including ended ones."""
         return bool(self._tx.rows(_FIRST_OF_USER, (user,)))
 
     def jobs_between(self, start: int, stop: int) -> list[int]:
-        """Return the jobs that are, were or will be on resources between two dates."""
+        """Return the jobs that use, used or will use resources between two dates."""
         return self._tx.column(_BETWEEN, {"start": start, "stop": stop})
 
     def unavailable_between(self, start: int, stop: int) -> dict[int, list[tuple[int, int, str]]]:
-        """Return when resources could not be used: ``(from, to, state)`` each, to = 0 if that lasts."""
+        """Return the periods of unavailability of resources, as ``(start, stop, state)``; stop = 0: not ended."""
         intervals: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
         for resource, begin, end, state in self._tx.rows(_UNAVAILABLE, {"start": start, "stop": stop}):
             intervals[resource].append((begin, end, state))
         return intervals
 
     def node_history(self, node: str, start: int, stop: int) -> list[NodeInterval]:
-        """Return what the resources of a node were between two dates, the oldest first."""
+        """Return the states, drain and maintenance flags of the resources of a node between two dates, oldest first."""
         rows = self._tx.rows(_NODE_HISTORY, {"node": node, "start": start, "stop": stop})
         return [NodeInterval(what, value, begin, end, tuple(ids)) for what, value, begin, end, ids in rows]
 
     def resource_log(self, resource: int, before: int | None, limit: int) -> list[SetValue]:
-        """Return the values that a resource had, the newest first; ``before``: only those with smaller ids."""
+        """Return the logged values of a resource, newest first; ``before``: only rows with smaller ids."""
         values = {"resource": resource, "before": 2**63 - 1 if before is None else before, "limit": limit}
         return [SetValue(*row) for row in self._tx.rows(_RESOURCE_LOG, values)]
 
@@ -537,7 +536,7 @@ class Listings(Table):
         nodes: Collection[str] | None = None,
         columns: Collection[str] = ("*",),
     ) -> list[dict[str, Any]]:
-        """Return all resources, those with some ids, or those of some nodes: the values of ``columns`` by name."""
+        """Return the values of ``columns`` by name, for all resources or for those with the given ids or nodes."""
         parameters: Parameters = ()
         where = "true"
         if ids is not None:
@@ -550,7 +549,7 @@ class Listings(Table):
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def grouped(self, columns: Sequence[str]) -> list[tuple[Sequence[Any], list[int]]]:
-        """Return all resources by the values of some columns: the values, and the ids in their order."""
+        """Return all resources grouped by the values of the columns: the values, and the sorted ids."""
         names = ", ".join(dict.fromkeys(columns))
         rows = self._tx.rows(
             f"SELECT {', '.join(columns)}, array_agg(resource_id ORDER BY resource_id) FROM resources GROUP BY {names}"
@@ -558,12 +557,15 @@ class Listings(Table):
         return [(values, ids) for *values, ids in rows]
 
     def alike(self, now: int) -> list[AlikeResources]:
-        """Return how many resources of nodes are alike."""
+        """Return the numbers of node resources with equal properties."""
         parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
         return [AlikeResources(ResourceState(state), *others) for state, *others in self._tx.rows(_ALIKE, parameters)]
 
     def alike_by(self, column: str, now: int, *, on_nodes: bool) -> list[tuple[str, AlikeResources]]:
-        """Return how many resources of nodes, or on none, are alike by the values of a column; '' for no value."""
+        """Return the numbers of resources with equal properties, per value of a column; '' stands for no value.
+
+        ``on_nodes``: count the resources of nodes, else those that belong to no node.
+        """
         parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
         rows = self._tx.rows(_ALIKE_BY.format(**_by(column, on_nodes=on_nodes)), parameters)
         return [(value, AlikeResources(ResourceState(state), *others)) for value, state, *others in rows]
