@@ -575,14 +575,14 @@ class Listings(Table):
         return dict(self._tx.rows(_USABLE_BY.format(**_by(column, on_nodes=on_nodes)), (list(values),)))
 
     def reserved_now(self) -> dict[int, list[int]]:
-        """Return the numbers of the advance reservations that have begun and have not ended, on each resource."""
+        """Return for each resource the numbers of the advance reservations that have begun and not ended."""
         numbers: dict[int, list[int]] = defaultdict(list)
         for resource, number in self._tx.rows(_RESERVED, ([str(state) for state in STARTED],)):
             numbers[resource].append(number)
         return numbers
 
     def jobs_on_resources(self) -> dict[int, list[int]]:
-        """Return the live jobs on each resource that has any."""
+        """Return the live jobs on each resource, without free resources."""
         jobs: dict[int, list[int]] = defaultdict(list)
         resources, ids = self._tx.row(_ON_RESOURCES) or (None, None)
         if resources is not None:
@@ -591,18 +591,19 @@ class Listings(Table):
         return jobs
 
     def listed(self, query: JobQuery, place: JobPlace) -> list[ListedJob]:
-        """Return the jobs of a page; one more than ``place.limit`` if there is one behind it."""
+        """Return the jobs of a page, and one more job if there is a next page."""
         return [ListedJob(*row) for row in self._tx.rows(*_page(_LISTED, query, place))]
 
     def page(self, query: JobQuery, place: JobPlace) -> list[int]:
-        """Return the ids of the jobs of a page; one more than ``place.limit`` if there is one behind it."""
+        """Return the ids of the jobs of a page, and one more id if there is a next page."""
         return self._tx.column(*_page("j.job_id", query, place))
 
     def folded(self, query: JobQuery, place: JobPlace) -> FoldedPage:
         """Return a page on which similar jobs of an array are one row.
 
-        All rows of an array are on the page that reaches the first of its jobs.  A page has more than ``place.limit``
-        rows only if one array has more, and fewer, even none, where it lies inside an array that was shown before.
+        All rows of an array are on the page with its first job. A page has more than ``place.limit`` rows only if one
+        array
+        has more. It has fewer rows, or none, if all its jobs belong to arrays of earlier pages.
         """
         page = self._folded_page(query, place)
         for _ in range(_MORE_LOOKS):
@@ -629,7 +630,9 @@ class Listings(Table):
         return FoldedPage(self._rows(groups, conditions), following)
 
     def _arrays(self, query: JobQuery, place: JobPlace) -> tuple[list[int], int | None]:
-        """Return the arrays that a page can show, and the last job that was read for them, None for the end."""
+        """Return the arrays for a page, and the last job that was read for them; the job is None at the end of the
+        list.
+        """
         is_indexed = not (query.nodes or query.types or query.text)
         most = MOST_READ if is_indexed else min(MOST_READ, _READ_FOR_A_ROW * place.limit)
         for length in (place.limit + 1, most):
@@ -642,7 +645,7 @@ class Listings(Table):
         return arrays, rows[0][3]
 
     def _rows(self, groups: Sequence[_Group], conditions: Sequence[_Condition]) -> list[FoldedJobs]:
-        """Return the rows of groups.  The ids of jobs are read only for arrays whose ids have gaps."""
+        """Return the rows of groups. Job ids are read only for arrays with gaps in their ids."""
         members: dict[tuple[int, str, int], list[int]] = {}
         arrays = {group.array_id for group in groups if group.has_gaps}
         if arrays:
@@ -658,14 +661,14 @@ class Listings(Table):
         ]
 
     def count(self, query: JobQuery) -> int:
-        """Return the number of jobs, ``MOST_COUNTED + 1`` if there are more than ``MOST_COUNTED``."""
+        """Return the number of jobs; return ``MOST_COUNTED + 1`` if there are more than ``MOST_COUNTED``."""
         where, parameters = _joined(list(_conditions(query)))
         limited = f"SELECT count(*) FROM (SELECT FROM jobs j WHERE {where} LIMIT %s) counted"
         number: int = self._tx.value(limited, (*parameters, MOST_COUNTED + 1))
         return number
 
     def total(self, query: JobQuery) -> int:
-        """Return the number of jobs; above ``MOST_COUNTED`` what the database estimates, which costs nothing."""
+        """Return the number of jobs; above ``MOST_COUNTED``, return the estimate of the database, which is fast."""
         number = self.count(query)
         if number <= MOST_COUNTED:
             return number
@@ -674,5 +677,5 @@ class Listings(Table):
         return max(number, int(plan["Plan"]["Plan Rows"]))
 
     def live_by_queue(self) -> dict[tuple[str, JobState], int]:
-        """Return the numbers of live jobs by queue and state."""
+        """Return the number of live jobs by queue and state."""
         return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}

@@ -31,32 +31,32 @@ class Queues(Table):
     """Rows of ``queues``."""
 
     def all(self) -> list[Queue]:
-        """Return the queues by name."""
+        """Return all queues, by name."""
         return [Queue(row[0], row[1], row[2], QueueState(row[3])) for row in self._tx.rows(_ALL)]
 
     def exists(self, name: str) -> bool:
-        """Whether there is a queue of that name."""
+        """Return whether there is a queue with this name."""
         return self._tx.row(_EXISTS, (name,)) is not None
 
     def hold(self, name: str) -> Queue | None:
-        """Return a queue, which stays as it is until the end of the transaction; None if there is none."""
+        """Return a queue, locked until the end of the transaction; return None if there is none."""
         sql = "SELECT queue_name, priority, scheduler_policy, state FROM queues WHERE queue_name = %s FOR UPDATE"
         row = self._tx.row(sql, (name,))
         return Queue(row[0], row[1], row[2], QueueState(row[3])) if row else None
 
     def is_orphaned(self, name: str) -> bool:
-        """Whether a queue was removed, and stays only for its advance reservations."""
+        """Return whether a queue was removed and remains only for its advance reservations."""
         return self._tx.row(_HAS_STATE, (name, QueueState.ORPHANED)) is not None
 
     def insert(self, queue: Queue) -> bool:
-        """Add a queue, also in the place of an orphaned one; return whether there was none that stays."""
+        """Add a queue or replace an orphaned queue of this name; return False if another queue has this name."""
         values = (queue.name, queue.priority, queue.policy, queue.state, QueueState.ORPHANED)
         inserted = self._tx.execute(_INSERT, values) == 1
         self._changed(Topic.QUEUES)
         return inserted
 
     def update(self, name: str, *, priority: int | None = None, policy: str | None = None) -> None:
-        """Change the priority or the policy of a queue; None leaves it as it is."""
+        """Change the priority or the policy of a queue; None leaves the value unchanged."""
         self._tx.execute(
             "UPDATE queues SET priority = COALESCE(%s, priority), scheduler_policy = COALESCE(%s, scheduler_policy)"
             " WHERE queue_name = %s",
@@ -65,14 +65,13 @@ class Queues(Table):
         self._changed(Topic.QUEUES)
 
     def delete(self, name: str) -> None:
-        """Remove a queue."""
         self._tx.execute("DELETE FROM queues WHERE queue_name = %s", (name,))
         self._changed(Topic.QUEUES)
 
     def set_state(self, names: Collection[str] | None, state: QueueState) -> int:
-        """Give queues a state, all queues with None; return the number of those that had another.
+        """Set the state of queues (None: all queues); return the number of changed queues.
 
-        What was removed, and is there only for its advance reservations, stays so.
+        Orphaned queues stay orphaned.
         """
         self._changed(Topic.QUEUES)
         return self._tx.execute(
@@ -81,7 +80,7 @@ class Queues(Table):
         )
 
     def live_jobs(self, name: str) -> int:
-        """Return the number of jobs of a queue that have not ended; without what is there for its reservations."""
+        """Return the number of live jobs of a queue, without the frames and jobs of its advance reservations."""
         count: int = self._tx.value(_LIVE_JOBS, {"name": name})
         return count
 
@@ -91,12 +90,12 @@ class Queues(Table):
         return self._tx.column(sql, (name,))
 
     def orphan(self, name: str) -> None:
-        """Let a queue go with the last of its advance reservations."""
+        """Mark a queue as orphaned: it is deleted with the last of its advance reservations."""
         self._tx.execute("UPDATE queues SET state = %s WHERE queue_name = %s", (QueueState.ORPHANED, name))
         self._changed(Topic.QUEUES)
 
     def drop_orphan(self, name: str) -> bool:
-        """Remove an orphaned queue that has no live advance reservation; return whether it was one."""
+        """Delete an orphaned queue without live advance reservations; return whether it was deleted."""
         dropped = self._tx.execute(_DROP_ORPHAN, {"name": name, "orphaned": QueueState.ORPHANED}) == 1
         if dropped:
             self._changed(Topic.QUEUES)

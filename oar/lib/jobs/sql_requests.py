@@ -1,4 +1,6 @@
-"""Requests about jobs (``tx.job_requests``): kills (``frag_jobs``) and changes of walltime (``walltime_change``)."""
+"""Requests about jobs (``tx.job_requests``): kill requests (``frag_jobs``) and walltime changes
+(``walltime_change``).
+"""
 
 import json
 from collections.abc import Collection, Mapping
@@ -55,7 +57,7 @@ _DROP = """
 
 
 class WalltimeChange(NamedTuple):
-    """What was asked for a job and what was granted; all in seconds, below 0: less."""
+    """The requested and the granted walltime change of a job, in seconds; negative values are reductions."""
 
     pending: int = 0
     force: bool = False
@@ -69,7 +71,7 @@ class WalltimeChange(NamedTuple):
 
 
 class PendingWalltime(NamedTuple):
-    """A change of the walltime of a running job that is pending; seconds as in ``WalltimeChange``."""
+    """A pending walltime change of a running job; seconds as in ``WalltimeChange``."""
 
     job_id: int
     pending: int
@@ -110,15 +112,15 @@ def _request(row: Row) -> KillRequest:
 
 
 class JobRequests(Table):
-    """Rows of ``walltime_change``: one for each job whose walltime was ever to be changed."""
+    """Rows of ``walltime_change`` (one per job with a requested walltime change) and of ``frag_jobs``."""
 
     def find_walltime_change(self, job_id: int) -> WalltimeChange:
-        """Return what was asked for a job and granted; zeros if nothing ever was."""
+        """Return the requested and the granted walltime change of a job; return zeros if there was no request."""
         row = self._tx.row(_FIND, (job_id,))
         return WalltimeChange(*row) if row else WalltimeChange()
 
     def request_walltime(self, job_id: int, change: WalltimeChange) -> None:
-        """Store a request in place of the pending one; what was granted stays."""
+        """Store a request, which replaces the pending one; the granted seconds stay."""
         values = {
             "job": job_id,
             "pending": change.pending,
@@ -131,7 +133,7 @@ class JobRequests(Table):
         self._changed(Topic.JOBS)
 
     def request_walltimes(self, ids: Collection[int], pending: int) -> None:
-        """Store for new jobs the request of ``pending`` more seconds, which are granted once they run."""
+        """Store for new jobs a request for ``pending`` more seconds, granted once the jobs run."""
         self._tx.execute(_ASK_ALL, (pending, list(ids)))
         self._changed(Topic.JOBS)
 
@@ -140,7 +142,7 @@ class JobRequests(Table):
         return [PendingWalltime(*row) for row in self._tx.rows(_PENDING)]
 
     def grant_walltime(self, change: PendingWalltime, seconds: int) -> int:
-        """Grant a part of a change; return the new walltime.  What is left of a reduction is dropped."""
+        """Grant a part of a change; return the new walltime. The rest of a reduction is dropped."""
         left = change.pending - seconds if change.pending > 0 else 0
         walltime: int = self._tx.value(_CHANGE_WALLTIME, (seconds, change.moldable))
         values = {"left": left, "seconds": seconds, "more": max(0, seconds), "job": change.job_id}
@@ -149,12 +151,11 @@ class JobRequests(Table):
         return walltime
 
     def drop_walltime_change(self, job_id: int) -> None:
-        """Drop a pending change."""
         self._tx.execute(_DROP, (job_id,))
         self._changed(Topic.JOBS)
 
     def request_kill(self, causes: Mapping[int, Cause]) -> list[int]:
-        """Request the end of jobs, each for its cause; return those of which it was not requested before."""
+        """Store kill requests with their causes; return the jobs that had no request before."""
         ids = sorted(causes)
         codes = [str(causes[job_id].code) for job_id in ids]
         data = [json.dumps(causes[job_id].data) for job_id in ids]
@@ -162,23 +163,25 @@ class JobRequests(Table):
         return sorted(self._tx.column(_ASK_OF_KILL_REQUESTS, (self._tx.now, ids, codes, data)))
 
     def find_kill(self, job_id: int) -> KillRequest | None:
-        """Return the request of a job, None if its end was never requested."""
+        """Return the kill request of a job; return None if there is none."""
         row = self._tx.row(_FIND_OF_KILL_REQUESTS, (job_id,))
         return _request(row) if row else None
 
     def kills_in_states(self, states: Collection[KillState]) -> list[KillRequest]:
-        """Return the requests in one of some states, by job id; FRAGGED ones are not found."""
+        """Return the kill requests in one of the states, by job id; FRAGGED requests are never returned."""
         return [_request(row) for row in self._tx.rows(_IN_STATES, ([str(state) for state in states],))]
 
     def jobs_to_kill(self, ids: Collection[int]) -> set[int]:
-        """Return those of some jobs whose end was requested."""
+        """Return the given jobs that have a kill request."""
         return set(self._tx.column(_ASKED, (list(ids),)))
 
     def is_leon_late(self, before: int) -> bool:
-        """Whether a request older than a date still waits for Leon; the Runner then calls Leon again."""
+        """Return whether a request older than a date still waits for Leon; the Runner then starts Leon again."""
         return self._tx.row(_IS_LEON_LATE, (before,)) is not None
 
     def move_kill(self, ids: Collection[int], to: KillState, sources: Collection[KillState]) -> list[int]:
-        """Give requests the state ``to`` if they are in one of ``sources``; return the jobs whose request was."""
+        """Set the state ``to`` for requests in one of the states ``sources``; return the jobs whose request was
+        changed.
+        """
         self._changed(Topic.JOBS)
         return sorted(self._tx.column(_MOVE, (to, sorted(ids), [str(state) for state in sources])))

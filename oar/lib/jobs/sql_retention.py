@@ -1,7 +1,7 @@
-"""Old rows (``tx.retention``): found and removed piece by piece, with all rows of a job.
+"""Old rows (``tx.retention``): find and delete them in batches, with all rows of a job.
 
-A log is walked in the order of its ids, which is nearly that of its dates; a piece that is all young ends the walk.
-Rows that something live needs stay, however old.
+A log is read in the order of its ids, which is nearly the order of its dates; a batch without old rows ends the
+search. Rows that live jobs or resources need are kept, however old they are.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,7 +47,7 @@ _RESOURCES = """
 
 
 class OldRows(NamedTuple):
-    """A log, and how the rows are found and removed that are too old."""
+    """A log, and the SQL that finds and deletes its old rows."""
 
     name: str  #: of the table
     find: str
@@ -113,14 +113,14 @@ _SIGNS = f"""
 
 
 class EndedPlace(NamedTuple):
-    """A place in the sequence of ended jobs."""
+    """A position in the list of ended jobs."""
 
     date: int = 0
     id: int = 0
 
 
 class Piece(NamedTuple):
-    """A piece of a log."""
+    """A batch of rows of a log."""
 
     last: int  #: the id behind which the next piece begins
     old: Sequence[int]  #: the rows that may go
@@ -128,7 +128,7 @@ class Piece(NamedTuple):
 
 
 class SignsOfLife(NamedTuple):
-    """When the site began to leave rows, and when old ones were purged last; 0 = never."""
+    """The date of the first stored row, and the date of the last purge; 0 = none."""
 
     first: int
     last_purge: int
@@ -222,32 +222,31 @@ _TABLES_OF_RESERVATIONS = (
 
 
 class Retention(Table):
-    """Old rows of tables that grow."""
+    """Old rows of growing tables."""
 
     def signs_of_life(self) -> SignsOfLife:
-        """Return since when something happened here."""
+        """Return the date of the first stored row, and the date of the last purge."""
         ((first, last_purge),) = self._tx.rows(_SIGNS, (EventType.DATABASE_PURGED,))
         return SignsOfLife(first, last_purge)
 
     def last_sign(self, until: int) -> int:
-        """Return the last date, not after another one, at which anything happened."""
+        """Return the last date in the tables that is not after ``until``."""
         date: int = self._tx.value(_LAST_SIGN, {"until": until})
         return date
 
     def jobs(self, ended_before: int, after: EndedPlace, limit: int) -> list[EndedPlace]:
-        """Return the next jobs that may be removed."""
+        """Return the next jobs that may be deleted."""
         values = {"before": ended_before, "date": after.date, "id": after.id, "limit": limit}
         return [EndedPlace(*row) for row in self._tx.rows(_JOBS, values)]
 
     def piece(self, log: str, before: int, after: int, limit: int) -> Piece:
-        """Return the next piece of a log, and what of it is older than a date and not needed."""
+        """Return the next batch of a log, with the rows that are older than ``before`` and not needed."""
         rows = self._tx.rows(LOGS[log].find, {"before": before, "id": after, "limit": limit})
         old = [row[0] for row in rows if row[1] < before and row[2]]
         is_young = all(row[1] >= before for row in rows)
         return Piece(rows[-1][0] if rows else after, old, is_young or len(rows) < limit)
 
     def remove(self, log: str, ids: Sequence[int]) -> None:
-        """Remove rows of a log."""
         for statement in LOGS[log].remove:
             self._tx.execute(statement, (list(ids),))
         topic = LOGS[log].topic
@@ -255,43 +254,43 @@ class Retention(Table):
             self._changed(topic)
 
     def remove_before(self, table: str, date: int, limit: int) -> int:
-        """Remove so many rows of a table of plans, or of the accounting, that are too old; return how many it were."""
+        """Delete at most ``limit`` old rows of a plan log or of the accounting; return the number of deleted rows."""
         if table == "accounting":
             self._changed(Topic.ACCOUNTING)
         return self._tx.execute(_BY_DATE[table], {"before": date, "limit": limit})
 
     def count_before(self, table: str, date: int) -> int:
-        """Return how many rows of a table are older than a date."""
+        """Return the number of rows of a table that are older than a date."""
         count: int = self._tx.value(_COUNTS[table], (date,))
         return count
 
     def jobs_of_resource(self, resource_id: int) -> list[int]:
-        """Return the jobs that ever had a resource, by id."""
+        """Return the jobs that ever used a resource, by id."""
         return self._tx.column(_JOBS_OF_RESOURCE, (resource_id,))
 
     def not_accounted(self, ids: Collection[int]) -> list[int]:
-        """Return those of some jobs that the accounting has not counted yet, by id."""
+        """Return the given jobs that are not accounted yet, by id."""
         return self._tx.column(_NOT_ACCOUNTED, (list(ids),))
 
     def remove_jobs(self, ids: Collection[int]) -> None:
-        """Remove jobs that have ended from all tables."""
+        """Delete ended jobs from all tables."""
         for rows in ROWS_OF_JOBS:
             self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
 
     def remove_ended_jobs(self, ids: Collection[int]) -> None:
-        """Remove jobs that have ended from all tables but those of former plans, which have no index by job."""
+        """Delete ended jobs from all tables except the plan logs, which have no index by job."""
         for rows in ROWS_OF_JOBS:
             if not rows.startswith(_FORMER_PLANS):
                 self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
 
     def old_reservations(self, ended_before: int, limit: int | None) -> list[int]:
-        """Return advance reservations that may be removed, by id; None: without limit."""
+        """Return the advance reservations that may be deleted, by id; ``limit`` None: all."""
         return self._tx.column(_OLD_RESERVATIONS, (ended_before, limit))
 
     def remove_reservations(self, ids: Collection[int]) -> None:
-        """Remove advance reservations that have left the system, and their frames, from all tables."""
+        """Delete ended advance reservations and their frames from all tables."""
         self.remove_jobs(self._tx.column(_FRAMES, (list(ids),)))
         series = self._tx.column(_SERIES, (list(ids),))
         for table in _TABLES_OF_RESERVATIONS:

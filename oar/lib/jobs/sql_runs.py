@@ -1,4 +1,4 @@
-"""Launches and ends (``tx.job_runs``): the work of the Runner, rows of ``job_ends`` and ``job_usage``."""
+"""Launches and ends (``tx.job_runs``): the work of the Runner; rows of ``job_runs``, ``job_ends`` and ``job_usage``."""
 
 import json
 from collections import defaultdict
@@ -118,7 +118,7 @@ _HEARD = """
 
 
 class InHand(NamedTuple):
-    """A job between its launch and its end, as the Runner has to know it."""
+    """A job between its launch and its end, with the data that the Runner needs."""
 
     job_id: int
     state: JobState
@@ -129,14 +129,14 @@ class InHand(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """How long a host has not answered."""
+    """Unanswered probes of a host."""
 
     probes: int  #: that it has not answered in a row
     since: int  #: when the first of them began
 
 
 class HostsHeard(NamedTuple):
-    """The heads of running jobs, by what was heard of them since a date."""
+    """The head nodes of running jobs, grouped by their answers since a date."""
 
     silent: list[str]  #: did not answer
     heard: int  #: so many did
@@ -144,7 +144,7 @@ class HostsHeard(NamedTuple):
 
 
 class SignalEvent(NamedTuple):
-    """A request to send a signal to a job's command: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
+    """A request to send a signal to the command of a job: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
 
     event_id: int
     job_id: int
@@ -152,7 +152,7 @@ class SignalEvent(NamedTuple):
 
 
 class ReportedEnd(NamedTuple):
-    """The end of a job, as its node tells it: code of oarexec, wait status of the command, date."""
+    """The end of a job as its node reports it: exit code of oarexec, wait status of the command, date."""
 
     code: int
     status: int | None
@@ -160,7 +160,7 @@ class ReportedEnd(NamedTuple):
 
 
 class AwaitedReport(NamedTuple):
-    """What the end report of a job is compared with."""
+    """The stored data against which the end report of a job is checked."""
 
     state: JobState
     challenge: str
@@ -221,7 +221,7 @@ _EVENT_TYPES = [*(str(type_) for type_ in ends.EVENTS), *_SIGNALS_OF_JOB_ENDS]
 
 
 def read_cause(code: str, data: str) -> Cause:
-    """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
+    """Return a stored cause; a code of another version becomes UNKNOWN, with the code as its text."""
     try:
         details = json.loads(data)
         return Cause(EndCode(code), details if isinstance(details, dict) else {})
@@ -261,7 +261,7 @@ def _facts(row: Row) -> EndFacts:
 
 
 def _requested_cause(killed_job: int | None, code: str, data: str) -> Cause | None:
-    """Return the cause of a kill request, None if the end of the job was not requested."""
+    """Return the cause of a kill request; return None if there is no request."""
     if killed_job is None:
         return None
     return read_cause(code, data) if code else Cause(EndCode.STOPPED)
@@ -271,23 +271,24 @@ class JobRuns(Table):
     """Rows of ``job_runs``: one for each job from its launch to its end."""
 
     def find(self, job_id: int) -> JobRun | None:
-        """Return the run of a job, None if the Runner does not have it in hand."""
+        """Return the run of a job; return None if the Runner is not processing it."""
         row = self._tx.row(_FIND, (job_id,))
         return _run(row) if row else None
 
     def select(self, ids: Collection[int]) -> dict[int, JobRun]:
-        """Return the runs of those of some jobs that the Runner has in hand."""
+        """Return the runs of the given jobs that the Runner is processing."""
         return {row[0]: _run(row) for row in self._tx.rows(_SELECT, (list(ids),))}
 
     def all(self) -> dict[int, JobRun]:
-        """Return the runs of all jobs that the Runner has in hand."""
+        """Return the runs of all jobs that the Runner is processing."""
         return {row[0]: _run(row) for row in self._tx.rows(_ALL)}
 
     def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
-        """Return the jobs that the Runner may have to act on: of all jobs, or of those in ``ids``.
+        """Return the jobs on which the Runner may have to act: of all jobs, or of those in ``ids``.
 
-        A running job is one of them only if its end was reported, if its last news is older than ``probe_before``, or
-        if it is in ``ids``.
+        A running job is included only if its end was reported, if its last update is older than ``probe_before``, or if
+        it is
+        in ``ids``.
         """
         question, parameter = (_ALL_IN_HAND, probe_before) if ids is None else (_THESE_IN_HAND, list(ids))
         return [
@@ -296,39 +297,39 @@ class JobRuns(Table):
         ]
 
     def live(self) -> list[int]:
-        """Return the jobs between launch and end: all live ones but those in Waiting and Hold."""
+        """Return the live jobs that are neither Waiting nor Hold."""
         return self._tx.column(f"SELECT job_id FROM jobs j WHERE {LIVE} AND state <> 'Waiting' AND state <> 'Hold'")
 
     def signal_requests(self, since: int) -> list[SignalEvent]:
-        """Return the requests of signals and checkpoints made after a date that have no result yet."""
+        """Return the signal and checkpoint requests after a date that have no result yet."""
         return [SignalEvent(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
 
     def awaited_reports(self, ids: Collection[int]) -> dict[int, AwaitedReport]:
-        """Return what the end reports of jobs are compared with; the jobs are locked."""
+        """Return the data against which the end reports of jobs are checked; the jobs are locked."""
         rows = self._tx.rows(_REPORTED, (sorted(ids),))
         return {row[0]: AwaitedReport(JobState(row[1]), row[2] or "", row[3]) for row in rows}
 
     def claim(self, job_id: int, head_host: str) -> None:
-        """Note that the launch of a job begins: one attempt more, from 1 on."""
+        """Record the beginning of a launch, and increment its attempt number (first: 1)."""
         self.claim_all({job_id: (head_host, Phase.CLAIMED)})
 
     def claim_all(self, claims: Mapping[int, tuple[str, Phase]]) -> None:
-        """Note that the launches of jobs begin, each with its head and the phase that it reaches at once."""
+        """Record the beginning of launches, each with its head node and initial phase."""
         heads, phases = ([str(claim[place]) for claim in claims.values()] for place in (0, 1))
         if claims:
             self._tx.execute(_CLAIM, {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now})
 
     def set_phase(self, ids: Collection[int], phase: Phase) -> None:
-        """Set the phase of some jobs, and the date of their last news."""
+        """Set the phase of jobs and the date of their last update."""
         self._tx.execute(_SET_PHASE, (phase, self._tx.now, sorted(ids)))
 
     def note_go(self, boots: Mapping[int, str]) -> None:
-        """Note that jobs are told to start, each with the boot id of its head."""
+        """Record that jobs were sent the order to start, each with the boot id of its head node."""
         if boots:
             self._tx.execute(_NOTE_GO, {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now})
 
     def update(self, job_id: int, **columns: Any) -> None:
-        """Set columns of the row of a job, and the date of its last news."""
+        """Set columns of the row of a job, and the date of its last update."""
         assignments = "".join(f"{name} = %({name})s, " for name in columns)
         self._tx.execute(
             f"UPDATE job_runs SET {assignments}updated = %(now)s WHERE job_id = %(id)s",
@@ -336,15 +337,15 @@ class JobRuns(Table):
         )
 
     def note_started(self, boots: Mapping[int, str]) -> set[int]:
-        """Note that the commands of jobs run, each with the boot id of its head.
+        """Record that the commands of jobs run, each with the boot id of its head node.
 
-        Return the jobs of which neither that nor the end was noted before.
+        Return the jobs for which neither the start nor the end was recorded before.
         """
         parameters = {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now}
         return set(self._tx.column(_NOTE_STARTED, parameters))
 
     def note_silence(self, host: str, asked: int) -> Silence:
-        """Note that a host has not answered a probe that began at a date; return its silence."""
+        """Record that a host did not answer a probe that began at ``asked``; return its silence."""
         rows = self._tx.rows(
             "UPDATE job_runs SET failures = failures + 1,"
             " silent_since = CASE WHEN failures = 0 THEN %s ELSE silent_since END"
@@ -354,48 +355,50 @@ class JobRuns(Table):
         return Silence(max((row[0] for row in rows), default=0), min((row[1] for row in rows), default=asked))
 
     def note_answer(self, host: str) -> None:
-        """Note that a host has answered a probe."""
+        """Record that a host has answered a probe."""
         self._tx.execute(
             "UPDATE job_runs SET failures = 0, silent_since = 0 WHERE head_host = %s AND failures > 0", (host,)
         )
 
     def forget_silences(self) -> None:
-        """Begin anew to measure how long hosts do not answer."""
+        """Reset the counters of unanswered probes of all hosts."""
         self._tx.execute("UPDATE job_runs SET failures = 0, silent_since = 0 WHERE failures > 0")
 
     def hosts_heard_since(self, date: int) -> HostsHeard:
-        """Return which heads of running jobs are silent, have been heard since a date, or were not asked since."""
+        """Return which head nodes of running jobs are silent, answered since a date, or were not probed since."""
         return HostsHeard(*self._tx.row(_HEARD, {"date": date}) or ([], 0, []))
 
     def silent_hosts(self, times: int) -> set[str]:
-        """Return the hosts that have not answered so many probes in a row: Finaud tests them, jobs or not."""
+        """Return the hosts with at least ``times`` unanswered probes in a row: Finaud checks them even if jobs run
+        there.
+        """
         return set(self._tx.column("SELECT head_host FROM job_runs WHERE failures >= %s", (times,)))
 
     def jobs_of_head(self, host: str) -> list[int]:
-        """Return the jobs in hand whose head a host is, by id."""
+        """Return the jobs with this head node that the Runner is processing, by id."""
         return self._tx.column("SELECT job_id FROM job_runs WHERE head_host = %s ORDER BY job_id", (host,))
 
     def report(self, job_id: int, code: int, status: int | None, ago: int = 0) -> bool:
-        """Note the end of a job that oarexec reports; False if it was noted before or the job has ended.
+        """Record the end of a job that oarexec reports; return False if it was recorded before or the job has ended.
 
-        ``code``: that of oarexec; ``status``: the wait status of the command; ``ago``: seconds since the end.
+        ``code``: exit code of oarexec; ``status``: wait status of the command; ``ago``: seconds since the end.
         """
         return bool(self.report_all({job_id: ReportedEnd(code, status, self._tx.now - ago)}))
 
     def report_all(self, ends: Mapping[int, ReportedEnd]) -> set[int]:
-        """Note the ends of jobs as ``report`` does; return the jobs of which it was new."""
+        """Like ``report`` for several jobs; return the jobs whose end was not recorded before."""
         codes, statuses, dates = ([end[place] for end in ends.values()] for place in range(3))
         parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "dates": dates, "now": self._tx.now}
         return set(self._tx.column(_REPORT, parameters))
 
     def note_fault(self, job_id: int, fault: NodeFault) -> None:
-        """Store what failed on the head of a job, as the head reports it; the first fault is kept."""
+        """Store the fault that the head node of a job reports; the first fault is kept."""
         self._tx.execute(
             "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(fault._asdict()), job_id)
         )
 
     def exterminate(self, ids: Collection[int]) -> None:
-        """Note that Leon gives jobs up: the Runner cleans what it can and ends them."""
+        """Record that Leon gives jobs up: the Runner cleans up as far as possible and ends them."""
         self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
 
     #: Questions that views ask together.
@@ -403,7 +406,7 @@ class JobRuns(Table):
     USAGE = About(_USAGE, _usage)
 
     def end_facts(self, ids: Collection[int]) -> list[EndFacts]:
-        """Return the facts that the causes of ends are found from, for jobs that are about to get their final state."""
+        """Return the facts for the end causes of jobs that are about to get their final state."""
         jobs = list(ids)
         events: dict[int, list[EndEvent]] = defaultdict(list)
         signals: dict[int, dict[int, str]] = defaultdict(dict)
@@ -424,7 +427,7 @@ class JobRuns(Table):
         ]
 
     def store_ends(self, causes: Mapping[int, Cause]) -> None:
-        """Store the causes of the ends of jobs; a cause that is stored already stays."""
+        """Store end causes of jobs; a cause that is already stored is kept."""
         if causes:
             codes = [str(cause.code) for cause in causes.values()]
             data = [json.dumps(cause.data) for cause in causes.values()]
@@ -432,16 +435,16 @@ class JobRuns(Table):
             self._changed(Topic.JOBS)
 
     def end_causes(self, ids: Collection[int]) -> dict[int, Cause]:
-        """Return the stored causes of the ends of jobs."""
+        """Return the stored end causes of jobs."""
         return _causes(self._tx.rows(_CAUSES, (list(ids),)))
 
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
-        """Store what jobs used on nodes: ``(job id, usage)`` each."""
+        """Store the resource usage of jobs on nodes, given as pairs ``(job id, usage)``."""
         if usages:
             rows = [(job_id, *usage) for job_id, usage in usages]
             self._tx.execute(_ADD_USAGE, [list(column) for column in zip(*rows, strict=True)])
             self._changed(Topic.JOBS)
 
     def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:
-        """Return what jobs used, a list of nodes for each job, sorted by name."""
+        """Return the resource usage of jobs: for each job one entry per node, sorted by name."""
         return _usage(self._tx.rows(_USAGE, (list(ids),)))

@@ -1,4 +1,4 @@
-"""Waits of jobs (``tx.job_waits``): reasons, predicted starts, and waiting times of the past."""
+"""Waiting jobs (``tx.job_waits``): reasons, predicted starts, and waiting times of the past."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -127,7 +127,7 @@ TOLERANCE = 1
 
 
 class ToldStart(NamedTuple):
-    """The start that a job is told."""
+    """The predicted start that is stored for a job."""
 
     job_id: int
     queue: str
@@ -135,7 +135,7 @@ class ToldStart(NamedTuple):
 
 
 class ToldStarts(NamedTuple):
-    """What a job was told of its start: dates, 0 = not yet."""
+    """The predicted and the real start of a job: dates, 0 = none yet."""
 
     first_date: int
     first_start: int
@@ -145,7 +145,7 @@ class ToldStarts(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How far the starts of jobs were from those that they were told, in seconds."""
+    """Differences between predicted and real starts of jobs, in seconds."""
 
     queue: str | None  #: None = all queues
     jobs: int
@@ -197,7 +197,7 @@ _BY_PIECE = {
 
 
 class WaitBySize(NamedTuple):
-    """How long the jobs of a class of sizes waited, in seconds."""
+    """Waiting times of the jobs of a size class, in seconds."""
 
     size: int  #: the class, by its place in ``CLASSES``
     queue: str | None  #: None = all queues
@@ -207,7 +207,7 @@ class WaitBySize(NamedTuple):
 
 
 class WaitByHour(NamedTuple):
-    """How long jobs of a class waited that were submitted in some hours of the week."""
+    """Waiting times of the jobs of a size class, by the hour of the week of their submission."""
 
     size: int
     block: int  #: hours from Monday 00:00 of the site on, so many at a time
@@ -216,7 +216,7 @@ class WaitByHour(NamedTuple):
 
 
 class WaitByPiece(NamedTuple):
-    """How long jobs of a class had waited that started in a piece of time."""
+    """Waiting times of the jobs of a size class, by the period of their start."""
 
     size: int
     begin: int  #: date
@@ -226,7 +226,7 @@ class WaitByPiece(NamedTuple):
 
 
 class LastStarted(NamedTuple):
-    """Jobs that started between two dates, the last of them if there are more."""
+    """The selection of the last ``most`` jobs that started between two dates."""
 
     start: int
     stop: int
@@ -234,20 +234,20 @@ class LastStarted(NamedTuple):
 
 
 class JobWaits(Table):
-    """Why jobs do not start, and why they did not before."""
+    """Why jobs do not start, and why they did not start before."""
 
     def reasons(self, ids: Collection[int]) -> dict[int, WaitReason]:
-        """Return why jobs do not start; a job that no round has looked at yet has no reason."""
+        """Return why jobs do not start; a job that no scheduling pass has considered yet has no reason."""
         rows = self._tx.rows(_REASONS, (list(ids),)) if ids else []
         return {row[0]: WaitReason(row[1], reason_code(row[2]), row[3], json.loads(row[4])) for row in rows}
 
     def stored_reasons(self) -> dict[int, StoredReason]:
-        """Return the rows of ``job_reasons`` by job, for the round that compares them with its own."""
+        """Return the rows of ``job_reasons`` by job, for comparison with the reasons of a scheduling pass."""
         rows = self._tx.rows(_ALL_REASONS)
         return {job_id: StoredReason(reason_code(code), *texts) for job_id, code, *texts in rows}
 
     def history(self, ids: Collection[int]) -> dict[int, Waits]:
-        """Return what jobs have waited for."""
+        """Return the past reasons of jobs."""
         changes: dict[int, list[tuple[int, str]]] = {}
         sums: dict[int, dict[str, WaitSum]] = {}
         for job_id, date, code, seconds in self._tx.rows(_HISTORY, (list(ids),)) if ids else ():
@@ -258,7 +258,7 @@ class JobWaits(Table):
         return {job_id: Waits(dates, sums.get(job_id, {})) for job_id, dates in changes.items()}
 
     def explain(self, reasons: Mapping[int, StoredReason]) -> list[int]:
-        """Store why jobs that still wait do not start or go on; return the jobs whose history is to be folded."""
+        """Store why waiting jobs do not start or resume; return the jobs whose history must be folded."""
         if not reasons:
             return []
         values = {
@@ -274,9 +274,9 @@ class JobWaits(Table):
         return self._tx.column(_EXPLAIN, values)
 
     def fold(self, ids: Collection[int], states: Mapping[int, Sequence[StateChange]]) -> None:
-        """Leave the last changes in the history of some jobs; the times before them become a sum for each code.
+        """Keep the last changes in the history of jobs; the times before them become one sum per code.
 
-        ``states`` are the changes of their states: only the time in which they could start counts.
+        ``states``: the state changes of the jobs; only the time in which a job could start is counted.
         """
         for job_id, waits in self.history(ids).items():
             left = fold_changes(states.get(job_id, ()), waits, CHANGES_LEFT)
@@ -292,63 +292,65 @@ class JobWaits(Table):
             self._changed(Topic.JOBS)
 
     def forget_reasons(self, ids: Collection[int]) -> None:
-        """Remove the reasons of jobs that start."""
+        """Delete the reasons of jobs that start."""
         if ids:
             self._tx.execute("DELETE FROM job_reasons WHERE job_id = ANY(%s)", (sorted(ids),))
             self._changed(Topic.JOBS)
 
     def awaited_jobs(self, ids: Collection[int]) -> dict[int, AwaitedJob]:
-        """Return those of some jobs that exist, as jobs that others wait for."""
+        """Return the existing jobs of ``ids`` as jobs that others wait for."""
         rows = self._tx.rows(_AWAITED, (list(ids),)) if ids else []
         now = self._tx.now
         ends = ((row, row[3] if row[3] and row[3] >= now else 0) for row in rows)
         return {row[0]: AwaitedJob(row[0], row[1], JobState(row[2]), end) for row, end in ends}
 
     def foreseen_starts(self) -> list[int]:
-        """Return the dates at which waiting jobs, not frames of reservations, are foreseen to start, ascending."""
+        """Return the predicted start dates of waiting jobs, ascending, without frames of reservations."""
         return self._tx.column(_FORESEEN_STARTS)
 
     def pending_predictions(self) -> dict[int, bool]:
-        """Return the jobs that were told a start and have not started; True: they were told again when it was near."""
+        """Return the jobs with a stored prediction that have not started. The value is whether a second prediction
+        was stored.
+        """
         return dict(self._tx.rows(_PENDING))
 
     def first_predicted_starts(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the first start that each of some jobs was told, if it was told any."""
+        """Return the first predicted start of each of the jobs that has one."""
         return dict(self._tx.rows(_FIRST_STARTS, (list(ids),)))
 
     def store_first_predictions(self, starts: Sequence[ToldStart]) -> None:
-        """Store the first start that jobs are told."""
+        """Store the first predicted start of jobs."""
         if starts:
             queues = [start.queue for start in starts]
             self._tx.execute(_TELL_FIRST, {**self._columns(starts), "queues": queues})
             self._changed(Topic.GANTT)
 
     def store_near_predictions(self, starts: Sequence[ToldStart]) -> None:
-        """Store the start that jobs are told when it has come near."""
+        """Store the second predicted start of jobs, shortly before the start."""
         if starts:
             self._tx.execute(_TELL_NEAR, self._columns(starts))
             self._changed(Topic.GANTT)
 
     def store_starts(self, dates: Mapping[int, int]) -> None:
-        """Store when jobs really started."""
+        """Store the real start dates of jobs."""
         if dates:
             self._tx.execute(_NOTE_STARTS, {"ids": list(dates), "starts": list(dates.values())})
             self._changed(Topic.GANTT)
 
     def forget_predictions_before(self, date: int) -> None:
-        """Remove the rows of jobs that started before a date, or at it."""
+        """Delete the rows of jobs that started at or before a date."""
         if self._tx.execute(_FORGET, (date,)):
             self._changed(Topic.GANTT)
 
     def predicted_starts(self, job_id: int) -> ToldStarts | None:
-        """Return what a job was told of its start; None if it was told nothing."""
+        """Return the predicted starts of a job; return None if there are none."""
         row = self._tx.row(_TOLD, (job_id,))
         return ToldStarts(*row) if row else None
 
     def prediction_errors(self, since: int, *, is_near: bool = False) -> list[Errors]:
-        """Return how far the starts since a date were from what was told first, or when near.
+        """Return the errors of the first (or, with ``is_near``, of the second) predictions for the starts since a date.
 
-        A value for each queue, then one for all.
+        Return one row per queue and one for all queues.
         """
         values = {"since": max(1, since), "near": is_near, "tolerance": TOLERANCE}
         return [Errors(*row) for row in self._tx.rows(_ERRORS, values) if row[1]]
@@ -361,16 +363,16 @@ class JobWaits(Table):
         }
 
     def waits_by_size(self, period: LastStarted) -> list[WaitBySize]:
-        """Return the waiting times of each class, and of its jobs in each queue."""
+        """Return the waiting times of each size class, in total and by queue."""
         rows = self._tx.rows(_BY_SIZE, {**period._asdict(), "classes": list(CLASSES)})
         return [WaitBySize(place - 1, *rest) for place, *rest in rows]
 
     def waits_by_hour(self, period: LastStarted, zone: str) -> list[WaitByHour]:
-        """Return the waiting times of each class by when its jobs were submitted, as clocks of a zone tell it."""
+        """Return the waiting times of each size class by submission time, in the local time of ``zone``."""
         rows = self._tx.rows(_BY_HOUR, {**period._asdict(), "classes": list(CLASSES), "zone": zone})
         return [WaitByHour(place - 1, *rest) for place, *rest in rows]
 
     def waits_by_piece(self, period: LastStarted, bucket: str) -> list[WaitByPiece]:
-        """Return the waiting times of each class by when its jobs started, in pieces of UTC (``BUCKETS``)."""
+        """Return the waiting times of each size class by start time, in UTC periods (``BUCKETS``)."""
         rows = self._tx.rows(_BY_PIECE[bucket], {**period._asdict(), "classes": list(CLASSES)})
         return [WaitByPiece(place - 1, *rest) for place, *rest in rows]

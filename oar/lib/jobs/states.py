@@ -1,7 +1,7 @@
-"""Every enumeration that is stored, spelt as in the database, and which state may follow which.
+"""All stored enumerations, with the values of the database, and the allowed state changes.
 
-The moves are data: code asks the tables, nobody else knows them.  ``tests/unit/test_states.py`` checks that each state
-is reachable and that each leads to an end.  ``oar.lib.db.schema`` makes CHECK constraints of the words.
+The allowed state changes are data in this module only. ``tests/unit/test_states.py`` checks that each state is
+reachable and leads to a final state. ``oar.lib.db.schema`` generates CHECK constraints from the values.
 """
 
 from collections.abc import Mapping
@@ -87,14 +87,14 @@ STATE_LETTERS: Mapping[JobState, str] = {
 
 
 class JobType(StrEnum):
-    """What the submitter wants, ``jobs.job_type``."""
+    """The type of a job, ``jobs.job_type``."""
 
     PASSIVE = "PASSIVE"  #: run a command
     INTERACTIVE = "INTERACTIVE"  #: give a shell
 
 
 class JobLetter(StrEnum):
-    """How the message of a job tells what it is, ``J=`` in ``jobs.message``."""
+    """The kind of a job in its message, ``J=`` in ``jobs.message``."""
 
     BATCH = "B"  #: it runs a command as soon as it can
     INTERACTIVE = "I"  #: it gives a shell
@@ -102,14 +102,13 @@ class JobLetter(StrEnum):
 
 
 def job_letter(*, is_reservation: bool, is_interactive: bool) -> JobLetter:
-    """Return the letter of a job."""
     if is_reservation:
         return JobLetter.RESERVATION
     return JobLetter.INTERACTIVE if is_interactive else JobLetter.BATCH
 
 
 class JobTypeName(StrEnum):
-    """Name of a type of jobs (``oarsub -t``) that OAR itself knows, the first part of ``job_types.type``."""
+    """Name of a job type (``oarsub -t``) that OAR defines, the first part of ``job_types.type``."""
 
     BESTEFFORT = "besteffort"  #: it may be killed when other jobs need its resources
     IDEMPOTENT = "idempotent"  #: it may be run again; value: how often at most
@@ -147,14 +146,14 @@ class Reservation(StrEnum):
 
 
 class Index(StrEnum):
-    """Whether rows that describe a job are those of a live one (``*_index`` columns)."""
+    """Whether rows that describe a job belong to a live job (``*_index`` columns)."""
 
     CURRENT = "CURRENT"  #: the job is live
     LOG = "LOG"  #: the job has ended, or the row no longer holds
 
 
 class Accounted(StrEnum):
-    """Whether oaraccounting has counted a job, ``jobs.accounted``."""
+    """Whether oaraccounting has accounted a job, ``jobs.accounted``."""
 
     NO = "NO"
     YES = "YES"
@@ -162,7 +161,7 @@ class Accounted(StrEnum):
 
 
 class ConsumptionType(StrEnum):
-    """What is counted of the consumption of jobs, ``accounting.consumption_type``."""
+    """Type of the accounted consumption, ``accounting.consumption_type``."""
 
     ASKED = "ASKED"  #: resources times walltime
     USED = "USED"  #: resources times the time for which they were held
@@ -186,7 +185,7 @@ class QueueState(StrEnum):
 
 
 class DependencyCondition(StrEnum):
-    """What a dependency requires of the other job."""
+    """The condition of a dependency on the required job."""
 
     OK = "ok"  #: it ended with exit code 0, or none
     NOT_OK = "notok"  #: it ended otherwise
@@ -195,7 +194,7 @@ class DependencyCondition(StrEnum):
 
 
 class JobPriority(StrEnum):
-    """The order in which waiting jobs are tried, ``JOB_PRIORITY``."""
+    """The order in which the scheduler considers waiting jobs, ``JOB_PRIORITY``."""
 
     FIFO = "FIFO"  #: first come, first served
     FAIRSHARE = "FAIRSHARE"  #: those first whose users and projects had little
@@ -204,7 +203,7 @@ class JobPriority(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far a bipbip has come with a job, ``job_runs.phase`` (docs/design/launch.rst, "Phases")."""
+    """Progress of the launch or the end of a job, ``job_runs.phase`` (docs/design/launch.rst, "Phases")."""
 
     CLAIMED = "CLAIMED"  #: Launching; nodes not yet prepared
     NODES_OK = "NODES_OK"  #: job resource manager and ping check are done
@@ -220,7 +219,7 @@ class Phase(StrEnum):
 
 
 class LaunchFault(StrEnum):
-    """A fault that makes launches fail, whatever the job and the node, ``launch_holds.fault``."""
+    """A fault because of which launches fail on several nodes or for several jobs, ``launch_holds.fault``."""
 
     ACCOUNT = "ACCOUNT"  #: an account is unknown
     HOME = "HOME"  #: a home directory is missing

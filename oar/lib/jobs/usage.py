@@ -1,4 +1,4 @@
-"""What jobs used on their nodes, as users see it: processor time, memory, efficiency."""
+"""Resource usage of jobs on their nodes, for users: CPU time, memory, efficiency."""
 
 import re
 from collections import defaultdict
@@ -26,7 +26,7 @@ _ACTIVE = frozenset({JobState.RUNNING, *_FROZEN})
 
 
 class JobUsage(NamedTuple):
-    """What a job used, by node, and how long it ran."""
+    """The resource usage of a job by node, and its run time."""
 
     job: Job
     elapsed: int  #: seconds that it ran, without the time in which it was frozen
@@ -34,41 +34,41 @@ class JobUsage(NamedTuple):
 
     @property
     def cores(self) -> int:
-        """The number of its processors on all nodes."""
+        """The number of processors of the job on all nodes."""
         return sum(node.cores for node in self.nodes)
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """The nodes without a report; the figures are without them."""
+        """The nodes without a report; the figures exclude them."""
         return tuple(node.node for node in self.nodes if node.cpu_seconds is None)
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The processor time that it used on the nodes with a report; None if there is no report."""
+        """The CPU time of the job on the nodes with a report; None if there is no report."""
         measured = [node.cpu_seconds for node in self.nodes if node.cpu_seconds is not None]
         return round(sum(measured), 3) if measured else None
 
     @property
     def efficiency(self) -> float | None:
-        """The fraction of its processor time that it used, 1 = all, on the nodes with a report."""
-        # From what the nodes measured, not from the rounded sum: on one node it is what `efficiency_on` says.
+        """The used fraction of the available CPU time (1 = all) on the nodes with a report."""
+        # Use the values of the nodes, not the rounded sum: with one node, the result equals `efficiency_on`.
         reports = [(node.cpu_seconds, node.cores) for node in self.nodes if node.cpu_seconds is not None]
         cores = sum(node_cores for _, node_cores in reports)
         return _fraction(sum(seconds for seconds, _ in reports), cores * self.elapsed)
 
     def efficiency_on(self, node: NodeUsage) -> float | None:
-        """Return the fraction of its processor time that it used on a node, 1 = all."""
+        """Return the used fraction of the available CPU time on a node (1 = all)."""
         return _fraction(node.cpu_seconds, node.cores * self.elapsed)
 
     @property
     def fullest(self) -> NodeUsage | None:
-        """The node on which it used the most memory; None if there is no report."""
+        """The node with the highest memory usage; None if there is no report."""
         reporting = [node for node in self.nodes if node.memory_peak is not None]
         return max(reporting, key=lambda node: node.memory_peak or 0) if reporting else None
 
     @property
     def sentence(self) -> str:
-        """A sentence about its usage, '' if that is unknown."""
+        """A sentence about the usage; '' if it is unknown."""
         if self.efficiency is None:
             return ""
         memory = f", and at most {memory_size(self.fullest.memory_peak)} of memory on a node" if self.fullest else ""
@@ -112,9 +112,9 @@ def _fraction(used: float | None, available: int) -> float | None:
 
 
 def job_usages(tx: "Transaction", jobs: Sequence[Job], field: str | None) -> list[JobUsage]:
-    """Return the usage of jobs, in their order; of running jobs, their usage so far.
+    """Return the usage of jobs, in their order; for running jobs, the usage until now.
 
-    ``field``: the property of resources that names processors; None if the site has none.
+    ``field``: the resource property that contains processor numbers; None if the site has none.
     """
     if not jobs:
         return []
@@ -124,7 +124,7 @@ def job_usages(tx: "Transaction", jobs: Sequence[Job], field: str | None) -> lis
 def usages_of(
     tx: "Transaction", jobs: Sequence[Job], reported: Mapping[int, Sequence[NodeUsage]], field: str | None
 ) -> list[JobUsage]:
-    """Return the usage of jobs of which is known what their nodes have reported."""
+    """Return the usage of jobs from the reports of their nodes (``reported``)."""
     had = _processors(tx, field or "", [job for job in jobs if job.state in _ACTIVE])
     pauses = _frozen_seconds(tx, [job.id for job in jobs if job.suspended])
     return [
@@ -134,7 +134,7 @@ def usages_of(
 
 
 def _by_node(usages: Iterable[NodeUsage], processors: Mapping[str, int]) -> tuple[NodeUsage, ...]:
-    """Return the usage of a job by node, with an empty one for the nodes that have not reported yet."""
+    """Return the usage of a job by node, with an empty entry for each node without a report."""
     reported = {node.node: node for node in usages}
     missing = {node: NodeUsage(node, cores) for node, cores in processors.items() if node not in reported}
     return tuple((reported | missing)[node] for node in sorted(reported | missing))
@@ -147,7 +147,7 @@ def _elapsed(tx: "Transaction", job: Job, pause: int) -> int:
 
 
 def _frozen_seconds(tx: "Transaction", ids: Sequence[int]) -> dict[int, int]:
-    """Return the seconds in which jobs were frozen."""
+    """Return the time in which jobs were frozen, in seconds."""
     changes = tx.jobs.state_changes(ids) if ids else {}
     return {
         job_id: sum((change.stop or tx.now) - change.start for change in job_changes if change.state in _FROZEN)
@@ -179,7 +179,7 @@ def _count_by_node(resources: Iterable[Resource], field: str) -> dict[str, int]:
 
 
 def read_usage(node: str, cores: int, report: object) -> NodeUsage:
-    """Return the usage of a job on a node from the node's report; values that are no figures count as unknown."""
+    """Return the usage of a job on a node from the node's report; invalid values are treated as unknown."""
     figures = report if isinstance(report, dict) else {}
     cpu, *others = (_whole(figures.get(name)) for name in _FIGURES)
     return NodeUsage(node, cores, None if cpu is None else cpu / 1e6, *others)
@@ -190,7 +190,7 @@ def _whole(value: object) -> int | None:
 
 
 def count_processors(values: Iterable[str]) -> int:
-    """Return the number of processors in values of the property of the job resource manager; a range is ``a-b``.
+    """Return the number of processors in values of the job resource manager's property; ``a-b`` is a range.
 
     >>> count_processors(["0", "1,17", "4-6"])
     6

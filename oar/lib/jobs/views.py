@@ -1,7 +1,7 @@
-"""Jobs as users see them: all data of each, from which every output format is made.
+"""Jobs for users: all data of each job, from which every output format is rendered.
 
-Those of many jobs need a few queries, one for each table.  ``Privacy`` decides what a user sees of the jobs of
-others (docs/design/formats.rst, "Privacy").
+Loading many jobs needs a few queries, one for each table. ``Privacy`` decides which fields of other users' jobs a user
+can see (docs/design/formats.rst, "Privacy").
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ INTERACTIVE_OUTPUT = "<interactive shell>"
 
 
 class JobView(NamedTuple):
-    """All data of a job that users see."""
+    """All data of a job that users can see."""
 
     job: Job
     types: tuple[str, ...]
@@ -52,12 +52,12 @@ class JobView(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What is another text after each change by somebody: its last event, and its state."""
+        """A string that changes with each change of the job by a user: its last event, and its state."""
         return f"{self.events[-1].id if self.events else 0}.{self.job.state}"
 
     @property
     def end(self) -> "JobEnd | None":
-        """Why it ended, with the texts of the cause."""
+        """The end cause with its texts; None if no cause is stored."""
         if self.cause is None:
             return None
 
@@ -65,18 +65,18 @@ class JobView(NamedTuple):
 
     @property
     def scheduled_start(self) -> int | None:
-        """The predicted start; None if there is none or the job was started."""
+        """The predicted start; None if there is none or the job has started."""
         return self.prediction.start if self.prediction and self.job.state in NOT_STARTED else None
 
     @property
     def foreseen_at(self) -> int:
-        """The predicted start may be as old as this date; 0: it is that of the last round, or agreed."""
+        """The time from which the prediction may date; 0 for one of the last scheduling pass, and for reservations."""
         is_agreed = self.job.reservation is not Reservation.NONE
         return 0 if self.scheduled_start is None or is_agreed or not self.prediction else self.prediction.foreseen_at
 
     @property
     def walltime(self) -> int | None:
-        """The walltime of the moldable description that was chosen, else of the first one."""
+        """The walltime of the chosen or predicted alternative, else of the first one."""
         return walltime_of(self.moldables, self.job.assigned_moldable, self.prediction)
 
     @property
@@ -87,12 +87,12 @@ class JobView(NamedTuple):
 
     @property
     def stdout_file(self) -> str:
-        """Name of the file of the standard output."""
+        """Name of the standard output file."""
         return self._output(self.job.stdout_file)
 
     @property
     def stderr_file(self) -> str:
-        """Name of the file of the standard error output."""
+        """Name of the standard error file."""
         return self._output(self.job.stderr_file)
 
     def _output(self, pattern: str | None) -> str:
@@ -102,7 +102,7 @@ class JobView(NamedTuple):
 
 
 def walltime_of(moldables: Sequence[Moldable], assigned: int, prediction: Prediction | None) -> int | None:
-    """Return the walltime of the alternative that was chosen or is foreseen, else of the first one."""
+    """Return the walltime of the chosen or predicted alternative, else of the first one."""
     if len(moldables) == 1:
         return moldables[0].walltime
     chosen = assigned or (prediction.moldable if prediction else 0)
@@ -113,10 +113,10 @@ def walltime_of(moldables: Sequence[Moldable], assigned: int, prediction: Predic
 
 
 class JobColumns(Sequence[JobView]):
-    """The views of many jobs, held field by field: records are made of them without an object for each job."""
+    """The views of many jobs, stored by field: records are created without one object per job."""
 
     def __init__(self, fields: Sequence[Sequence[Any]]) -> None:
-        """``fields`` are those of ``JobView``, each with the values of all jobs."""
+        """``fields``: the fields of ``JobView``, each with the values of all jobs."""
         self._fields = fields
 
     def __len__(self) -> int:
@@ -138,12 +138,12 @@ class JobColumns(Sequence[JobView]):
 
     @property
     def fields(self) -> Any:
-        """A ``JobView`` of which each field holds the values of all jobs."""
+        """A ``JobView`` in which each field contains the values of all jobs."""
         return JobView._make(self._fields)
 
 
 class _Beside(NamedTuple):
-    """What is beside jobs in other tables, by job."""
+    """Data about jobs from other tables, by job."""
 
     types: Mapping[int, tuple[str, ...]]
     moldables: Mapping[int, Sequence[Moldable]]
@@ -155,7 +155,7 @@ class _Beside(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """What is told of jobs that have ended, by job."""
+    """Data about ended jobs, by job."""
 
     causes: Mapping[int, Cause] = MappingProxyType({})
     copies: Mapping[int, int] = MappingProxyType({})
@@ -164,7 +164,7 @@ class _Ends(NamedTuple):
 
 
 def job_view(tx: "Transaction", job_id: int, privacy: Privacy) -> JobView:
-    """Return the view of one job; while it lives that is one statement.  Raises NoSuchJob."""
+    """Return the view of one job; a live job needs only one SQL statement. Raises NoSuchJob."""
     jobs, *beside = tx.about([job_id], tx.jobs.ROWS, *_questions(tx))
     if not jobs:
         raise NoSuchJob(job_id)
@@ -178,14 +178,14 @@ def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[
 
 
 def job_columns(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> JobColumns:
-    """Return the views of jobs, in their order, field by field."""
+    """Return the views of jobs, in their order, stored by field."""
     if not jobs:
         return JobColumns([()] * len(JobView._fields))
     return _columns(tx, jobs, _beside(tx, jobs), privacy)
 
 
 def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
-    """Return what is beside jobs; for resources only those are looked through that may have some."""
+    """Return the data of jobs from other tables; skip the query for resources if no job has any."""
     questions = _questions(tx)
     if not any(job.assigned_moldable for job in jobs):
         questions = tuple([question for question in questions if question is not tx.listings.ASSIGNED])
@@ -194,7 +194,7 @@ def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
 
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
-    """Return what is asked of all jobs, in the order of ``_Beside``."""
+    """Return the queries for all jobs, in the order of ``_Beside``."""
     of_rows = (tx.jobs.TYPES, tx.new_jobs.OF_JOBS, tx.jobs.DEPENDENCIES)
     return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservations.NUMBERS)
 
@@ -231,7 +231,7 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
 
 
 def _of_each(ids: Sequence[int], found: Mapping[int, T], missing: T) -> list[T]:
-    """Return what was found of each job, in their order: ten thousand jobs go through this for each table."""
+    """Return the value of each job, or ``missing``, in the order of the ids. Optimized for ten thousand jobs."""
     return list(map(found.get, ids, repeat(missing))) if found else [missing] * len(ids)
 
 
@@ -255,7 +255,7 @@ class JobTimes(NamedTuple):
 
 
 def job_times(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, JobTimes]:
-    """Return the times of jobs; the time of suspensions does not count."""
+    """Return the times of jobs; times of suspension do not count."""
     walltimes = tx.listings.walltimes([job.id for job in jobs])
     predictions = tx.listings.predictions([job.id for job in jobs if job.state in NOT_STARTED])
     suspended = tx.jobs.suspended_times([job.id for job in jobs if job.suspended and not job.is_final])
@@ -272,7 +272,7 @@ def job_times(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, JobTimes]:
 
 
 class JobEnd(NamedTuple):
-    """The cause of the end of a job, with its texts."""
+    """The end cause of a job, with its texts."""
 
     cause: Cause
     text: CauseText
@@ -291,7 +291,7 @@ class JobEnd(NamedTuple):
 
 
 def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
-    """Return why jobs ended; a job whose cause is unknown is left out."""
+    """Return the end causes of jobs, without jobs whose cause is unknown."""
     ended = {job.id: job for job in jobs if job.is_final}
     causes = tx.job_runs.end_causes(ended) if ended else {}
     hosts, copies = tx.listings.assigned(list(causes)), tx.new_jobs.resubmitted_copies(causes) if causes else {}
@@ -302,7 +302,7 @@ def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
 
 
 def job_end(job: Job, cause: Cause, host: str | None, copy: int | None) -> JobEnd:
-    """Return why a job ended.  ``host``: the first of its nodes; ``copy``: its automatic resubmission."""
+    """Return an end cause with its texts. ``host``: the first node of the job; ``copy``: its automatic resubmission."""
     has_stderr = job.job_type is JobType.PASSIVE and bool(job.stderr_file) and bool(job.started)
     stderr = output_names.expand(job.stderr_file or "", job, host) if has_stderr else ""
     if stderr and not stderr.startswith("/"):

@@ -1,4 +1,4 @@
-"""What a job depends on, and what depends on it, some steps far."""
+"""The dependencies of a job and the jobs that depend on it, up to some steps."""
 
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ MOST = 1000
 
 
 class JobsAround(NamedTuple):
-    """The jobs before and behind a job."""
+    """The jobs before and after a job in the dependency graph."""
 
     job_id: int
     jobs: tuple[Job, ...]  #: those that still exist, by id, the job itself among them
@@ -42,7 +42,7 @@ class JobsAround(NamedTuple):
 
 
 def jobs_around(tx: "Transaction", job_id: int) -> JobsAround:
-    """Return what a job depends on, and what depends on it, so many ``STEPS`` far."""
+    """Return the dependencies of a job and the jobs that depend on it, up to ``STEPS`` steps."""
     before = _followed(job_id, lambda ids: tx.new_jobs.dependencies_of(ids, MOST + 1), lambda each: each.required)
     behind = _followed(job_id, lambda ids: tx.new_jobs.dependencies_on(ids, MOST + 1), lambda each: each.job_id)
     found = tuple(sorted({*before[:MOST], *behind[:MOST]}))
@@ -54,7 +54,7 @@ def jobs_around(tx: "Transaction", job_id: int) -> JobsAround:
 def _followed(
     job_id: int, ask: Callable[[Collection[int]], Collection[Dependency]], end: Callable[[Dependency], int]
 ) -> list[Dependency]:
-    """Return the dependencies in one direction; one more than ``MOST`` tells that there are others."""
+    """Return the dependencies in one direction; more than ``MOST`` results show that there are others."""
     found: list[Dependency] = []
     seen, reached = {job_id}, {job_id}
     for _ in range(STEPS):

@@ -1,7 +1,7 @@
-"""The waiting time of jobs, divided by reasons: pure.
+"""The waiting time of jobs by reason (pure functions).
 
-The scheduler stores the dates at which the reason of a waiting job changes; the log of states has the times in which it
-waited.  When the reason of a job changes again and again, the older changes are folded into one sum for each reason.
+The scheduler stores the dates at which the reason of a waiting job changes; the state log contains the periods of
+waiting. If the reason of a job changes often, the older changes are folded into one sum per reason.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ _STARTING = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING})
 
 
 class WaitSum(NamedTuple):
-    """The folded time for which a job waited for one reason."""
+    """The folded waiting time of a job for one reason."""
 
     since: int  #: when it waited for this reason first
     seconds: int
 
 
 class Waits(NamedTuple):
-    """The reasons for which a job waited: sums of older times, then each change with its date, in order of time.
+    """The reasons for which a job waited: sums of older times, then the dated changes in chronological order.
 
     A code is a ``ReasonCode``, a ``WaitStage``, or the code of another version.
     """
@@ -35,12 +35,12 @@ class Waits(NamedTuple):
 
     @property
     def summed_until(self) -> int:
-        """The end of the time that is in the sums."""
+        """The end of the period that the sums cover."""
         return self.changes[0][0] if self.sums and self.changes else 0
 
 
 def divide_waiting_time(states: Sequence[StateChange], waits: Waits, now: int) -> dict[str, int]:
-    """Return the waiting time of a job in seconds by code of the reason, the longest first."""
+    """Return the waiting time of a job by reason code, in seconds, longest first."""
     seconds = {code: change.seconds for code, change in waits.sums.items()}
     for code, start, stop in _pieces(states, waits, now):
         seconds[code] = seconds.get(code, 0) + stop - start
@@ -53,7 +53,7 @@ def divide_waiting_time(states: Sequence[StateChange], waits: Waits, now: int) -
 
 
 def fold_changes(states: Sequence[StateChange], waits: Waits, number: int) -> Waits:
-    """Return the same waits with the last ``number`` changes; the older ones are folded into the sums."""
+    """Return the waits with only the last ``number`` changes; older changes are folded into the sums."""
     changes = waits.changes[-number:]
     until = changes[0][0]
     sums = dict(waits.sums)
@@ -65,7 +65,7 @@ def fold_changes(states: Sequence[StateChange], waits: Waits, number: int) -> Wa
 
 
 def _pieces(states: Sequence[StateChange], waits: Waits, now: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the times of waiting that are not in the sums, cut where the reason changed: code, start, stop."""
+    """Yield the periods of waiting after the sums, split at each change of the reason: code, start, stop."""
     for change in states:
         start, stop = max(change.start, waits.summed_until), change.stop or now
         if change.state in BEFORE_ITS_START and start < stop:

@@ -1,7 +1,6 @@
 """Walltime changes of running jobs: the requests of users, and their status.
 
-Requests are only checked and stored here; the scheduler grants them at the beginning of its next round.
-
+This module checks and stores requests; the scheduler grants them at the beginning of its next pass.
 See docs/design/planner.rst, "Walltime changes".
 """
 
@@ -51,7 +50,7 @@ class WalltimeOutcome(Enum):
 
 
 class ChangeRefused(UserError):
-    """A request for a walltime change is refused."""
+    """A request for a walltime change is rejected."""
 
     def __init__(self, outcome: WalltimeOutcome, text: str, way_out: str = "") -> None:
         super().__init__(text)
@@ -70,7 +69,7 @@ class WalltimeRequest(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The rules of the site for a queue; numbers between 0 and 1 are a fraction of the original walltime."""
+    """The rules of the site for a queue; numbers between 0 and 1 are fractions of the original walltime."""
 
     max_increase: float
     least: float
@@ -82,7 +81,7 @@ class Limits(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """In which ways somebody may ask for another walltime."""
+    """The options for a walltime change that a user may use."""
 
     reduce: bool
     force: bool
@@ -100,8 +99,6 @@ class WalltimeStatus(NamedTuple):
 
 
 def limits_of(config: "Config", queue: str) -> Limits:
-    """Return the rules of the site for a queue."""
-
     def chosen(table: Mapping[str, T], default: T) -> T:
         return table.get(queue, table.get("_", default))
 
@@ -117,7 +114,7 @@ def limits_of(config: "Config", queue: str) -> Limits:
 
 
 def ways(config: "Config", queue: str, user: User | None) -> Ways:
-    """Return the ways that the site leaves to a user for the jobs of a queue; None: nobody, who may ask for nothing."""
+    """Return the options that a user may use for jobs of a queue; ``user`` None: an unknown user, who may use none."""
     limits = limits_of(config, queue)
     if user is None or not config.walltime_change_enabled:
         return Ways(reduce=False, force=False, delay_next_jobs=False, whole=False)
@@ -143,18 +140,18 @@ def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> Walltim
 
 
 def _walltime(tx: "Transaction", job: Job) -> int:
-    """Return the walltime of the moldable description that was started, or of the first one."""
+    """Return the walltime of the started alternative, else of the first one."""
     moldables = tx.new_jobs.moldables_of_jobs([job.id])[job.id]
     return next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), moldables[0]).walltime
 
 
 def _most(limits: Limits, original: int) -> int:
-    """Return the largest possible growth of a walltime in seconds; NO_LIMIT if there is none."""
+    """Return the maximum increase of a walltime in seconds; return NO_LIMIT if there is no limit."""
     return NO_LIMIT if limits.max_increase == NO_LIMIT else seconds_of(limits.max_increase, original)
 
 
 def growth(config: "Config", queue: str, walltime: int) -> int:
-    """Return the seconds by which a job with ``walltime=best`` may grow.  Raises BadRequest."""
+    """Return the number of seconds by which a job with ``walltime=best`` may grow. Raises BadRequest."""
     if not config.walltime_change_enabled:
         raise BadRequest("walltimes cannot change on this site (WALLTIME_CHANGE_ENABLED).")
     limits = limits_of(config, queue)
@@ -167,7 +164,10 @@ def growth(config: "Config", queue: str, walltime: int) -> int:
 
 
 def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tuple[int, JobBound] | None":
-    """Return the seconds by which advance reservations let a running job grow, and the one that lets it grow least."""
+    """Return the seconds by which a running job can grow before an advance reservation, and that reservation.
+
+    Return None if no reservation limits the job.
+    """
     held = tx.jobs.assigned([job.id], current=True).get(job.id, [])
     bounds = tx.reservations.job_bounds(job.id, [resource.id for resource in held])
     end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
@@ -184,7 +184,7 @@ def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tup
 def request(tx: "Transaction", config: "Config", user: User | None, job_id: int, wish: WalltimeRequest) -> str:
     """Store a request for a walltime change, which replaces a pending one; return the text for the user.
 
-    ``user`` None: the user is unknown.  Raises ChangeRefused.
+    ``user`` None: the user is unknown. Raises ChangeRefused.
     """
     if not config.walltime_change_enabled:
         raise ChangeRefused(WalltimeOutcome.NOT_AVAILABLE, "functionality is disabled", WAY_TO_ENABLE)
@@ -211,7 +211,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
 
 
 def _locked_job(tx: "Transaction", user: User, job_id: int) -> Job:
-    """Lock and return a job that the user owns, or may change as an administrator.  Raises ChangeRefused."""
+    """Lock and return a job that the user owns or administers. Raises ChangeRefused."""
     job = tx.jobs.lock(job_id)
     if job is None:
         raise ChangeRefused(WalltimeOutcome.NOT_FOUND, f"could not find job {job_id}")
@@ -223,7 +223,7 @@ def _locked_job(tx: "Transaction", user: User, job_id: int) -> Job:
 
 
 def _seconds_asked(text: str, walltime: int) -> int:
-    """Return the difference of seconds that a text asks for.  Raises ChangeRefused."""
+    """Return the requested change in seconds. Raises ChangeRefused."""
     match = _CHANGE.match(text.strip())
     try:
         seconds = parse_duration(match["duration"] if match else "")
@@ -258,7 +258,7 @@ def _is_in(user: User, allowed: tuple[str, ...]) -> bool:
 
 
 def _check_change(tx: "Transaction", user: User, job: Job, seconds: int, limits: Limits, *, original: int) -> None:
-    """Check the rules of the site.  ``original``: the walltime without the changes.  Raises ChangeRefused."""
+    """Check the rules of the site. ``original``: the walltime without granted changes. Raises ChangeRefused."""
     if seconds < 0 and not (limits.may_reduce or user.is_admin):
         raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "walltime reduction is not allowed")
     least = seconds_of(limits.least, original)
@@ -283,7 +283,7 @@ def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, ver
 
 
 def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime: int, seconds: int) -> None:
-    """Refuse growth beyond the advance reservation of a job, and into another one.  Raises ChangeRefused."""
+    """Reject growth beyond the end of the job's advance reservation, or into another one. Raises ChangeRefused."""
     bound = _bound(tx, config, job, walltime) if seconds > 0 else None
     if bound is None or seconds <= bound[0]:
         return
@@ -298,7 +298,7 @@ def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime:
 
 
 def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
-    """Refuse a walltime that leaves nothing beyond the time that a job has used: it would end the job.
+    """Reject a walltime that is not longer than the time already used, since it would end the job.
 
     Raises ChangeRefused.
     """
