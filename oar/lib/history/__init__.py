@@ -1,1 +1,1 @@
-"""What happened: events, the Gantt diagram, usage, exports of ended jobs."""
+"""Past events, the Gantt diagram, resource usage, and exports of ended jobs."""

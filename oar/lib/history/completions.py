@@ -1,4 +1,4 @@
-"""Ended jobs as they are written to files: completion records and traces."""
+"""Ended jobs for export to files: completion records and traces."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ _NO_CAUSE = Cause(EndCode.UNKNOWN)
 
 
 class Completion(NamedTuple):
-    """An ended job with what it had, why it ended, and what it used."""
+    """An ended job with its resources, its end cause and its resource usage."""
 
     usage: JobUsage
     cause: Cause
@@ -26,12 +26,11 @@ class Completion(NamedTuple):
 
     @property
     def job(self) -> Job:
-        """The job."""
         return self.usage.job
 
     @property
     def record(self) -> dict[str, object]:
-        """The fields of its line in COMPLETION_LOG."""
+        """The fields of the line of the job in COMPLETION_LOG."""
         job, usage = self.job, self.usage.record
         return {
             "job_id": job.id,
@@ -57,7 +56,7 @@ class Completion(NamedTuple):
 
 
 def completions(tx: "Transaction", jobs: Sequence[Job]) -> list[Completion]:
-    """Return what is known of ended jobs, in their order."""
+    """Return the completion records of ended jobs, in their order."""
     ids = [job.id for job in jobs]
     if not ids:
         return []
@@ -76,5 +75,4 @@ def completions(tx: "Transaction", jobs: Sequence[Job]) -> list[Completion]:
 
 
 def started_on(tx: "Transaction", ids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-    """Return the nodes of jobs."""
     return {job_id: had.nodes for job_id, had in tx.listings.assigned(ids).items()}

@@ -1,8 +1,7 @@
-"""Consequences of events: what an event, or an exit code of oarexec, means for its job and its nodes.
+"""Consequences of events: the effect of an event, or of an exit code of oarexec, on its job and its nodes.
 
-Tables and functions of plain values: nothing is read or written here.  NodeChangeState gathers the ``JobFacts``, calls
-``judge`` and carries the ``Verdict`` out; the Runner calls ``events_of`` for the events of an end.
-
+This module contains tables and pure functions. NodeChangeState collects the ``JobFacts``, calls ``judge`` and executes
+the ``Verdict``; the Runner calls ``events_of`` for the events of a job end.
 See docs/design/events.rst, "Consequences".
 """
 
@@ -56,7 +55,7 @@ class ResubmitRule(Enum):
 
 
 class Consequence(NamedTuple):
-    """The consequences of a type of event."""
+    """The consequences of an event type."""
 
     state: JobState | None = None  #: the next state of the job, if its state allows it
     suspects: Suspects = Suspects.NOBODY
@@ -97,7 +96,7 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.CANNOT_CREATE_TMP_DIRECTORY: _DISK_ERROR,
     EventType.CAN_NOT_WRITE_NODE_FILE: _DISK_ERROR,
     EventType.CAN_NOT_WRITE_PID_FILE: _DISK_ERROR,
-    # Nodes check them before one of them is suspected (``launch_faults.judge_check``).
+    # Nodes check these faults before a node is suspected (``launch_faults.judge_check``).
     EventType.USER_SHELL: _NOT_LAUNCHED,
     EventType.HOME_MISSING: _NOT_LAUNCHED,
     # The Runner names no host if oarexec died on a host that answers and was not rebooted.
@@ -106,9 +105,9 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.NODE_REBOOTED: Consequence(
         _ERROR, Suspects.HOSTS, by_finaud=True, returns=True, resubmit=ResubmitRule.IF_IDEMPOTENT
     ),
-    # The Runner names no host if it was booted again and cleaned.
+    # The Runner names no host if the host was rebooted and cleaned.
     EventType.NODE_SHUTDOWN: Consequence(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_NOT_STARTED),
-    # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
+    # Hosts whose clean-up failed are reported as CPUSET_CLEAN_ERROR.
     EventType.EXTERMINATE_JOB: Consequence(_ERROR, Suspects.ALL_UNCONFINED),
     EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR._replace(check=NodeCheck.REACH),
     # The error is in the data, not on the node.
@@ -117,7 +116,7 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
         _ERROR, Suspects.HEAD, check=NodeCheck.REACH, resubmit=ResubmitRule.IF_NOT_STARTED
     ),
     EventType.RESERVATION_NO_NODE: Consequence(_ERROR),
-    # The code that writes the event also asks for the end of the job.
+    # The code that writes the event also requests the end of the job.
     EventType.SUSPEND_ERROR: Consequence(None, Suspects.HOSTS),
     EventType.RESUME_ERROR: Consequence(None, Suspects.HOSTS),
     EventType.SERVER_PROLOGUE_TIMEOUT: _NOT_LAUNCHED,
@@ -176,13 +175,13 @@ def events_of(code: int) -> tuple[EventType, ...]:
 
 
 def events_without_home(code: int) -> tuple[EventType, ...]:
-    """Return the events of an end whose cause is that the home directory of the user is missing."""
+    """Return the events of an end that a missing home directory caused."""
     replaced = (_FAILED, EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES)
     return (EventType.HOME_MISSING, *(event for event in events_of(code) if event not in replaced))
 
 
 def event_type(text: str) -> EventType | None:
-    """Return the type of an event, also from an older spelling; None if it is unknown."""
+    """Return the type of an event, also for an older spelling; return None if it is unknown."""
     return OLD_EVENT_NAMES.get(text) or _TYPES.get(text)
 
 
@@ -190,7 +189,7 @@ _TYPES: Mapping[str, EventType] = {type_.value: type_ for type_ in EventType}
 
 
 class JobFacts(NamedTuple):
-    """The facts about a job that the judgement of its event needs."""
+    """The facts about a job that ``judge`` needs."""
 
     job: Job
     types: JobTypes
@@ -207,17 +206,17 @@ class JobFacts(NamedTuple):
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether its command runs on a frontend, so that its nodes cannot be at fault."""
+        """Whether the command runs on a frontend, so that the nodes cannot be faulty."""
         return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types
 
     @property
     def is_fetched(self) -> bool:
-        """Whether an agent has fetched it: its computer comes back when the agent calls."""
+        """Whether an agent has fetched the job: its computer becomes available again when the agent calls."""
         return JobTypeName.DESKTOP_COMPUTING in self.types
 
 
 class ConsequenceSettings(NamedTuple):
-    """The part of the configuration that the judgement needs."""
+    """The configuration that ``judge`` needs."""
 
     confines: bool = True  #: a job resource manager is configured
     has_own_manager: bool = False  #: it is a program of the site
@@ -226,7 +225,7 @@ class ConsequenceSettings(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The decision about an event: what has to be done."""
+    """The actions that an event requires."""
 
     state: JobState | None = None
     suspects: tuple[str, ...] = ()
@@ -245,7 +244,7 @@ class Verdict(NamedTuple):
 
 
 def judge(event: Event, facts: JobFacts | None, site: ConsequenceSettings) -> Verdict:
-    """Decide about an event.  ``facts``: None if the event has no job."""
+    """Return the actions for an event. ``facts``: None if the event has no job."""
     type_ = event_type(event.type)
     if type_ is EventType.FRAG_JOB_REQUEST:
         return Verdict(notice=facts is not None)
@@ -280,7 +279,7 @@ def describe_reboot(host: str, boot_id: str) -> str:
 
 
 def count_boots(events: Iterable[Event]) -> int:
-    """Return how many boots the events NODE_REBOOTED of a host tell, each boot counted once."""
+    """Return the number of different boots in the events NODE_REBOOTED of a host."""
     texts = [event.description for event in events if event_type(event.type) is EventType.NODE_REBOOTED]
     return len({text.partition("] ")[2] for text in texts})
 
@@ -297,7 +296,10 @@ def _state(consequence: Consequence, facts: JobFacts) -> JobState | None:
 def _check_of(
     type_: EventType | None, consequence: Consequence, facts: JobFacts | None, site: ConsequenceSettings
 ) -> NodeCheck | None:
-    """Return the check that ends the suspicion of this event; what the site's own manager needs cannot be checked."""
+    """Return the check that ends the suspicion of an event.
+
+    Return None for a check of control groups if the site has its own job resource manager, or none.
+    """
     if consequence.check is NodeCheck.CGROUP and (site.has_own_manager or not site.confines):
         return None
     if type_ is EventType.EXIT_VALUE_OAREXEC and facts and facts.oarexec_code == ExecCode.NO_INTERPRETER:
@@ -323,19 +325,19 @@ def _suspects(
 
 
 def spares_reservations(type_: EventType) -> bool:
-    """Whether a reservation goes on with its other hosts after this event."""
+    """Return whether a reservation continues on its other hosts after this event."""
     consequence = CONSEQUENCES.get(type_)
     return consequence is not None and consequence.spares_reservations
 
 
 def suspects_job_hosts(type_: EventType | None) -> bool:
-    """Whether an event may suspect nodes of its job that it does not name."""
+    """Return whether an event may suspect nodes of its job that it does not name."""
     consequence = CONSEQUENCES.get(type_) if type_ else None
     return consequence is not None and consequence.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
 
 
 def is_checked(type_: EventType | None) -> bool:
-    """Whether a check may end the suspicion of this event."""
+    """Return whether a check can end the suspicion of this event."""
     consequence = CONSEQUENCES.get(type_) if type_ else None
     return consequence is not None and consequence.check is not None
 
@@ -344,7 +346,7 @@ def is_checked(type_: EventType | None) -> bool:
 
 
 def may_be_rerun(type_: EventType | None, job: Job) -> bool:
-    """Whether this event may lead to a resubmission, so that the facts about it have to be gathered."""
+    """Return whether an event may lead to a resubmission, so that the facts about the job must be collected."""
     if type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB):
         return asks_for_rerun(job) or type_ is not EventType.SWITCH_INTO_TERMINATE_STATE
     consequence = CONSEQUENCES.get(type_) if type_ else None
@@ -352,14 +354,14 @@ def may_be_rerun(type_: EventType | None, job: Job) -> bool:
 
 
 def asks_for_rerun(job: Job) -> bool:
-    """Whether a job ended with the exit status by which idempotent jobs ask for another run."""
+    """Return whether a job ended with the exit status with which idempotent jobs request another run."""
     return job.exit_code is not None and job.exit_code >> 8 == RERUN_STATUS
 
 
 def _decide_resubmission(
     event: Event, consequence: Consequence, facts: JobFacts, site: ConsequenceSettings
 ) -> tuple[bool, str]:
-    """Return whether the job is resubmitted, and why not if only a limit or its kind prevents it."""
+    """Return whether the job is resubmitted, and why not if only a limit or the kind of job prevents it."""
     type_ = event_type(event.type)
     ended = type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE)
     evicted_or_lost = type_ in (EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB)
@@ -380,7 +382,7 @@ def _decide_resubmission(
 
 
 def _refuse_another_run(facts: JobFacts) -> str:
-    """Return why an idempotent job is not run once more, '' if it is: ``idempotent=N`` limits its runs."""
+    """Return why an idempotent job is not run again; return '' if it is. ``idempotent=N`` limits the runs."""
     most = facts.types.value(JobTypeName.IDEMPOTENT)
     if most is None or facts.chain < int(most):
         return ""
@@ -388,7 +390,7 @@ def _refuse_another_run(facts: JobFacts) -> str:
 
 
 def _wants_rerun(facts: JobFacts) -> bool:
-    """Whether this is an idempotent job that ended with exit status 99."""
+    """Return whether an idempotent job ended with exit status 99 and may be run again."""
     job = facts.job
     return (
         asks_for_rerun(job)
@@ -400,7 +402,7 @@ def _wants_rerun(facts: JobFacts) -> bool:
 
 
 def was_evicted(facts: JobFacts) -> bool:
-    """Whether this is an idempotent besteffort job that was killed because other jobs needed its resources."""
+    """Return whether an idempotent besteffort job was killed because other jobs needed its resources."""
     return (
         facts.besteffort_kill
         and JobTypeName.BESTEFFORT in facts.types
@@ -416,9 +418,9 @@ def _may_be_copied(facts: JobFacts) -> bool:
 
 
 def why_not_resubmitted(facts: JobFacts, most: int) -> str:
-    """Return why a job that failed without its fault is not resubmitted; '' if it is.
+    """Return why a job that failed without its own fault is not resubmitted; return '' if it is.
 
-    The limit stops the loop "job breaks node, next node gets job", which would empty a cluster.
+    The limit prevents that a job that breaks its nodes is resubmitted until all nodes of the cluster are broken.
     """
     job = facts.job
     refusals = (
@@ -473,7 +475,7 @@ def _suspend(facts: JobFacts, site: ConsequenceSettings) -> Verdict:
 
 
 def why_not_suspended(types: JobTypes, *, confines: bool) -> str:
-    """Return why a running job cannot be suspended, '' if it can."""
+    """Return why a running job cannot be suspended; return '' if it can."""
     if not confines:
         return "CPUSET tag is not configured in the oar.conf."
     if JobTypeName.DESKTOP_COMPUTING in types:
@@ -485,5 +487,5 @@ def why_not_suspended(types: JobTypes, *, confines: bool) -> str:
 
 
 def after(facts: JobFacts, state: JobState) -> JobFacts:
-    """Return the facts after the move of the job to ``state``, for its next event."""
+    """Return the facts after a move of the job to ``state``, for its next event."""
     return facts._replace(job=facts.job._replace(state=state))

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """What happened, ``event_logs.type``; ``SIGNAL_<n>`` is made by ``signal_event``."""
+    """The type of an event, ``event_logs.type``; ``signal_event`` returns the types ``SIGNAL_<n>``."""
 
     PING_CHECKER_NODE_SUSPECTED = "PING_CHECKER_NODE_SUSPECTED"
     PING_CHECKER_NODE_SUSPECTED_END_JOB = "PING_CHECKER_NODE_SUSPECTED_END_JOB"
@@ -128,5 +128,5 @@ OLD_EVENT_NAMES: Mapping[str, EventType] = {
 
 
 def signal_event(number: int) -> str:
-    """Return the type of the event that asks for a user's signal (oardel -s)."""
+    """Return the type of the event that requests a signal for a job (oardel -s)."""
     return f"SIGNAL_{number}"

@@ -1,4 +1,4 @@
-"""The Gantt diagram: jobs and resources as records, days as columns of integers, and how dense the jobs are."""
+"""The Gantt diagram: jobs and resources as records, days as columns of integers, and the density of resource usage."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def gantt(tx: "Transaction", start: int, stop: int, privacy: Privacy) -> dict[str, object]:
-    """Return jobs and resources between two dates."""
+    """Return the jobs and the resources between two dates."""
     views = job_views(tx, tx.jobs.select(tx.listings.jobs_between(start, stop)), privacy)
     foreseen = {view.prediction.moldable: view for view in views if view.prediction and not view.job.started}
     planned = tx.listings.planned(list(foreseen))
@@ -86,24 +86,24 @@ Pause = tuple[int, int, int]
 
 
 def day_chunk(tx: "Transaction", day: int, since: int = 0) -> bytes:
-    """Return the chunk of a day, given in days since 1970; of what ended at ``since`` or later."""
+    """Return the chunk of a day (in days since 1970), with the items that ended at ``since`` or later."""
     start, stop = max(since, day * DAY), (day + 1) * DAY
     jobs, states = tx.gantt_days.ended(start, stop), tx.gantt_days.closed_states(start, stop)
     return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=day * DAY)
 
 
 def chunk_version(found: "DayVersion") -> str:
-    """Return what names a chunk among those that a day has had: another one if it holds anything else."""
+    """Return the version of the chunk of a day: it changes with the content."""
     return f"{LAYOUT}-{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
 
 
 def ranges(ids: Sequence[int]) -> Iterator[Range]:
-    """Yield ascending numbers as ranges: the first number, and how many.
+    """Yield ascending numbers as ranges: the first number, and the count.
 
     >>> list(ranges([1, 2, 3, 7, 9, 10]))
     [(1, 3), (7, 1), (9, 2)]
     """
-    if ids and ids[-1] - ids[0] == len(ids) - 1:  # most jobs: no number of them is looked at
+    if ids and ids[-1] - ids[0] == len(ids) - 1:  # fast path for most jobs: one range
         yield ids[0], len(ids)
         return
     first = last = None
@@ -119,7 +119,7 @@ def ranges(ids: Sequence[int]) -> Iterator[Range]:
 
 
 class _Words:
-    """Texts, each of which has a number."""
+    """Texts with a number for each."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -133,7 +133,9 @@ class _Words:
 
 
 def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Sequence[Pause], *, zero: int) -> bytes:
-    """Return jobs by id, states of resources and suspensions as one block; ``zero``: dates count from there on."""
+    """Return jobs by id, resource states and suspensions as one block. Dates are relative to ``zero`` or the first
+    start.
+    """
     zero = min([zero, *(job.start for job in jobs), *(state.start for state in states)])
     words = {name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds")}
     by_job = [list(ranges(job.resources)) for job in jobs]
@@ -156,7 +158,7 @@ def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Se
 def _job_columns(
     jobs: Sequence["DrawnJob"], parts: list[int], words: dict[str, _Words], zero: int
 ) -> list[Sequence[int]]:
-    """Return what is told of jobs; numbers that follow each other as what is between them, which is small."""
+    """Return the columns of the jobs. Ids are stored as differences, which are small."""
     ids = [job.id for job in jobs]
     return [
         [number - before for before, number in zip([0, *ids], ids, strict=False)],
@@ -186,9 +188,10 @@ def _state_columns(states: Sequence["DrawnState"], words: dict[str, _Words], zer
 
 
 def _column(values: Sequence[int]) -> bytes:
-    """Return numbers as four bytes each, first the lowest byte of all, then the next: what is alike stands together.
+    """Return numbers as four bytes each: first the lowest bytes of all numbers, then the next ones, for better
+    compression.
 
-    What does not fit becomes the nearest that does.
+    Numbers that do not fit are replaced by the nearest possible value.
     """
     try:
         column = array(_FOUR_BYTES, values)
@@ -206,7 +209,10 @@ _FULL = 255
 
 
 def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int, bucket: int, parts: int) -> Any:
-    """Return how much of groups of rows was used, by besteffort jobs, and unusable, in what ended in a period."""
+    """Return by group of rows the density of usage, of besteffort usage, and of unusable time.
+
+    Only jobs and states that ended in the period are counted.
+    """
     pieces = Pieces(begin, begin + bucket * parts, bucket, grouped(rows))
     used = tx.gantt_days.used_density(pieces)
     besteffort = [each for each in used if each.is_besteffort]
@@ -222,7 +228,7 @@ def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int,
 
 
 def grouped(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Join rows that follow each other, so that there are no more groups than can be told.
+    """Return consecutive rows joined into at most ``MOST_GROUPS`` groups.
 
     >>> grouped([[1], [2, 3]])
     [[1], [2, 3]]
@@ -232,7 +238,7 @@ def grouped(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def shades(amounts: Iterable[Amount], pieces: Pieces, parts: int) -> str:
-    """Return a byte for each piece of each group, 255 = all of it all the time, as base64; group behind group."""
+    """Return one byte for each piece of each group, as base64, group after group; 255 = completely used."""
     sums = [0] * (len(pieces.groups) * parts)
     for each in amounts:
         sums[each.group * parts + each.piece] += int(each.seconds)

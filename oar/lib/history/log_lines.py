@@ -1,4 +1,4 @@
-"""What the log tells of the life of each job: the words."""
+"""Texts of the log lines about submitted, started and ended jobs."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,20 @@ from oar.lib.jobs.records import Cause, Job
 
 
 def submitted(job: Job) -> str:
-    """Return the words about a new job."""
+    """Return the log text for a new job."""
     of_array = f", array {job.array_id}" if job.array_id != job.id else ""
     return f"submitted by {job.user} to queue {job.queue}, project {job.project}{of_array}: {job.message}"
 
 
 def started(nodes: Sequence[str]) -> str:
-    """Return the words about a job that runs now."""
+    """Return the log text for a started job."""
     return f"started on {', '.join(nodes)}" if nodes else "started without nodes"
 
 
 def ended(job: Job, cause: Cause, elapsed: int, usage: str) -> str:
-    """Return the words about a job that has ended.
+    """Return the log text for an ended job.
 
-    ``elapsed``: seconds that it ran; ``usage``: a sentence, '' if it is unknown.
+    ``elapsed``: run time in seconds; ``usage``: a sentence, '' if the usage is unknown.
     """
     exit_code = f", exit code {format_exit_code(job.exit_code)}" if job.exit_code is not None else ""
     ran = f"ran {format_padded_duration(elapsed)}" if job.started else "never ran"

@@ -1,4 +1,4 @@
-"""How many resources are in use over time: what jobs had, have, and are to have; what could not be used."""
+"""Number of used, planned and unusable resources over time."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ class Span(NamedTuple):
 
 
 def occupancy_curve(tx: "Transaction", begin: int, bucket: int, number: int) -> dict[str, Any]:
-    """Return the mean numbers of resources of each part of a period: used, planned, unusable."""
+    """Return the mean number of used, planned and unusable resources for each part of a period."""
     end, now = begin + bucket * number, tx.now
     found = tx.gantt_days.spans(begin, end)
     used = [Span(each.start, min(each.stop, now), each.number) for each in found if not each.is_planned]
@@ -36,7 +36,7 @@ def occupancy_curve(tx: "Transaction", begin: int, bucket: int, number: int) -> 
 
 
 def means(spans: Iterable[Span], begin: int, bucket: int, number: int) -> Sequence[float]:
-    """Return the mean of the resources of spans in each of ``number`` parts of a period that follow each other.
+    """Return the mean number of resources in each of ``number`` consecutive parts of a period.
 
     >>> means([Span(0, 15, 2), Span(10, 20, 1)], 0, 10, 3)
     [2.0, 2.0, 0.0]

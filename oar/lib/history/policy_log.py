@@ -1,7 +1,7 @@
-"""What decides about jobs is kept with its changes (``policy_log``): who changed what, when, from what to what.
+"""Log of scheduling policies and their changes (``policy_log``): author, date, old value and new value.
 
-The meta-scheduler notes what it finds changed when it reads it; commands that change something themselves note it with
-the name of who called them, and leave it nothing to find.
+The meta-scheduler logs the changes that it finds when it reads the policies. Commands that change policies log the
+changes themselves, with the name of the user.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,9 +21,9 @@ LONGEST = 1 << 20
 
 
 def note(tx: "Transaction", kinds: Collection[PolicyKind], values: Mapping[PolicyItem, str], author: str = "") -> int:
-    """Note what differs from the last that is known of some kinds; return the number of changes.
+    """Log the differences from the last known values of these kinds; return the number of changes.
 
-    ``values``: all that there is of these kinds.
+    ``values``: all current values of these kinds.
     """
     changes = differences(tx.history.last_policies(kinds), values, date=tx.now, author=author)
     if changes:
@@ -33,18 +33,20 @@ def note(tx: "Transaction", kinds: Collection[PolicyKind], values: Mapping[Polic
 
 @contextmanager
 def changing(tx: "Transaction", author: str) -> Iterator[None]:
-    """Note what somebody changes of queues and admission rules in this block; what was changed before is nobody's."""
+    """Log the changes of queues and admission rules in this block with their author; earlier changes are logged
+    without.
+    """
     note_stored(tx)
     yield
     note_stored(tx, author=author)
 
 
 def note_stored(tx: "Transaction", others: Mapping[PolicyItem, str] | None = None, *, author: str = "") -> int:
-    """Note queues and admission rules as they are now; return the number of changes.
+    """Log the current queues and admission rules; return the number of changes.
 
-    ``others``: all that there is of the other kinds; None: nothing is said of them.
+    ``others``: all current values of the other kinds; None: do not log them.
     """
-    tx.system.take_lock(POLICY_LOCK)  # each statement behind it sees what others have noted
+    tx.system.take_lock(POLICY_LOCK)  # later statements of this transaction see the entries of others
     kinds = (PolicyKind.QUEUE, PolicyKind.RULE) if others is None else tuple(PolicyKind)
     values = {**(others or {}), **of_queues(tx.queues.all()), **of_rules(tx.admission_rules.all())}
     return note(tx, kinds, values, author)
@@ -53,7 +55,7 @@ def note_stored(tx: "Transaction", others: Mapping[PolicyItem, str] | None = Non
 def differences(
     former: Mapping[PolicyItem, str], present: Mapping[PolicyItem, str], *, date: int, author: str
 ) -> list[PolicyChange]:
-    """Return what has to be noted, by kind and name."""
+    """Return the changes to log, by kind and name."""
     return [
         PolicyChange(date, author, item, former.get(item), present.get(item))
         for item in sorted({*former, *present})
@@ -62,7 +64,7 @@ def differences(
 
 
 def of_queues(queues: Collection["Queue"]) -> dict[PolicyItem, str]:
-    """Return what queues decide, as text."""
+    """Return the policies of queues as text."""
     return {
         PolicyItem(PolicyKind.QUEUE, queue.name): f"priority {queue.priority}, policy {queue.policy}, {queue.state}"
         for queue in queues
@@ -70,7 +72,7 @@ def of_queues(queues: Collection["Queue"]) -> dict[PolicyItem, str]:
 
 
 def of_rules(rules: Collection["AdmissionRule"]) -> dict[PolicyItem, str]:
-    """Return what admission rules decide, as text: a line with their place and whether they are enabled, the rule."""
+    """Return the policies of admission rules as text: a line with priority and state, then the rule."""
     return {
         PolicyItem(PolicyKind.RULE, str(rule.id)): kept(
             f"# priority {rule.priority}, {'enabled' if rule.enabled else 'disabled'}\n{rule.text}"
@@ -80,6 +82,6 @@ def of_rules(rules: Collection["AdmissionRule"]) -> dict[PolicyItem, str]:
 
 
 def kept(text: str) -> str:
-    """Return the text that is kept: what the database cannot hold is replaced, what is too long is cut."""
+    """Return the text to store: unsupported characters are replaced, and a too long text is cut."""
     clean = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}\n[cut: {len(clean)} characters]"

@@ -1,7 +1,4 @@
-"""What has happened, in order: changes of states of jobs, and places in that order.
-
-See docs/design/events.rst, "The feed".
-"""
+"""The ordered history: state changes of jobs, and positions in the history. See docs/design/events.rst, "The feed"."""
 
 import re
 from enum import StrEnum
@@ -16,18 +13,18 @@ _TEXT = re.compile(r"s([0-9]{1,18})\.e([0-9]{1,18})")
 
 
 class Position(NamedTuple):
-    """A place in the history: everything up to these rows is known.  Its text is valid for ever, in each process."""
+    """A position in the history: all rows up to it are known. Its text is valid in each process and never expires."""
 
     state_log: int  #: the last row of ``job_state_logs``
     event: int  #: the last row of ``event_logs``
 
     def __str__(self) -> str:
-        """Return the text that programs keep."""
+        """Return the text that clients store."""
         return f"s{self.state_log}.e{self.event}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read such a text.  Raises BadRequest."""
+        """Parse the text of a position. Raises BadRequest."""
         found = _TEXT.fullmatch(text)
         if found is None:
             raise BadRequest(f'"{text[:80]}" is no position in the history: give one that an answer has named')
@@ -35,7 +32,7 @@ class Position(NamedTuple):
 
 
 class JobStateChange(NamedTuple):
-    """A job got a state."""
+    """A state change of a job."""
 
     id: int  #: of the row in ``job_state_logs``
     job_id: int
@@ -49,7 +46,7 @@ class JobStateChange(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A fact of a job's or a node's history, a row of ``event_logs``."""
+    """An event of a job or a node, a row of ``event_logs``."""
 
     id: int
     type: str
@@ -61,7 +58,7 @@ class Event(NamedTuple):
 
 
 class PolicyKind(StrEnum):
-    """What kind of thing decides."""
+    """The kind of a scheduling policy."""
 
     KEY = "key"  #: of oar.conf
     FILE = "file"  #: named by a key of oar.conf
@@ -70,14 +67,14 @@ class PolicyKind(StrEnum):
 
 
 class PolicyItem(NamedTuple):
-    """One thing that decides about jobs: its kind, and its name among those of the kind."""
+    """A scheduling policy: its kind, and its name within the kind."""
 
     kind: str
     name: str
 
 
 class PolicyChange(NamedTuple):
-    """A change of it; None: there was none before, or there is none any more."""
+    """A change of a policy; None: no value before or after the change."""
 
     date: int
     author: str  #: '' if nobody knows

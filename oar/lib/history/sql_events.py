@@ -1,4 +1,4 @@
-"""The event log (``tx.events``): what happened to jobs and nodes.  NodeChangeState has to act on some of it."""
+"""The event log (``tx.events``) of jobs and nodes. NodeChangeState acts on open events."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -112,7 +112,7 @@ class Events(Table):
     def add(
         self, type_: str, job_id: int, description: str, *, to_check: bool = False, hosts: Collection[str] = ()
     ) -> int:
-        """Write an event; return its id.  ``to_check``: NodeChangeState has to act on it."""
+        """Write an event; return its id. ``to_check``: NodeChangeState must act on it."""
         row = (str(type_), job_id, self._tx.now, description, "YES" if to_check else "NO")
         event_id: int = self._tx.value(_INSERT, row)
         self._changed(Topic.EVENTS)
@@ -121,7 +121,7 @@ class Events(Table):
         return event_id
 
     def add_many(self, events: Sequence[tuple[str, int, str]], *, to_check: bool = False) -> None:
-        """Write events without hosts: ``(type, job id, description)`` each; ``to_check`` as in ``add``."""
+        """Write events without hosts, given as ``(type, job id, description)``; ``to_check`` as in ``add``."""
         if events:
             types, jobs, texts = (list(column) for column in zip(*events, strict=True))
             flag = "YES" if to_check else "NO"
@@ -129,19 +129,19 @@ class Events(Table):
             self._changed(Topic.EVENTS)
 
     def pending(self, limit: int = 1000, *, after: int = 0) -> list[Event]:
-        """Return the oldest events to act on, of those with an id above ``after``."""
+        """Return the oldest open events with an id above ``after``."""
         return self._with_hosts(self._tx.rows(_PENDING, (after, limit)))
 
     def open(self, types: Collection[str]) -> list[Event]:
-        """Return the events of some types that are to be acted on, oldest first."""
+        """Return the open events of some types, oldest first."""
         return self._with_hosts(self._tx.rows(_OPEN, ([str(name) for name in types],)))
 
     def claim(self, ids: Collection[int]) -> set[int]:
-        """Return those of some events that are still to be acted on; they are locked, and locked ones are left out."""
+        """Lock and return the given events that are still open; skip events that another transaction has locked."""
         return set(self._tx.column(_CLAIM, (list(ids),)))
 
     def take_hosts(self, type_: str) -> set[str]:
-        """Return the hosts of the events of a type that are to be acted on, and mark these events as done."""
+        """Return the hosts of the open events of a type, and mark these events as done."""
         ids = self._tx.column(_CLAIM_TYPE, (str(type_),))
         if not ids:
             return set()
@@ -149,20 +149,20 @@ class Events(Table):
         return {host for _, host in self._tx.rows(_HOSTS, (ids,))}
 
     def having(self, ids: Collection[int], types: Collection[str]) -> set[tuple[int, str]]:
-        """Return the pairs of a job and a type, among these jobs and types, for which an event was written."""
+        """Return the pairs of a job and a type, among the given ones, for which an event exists."""
         return {(row[0], row[1]) for row in self._tx.rows(_HAVING, (list(ids), [str(name) for name in types]))}
 
     def is_open(self, job_id: int, type_: str) -> bool:
-        """Whether an event of a type of a job is still to be acted on."""
+        """Return whether a job has an open event of a type."""
         return bool(self._tx.value(_IS_OPEN, (job_id, str(type_))))
 
     def awaited_starts(self, ids: Collection[int], type_: str) -> tuple[bool, bool]:
-        """Return whether an event of a type of some jobs is to be acted on, and whether one is the trial of a hold."""
+        """Return whether any of the jobs has an open event of a type, and whether any is the trial job of a hold."""
         is_open, is_trial = self._tx.rows(_AWAITED, {"ids": list(ids), "type": str(type_)})[0]
         return is_open, is_trial
 
     def clear(self, job_id: int, type_: str) -> None:
-        """Mark the events of a type of a job as done."""
+        """Mark the open events of a type of a job as done."""
         self._tx.execute(
             "UPDATE event_logs SET to_check = 'NO' WHERE job_id = %s AND type = %s AND to_check = 'YES'",
             (job_id, str(type_)),
@@ -170,7 +170,6 @@ class Events(Table):
         self._changed(Topic.EVENTS)
 
     def done(self, ids: Collection[int]) -> None:
-        """Mark events as done."""
         if ids:
             self._tx.execute(_DONE, (list(ids),))
             self._changed(Topic.EVENTS)
@@ -180,7 +179,7 @@ class Events(Table):
         return _by_job(self._tx.rows(_OF_JOBS, (list(ids),)))
 
     def between(self, after: int, until: int, limit: int) -> list[Event]:
-        """Return the events behind an id, up to and including another one, oldest first."""
+        """Return the events with ids above ``after``, up to ``until``, oldest first."""
         return self._with_hosts(self._tx.rows(_BETWEEN, (after, until, limit)))
 
     def latest(
@@ -203,16 +202,16 @@ class Events(Table):
         return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
 
     def failures(self, types: Collection[str], since: int) -> list[LaunchFailure]:
-        """Return the events of some types of jobs since a date, oldest first, once for each node that they name."""
+        """Return the events of some types since a date, oldest first, once for each node that they name."""
         return [LaunchFailure(*row) for row in self._tx.rows(_FAILURES, ([str(type_) for type_ in types], since))]
 
     def number_since(self, type_: str, date: int) -> int:
-        """Return how many events of a type were written after a date."""
+        """Return the number of events of a type after a date."""
         count: int = self._tx.value(_NUMBER, (str(type_), date))
         return count
 
     def was_mailed(self, fault: str) -> bool:
-        """Return whether the administrators were mailed about a fault within a day."""
+        """Return whether a mail about a fault was sent to the administrators within ``MAIL_SECONDS``."""
         mailed = self.of_types(0, [EventType.FAULT_MAILED], self._tx.now - MAIL_SECONDS + 1)
         return any(event.description == fault for event in mailed)
 
@@ -228,7 +227,7 @@ class Events(Table):
         return events
 
     def last_texts(self, nodes: Collection[str], type_: str) -> dict[str, tuple[int, str]]:
-        """Return the date and the text of the last event of a type of each node that has one."""
+        """Return the date and the text of the last event of a type, by node."""
         rows = self._tx.rows(_LAST_TEXTS, (list(nodes), str(type_))) if nodes else []
         return {node: (date, text) for node, date, text in rows}
 

@@ -1,7 +1,4 @@
-"""The feed: each change of a state and each event once, in order, none lost.
-
-See docs/design/events.rst, "The feed".
-"""
+"""The feed: return each state change and each event exactly once, in order. See docs/design/events.rst, "The feed"."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -24,17 +21,19 @@ LOOK_SECONDS, POLL_SECONDS, GAP_SECONDS = 5.0, 2.0, 0.2
 
 
 class _Gap(NamedTuple):
-    """Ids that were drawn and cannot be seen: their rows come with the end of a transaction, or never."""
+    """Ids that are used but not visible: their rows become visible at the end of a transaction, or never."""
 
     last: int  #: the ids up to this one had been drawn when the gap was seen
     writers: frozenset[str]  #: the transactions that may have drawn them
 
 
 class SettledRows:
-    """The rows of a log behind which nothing older can come: ids are drawn before the commit, and seen in any order."""
+    """Track the position below which a log is complete: ids are drawn before the commit and become visible in any
+    order.
+    """
 
     def __init__(self, log: Log, newest: int, writers: Collection[str]) -> None:
-        """Begin behind the row ``newest``; ``writers``: who wrote after it was read."""
+        """Begin after the row ``newest``; ``writers``: the transactions that wrote after it was read."""
         self._log = log
         self._gap: _Gap | None = _Gap(newest, frozenset(writers))
         self.last = newest  #: the last settled row
@@ -42,11 +41,11 @@ class SettledRows:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for the end of a transaction."""
+        """Whether the end of a transaction must be awaited."""
         return self._gap is not None
 
     def advance(self, history: "History") -> None:
-        """Go on as far as nothing older can come.  Each statement has to see what was committed before it."""
+        """Advance the position as far as the log is complete. Each statement must see all earlier commits."""
         while True:
             if self._gap and history.writers(self._log) & self._gap.writers:
                 return
@@ -60,10 +59,11 @@ class SettledRows:
 
 
 def settled(last: int, ids: Sequence[int], passable: int) -> int:
-    """Return the id up to which rows are settled.
+    """Return the id up to which the log is complete.
 
-    ``last``: the id up to which they were; ``ids``: those behind it that can be seen, ascending; ``passable``: what
-    cannot be seen up to this id will never come.
+    ``last``: the previous result; ``ids``: the visible ids after it, ascending; ``passable``: missing ids up to this
+    one
+    will never appear.
     """
     for found in ids:
         if found - 1 > max(last, passable):
@@ -73,7 +73,7 @@ def settled(last: int, ids: Sequence[int], passable: int) -> int:
 
 
 class News(NamedTuple):
-    """What is new, and the place behind it."""
+    """New changes and events, and the position after them."""
 
     changes: Sequence[JobStateChange]
     events: Sequence[Event]
@@ -81,12 +81,12 @@ class News(NamedTuple):
     position: Position
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether there is anything new."""
         return bool(self.changes or self.events or self.topics)
 
 
 def placed(news: News) -> list[tuple[JobStateChange | Event, Position]]:
-    """Return the rows of some news, changes of states first, each with the place behind it."""
+    """Return the rows of the news, state changes first, each with the position after it."""
     events = news.events[0].id - 1 if news.events else news.position.event
     states = news.changes[-1].id if news.changes else news.position.state_log
     changes = [(change, Position(change.id, events)) for change in news.changes]
@@ -94,7 +94,7 @@ def placed(news: News) -> list[tuple[JobStateChange | Event, Position]]:
 
 
 class Feed(ChannelListener):
-    """Follows the history from now on, for one thread.  After DatabaseUnavailable it can be asked again."""
+    """Follow the history from now on, in one thread. It can be used again after DatabaseUnavailable."""
 
     def __init__(self, database: "Database") -> None:
         super().__init__(database, Channel.EVENT)
@@ -104,7 +104,7 @@ class Feed(ChannelListener):
         self._has_listened = False
 
     def listen(self) -> bool:
-        """Listen from now on, if possible; who listens again has missed what was told: everything may be new."""
+        """Listen for notifications if possible. After an interruption, all topics count as changed."""
         was_told, is_told = self.is_told, super().listen()
         if is_told and not was_told and self._has_listened:
             self._told |= set(Topic)
@@ -113,11 +113,11 @@ class Feed(ChannelListener):
 
     @property
     def is_told(self) -> bool:
-        """Whether changes are told to it; else it looks for them every two seconds."""
+        """Whether the feed receives notifications; otherwise it polls every two seconds."""
         return self._connection is not None
 
     def begin(self) -> Position:
-        """Return the place from which it follows: who reads the database behind this call sees all that is before it.
+        """Return the start position. A database read after this call sees everything before the position.
 
         Raises DatabaseUnavailable.
         """
@@ -131,7 +131,7 @@ class Feed(ChannelListener):
         return self._read
 
     def next(self, seconds: float) -> News:
-        """Return what is new; wait for it, for so many seconds at most, or until ``interrupt``.
+        """Return the news; wait for them at most ``seconds`` seconds, or until ``interrupt``.
 
         Raises DatabaseUnavailable.
         """
@@ -157,7 +157,7 @@ class Feed(ChannelListener):
         return news
 
     def _advance(self) -> tuple[SettledRows, SettledRows]:
-        """Settle what can be settled, in a transaction of which each statement sees what was committed before it."""
+        """Advance both logs in a transaction in which each statement sees all earlier commits."""
         with self._database.begin() as tx:
             if self._logs is None:
                 newest = tx.history.newest()
@@ -181,7 +181,7 @@ class Feed(ChannelListener):
 
 
 def news_between(tx: "Transaction", after: Position, until: Position, topics: frozenset[Topic] = frozenset()) -> News:
-    """Return the settled rows behind a place, up to another one; not more than ``PIECE`` of each log."""
+    """Return the complete rows after a position, up to another one, at most ``PIECE`` rows of each log."""
     changes = tx.history.state_changes(after.state_log, until.state_log, PIECE)
     events = tx.events.between(after.event, until.event, PIECE)
     return News(

@@ -1,4 +1,4 @@
-"""Days of the Gantt diagram (``tx.gantt_days``): jobs on resources, and how much was in use."""
+"""Data for the Gantt diagram (``tx.gantt_days``): jobs on resources, and the amount of used resources."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -151,7 +151,7 @@ _VERSIONS = f"""
 
 
 class DrawnJob(NamedTuple):
-    """A job on resources, as it is drawn.  Dates are epoch seconds, 0 = not yet."""
+    """A job on resources, as drawn. Dates are in seconds since the epoch, 0 = not yet."""
 
     id: int
     start: int
@@ -170,12 +170,12 @@ class DrawnJob(NamedTuple):
 
     @property
     def latest_end(self) -> int | None:
-        """Where its walltime ends; None of one without a walltime."""
+        """The end of the walltime; None without a walltime."""
         return self.start + self.walltime if self.walltime else None
 
 
 class DrawnState(NamedTuple):
-    """Resources that could not be used."""
+    """A period in which resources could not be used."""
 
     state: str
     start: int
@@ -184,7 +184,7 @@ class DrawnState(NamedTuple):
 
 
 class HeldSpan(NamedTuple):
-    """So many resources of the usual type that a job had, has, or is to have, between two dates."""
+    """The number of default resources that a job used, uses or will use between two dates."""
 
     start: int
     stop: int  #: of a job that goes on: when its walltime is over
@@ -193,7 +193,7 @@ class HeldSpan(NamedTuple):
 
 
 class DayVersion(NamedTuple):
-    """What a day holds."""
+    """A summary of the content of a day, to detect changes."""
 
     day: int  #: days since 1970, UTC
     jobs: int
@@ -241,7 +241,7 @@ _UNUSABLE = f"""
 
 
 class Pieces(NamedTuple):
-    """A period that is cut into pieces, and the groups of resources that are looked at."""
+    """A period divided into pieces, and groups of resources."""
 
     start: int
     stop: int
@@ -250,7 +250,7 @@ class Pieces(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Resource seconds of a group in a piece of time."""
+    """Resource seconds of a group in a piece of the period."""
 
     is_besteffort: bool
     group: int  #: its place among the groups
@@ -270,77 +270,80 @@ def _asked(pieces: Pieces) -> dict[str, object]:
 
 
 class GanttDays(Table):
-    """Questions of those who draw jobs on resources over time."""
+    """Queries for drawing jobs on resources over time."""
 
     def ended(self, start: int, stop: int) -> list[DrawnJob]:
         """Return the jobs that ran and ended between two dates, by id."""
         return [DrawnJob(*row) for row in self._tx.rows(_ENDED, {"start": start, "stop": stop})]
 
     def first_ended(self, start: int, stop: int, most: int) -> list[DrawnJob]:
-        """Return jobs that had begun before ``stop`` and ended at ``start`` or later, those that ended first."""
+        """Return at most ``most`` jobs that began before ``stop`` and ended at ``start`` or later, sorted by end."""
         return [DrawnJob(*row) for row in self._tx.rows(_FIRST_ENDED, {"start": start, "stop": stop, "most": most})]
 
     def running(self) -> list[DrawnJob]:
-        """Return the jobs that are on resources, by id."""
+        """Return the jobs that hold resources now, by id."""
         return [DrawnJob(*row) for row in self._tx.rows(_RUNNING)]
 
     def planned(self) -> list[DrawnJob]:
-        """Return the jobs whose start is planned, by id."""
+        """Return the jobs with a planned start, by id."""
         return [DrawnJob(*row) for row in self._tx.rows(_PLANNED)]
 
     def first_live(self, start: int, stop: int, most: int) -> list[DrawnJob]:
-        """Return jobs that are on resources between two dates, or are planned to be: those that start first."""
+        """Return at most ``most`` jobs that use resources between two dates, or are planned to, sorted by start."""
         period = {"start": start, "stop": stop, "most": most}
         running = self._tx.rows(_FIRST_RUNNING, period)
         planned = self._tx.rows(_FIRST_PLANNED, {**period, "most": most - len(running)})
         return [DrawnJob(*row) for row in (*running, *planned)]
 
     def on(self, resources: Sequence[int], start: int, stop: int, most: int) -> list[DrawnJob]:
-        """Return jobs that had, have or are to have some of these between two dates: so many of each kind, the nearest.
+        """Return jobs that used, use or will use any of the resources between two dates, with all their resources.
 
-        Of a job all its resources are told.
+        Return at most ``most`` ended, running and planned jobs each: the latest starts, and for planned jobs the
+        earliest.
         """
         asked = {"resources": list(resources), "start": start, "stop": stop, "most": most}
         return [DrawnJob(*row) for sql in (_ENDED_ON, _RUNNING_ON, _PLANNED_ON) for row in self._tx.rows(sql, asked)]
 
     def states_on(self, resources: Sequence[int], start: int, stop: int) -> list[DrawnState]:
-        """Return when some resources could not be used between two dates."""
+        """Return the periods between two dates in which the given resources could not be used."""
         asked = {"resources": list(resources), "start": start, "stop": stop}
         return [DrawnState(*row) for row in self._tx.rows(_STATES_ON, asked)]
 
     def closed_states(self, start: int, stop: int) -> list[DrawnState]:
-        """Return when resources could not be used, up to a date between two others."""
+        """Return the periods of unusable resources that ended between two dates."""
         return [DrawnState(*row) for row in self._tx.rows(_CLOSED, {"start": start, "stop": stop})]
 
     def open_states(self) -> list[DrawnState]:
-        """Return since when resources cannot be used."""
+        """Return the periods of unusable resources that have not ended."""
         return [DrawnState(*row) for row in self._tx.rows(_OPEN)]
 
     def pauses(self, jobs: list[int]) -> list[tuple[int, int, int]]:
-        """Return when jobs were suspended: ``(job, from, to)``, to = 0 if that lasts."""
+        """Return the suspensions of jobs as ``(job, start, stop)``; stop = 0: not ended."""
         return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
 
     def spans(self, start: int, stop: int) -> list[HeldSpan]:
-        """Return which resources jobs had, have, and are to have between two dates; of a running job all its time."""
+        """Return the resources that jobs used, use and will use between two dates; running jobs count with their
+        full walltime.
+        """
         return [HeldSpan(*row) for row in self._tx.rows(_SPANS, {"start": start, "stop": stop})]
 
     def resources(self) -> int:
-        """Return how many resources of the usual type there are."""
+        """Return the number of default resources."""
         return int(self._tx.rows(_USUAL)[0][0])
 
     def database_number(self) -> int:
-        """Return a number that another database, also one of the same name, does not have."""
+        """Return a number that identifies the database, also among databases with the same name."""
         number: int = self._tx.value("SELECT oid FROM pg_database WHERE datname = current_database()")
         return number
 
     def versions(self, start: int, stop: int) -> list[DayVersion]:
-        """Return what the days between two dates hold; days that hold nothing are left out."""
+        """Return the versions of the days between two dates, without empty days."""
         return [DayVersion(*row) for row in self._tx.rows(_VERSIONS, {"start": start, "stop": stop})]
 
     def used_density(self, pieces: Pieces) -> list[Amount]:
-        """Return what the jobs used in a period that ended in it."""
+        """Return the resource usage in a period by the jobs that ended in it."""
         return [Amount(*row) for row in self._tx.rows(_USED, _asked(pieces))]
 
     def unusable_density(self, pieces: Pieces) -> list[Amount]:
-        """Return what could not be used in a period, in states that ended in it."""
+        """Return the unusable time in a period, for states that ended in it."""
         return [Amount(*row) for row in self._tx.rows(_UNUSABLE, _asked(pieces))]

@@ -1,4 +1,4 @@
-"""The log rows in order (``tx.history``), the positions of readers, and the log of policies.
+"""The ordered log rows (``tx.history``), the positions of readers, and the log of policies.
 
 See docs/design/events.rst, "The feed".
 """
@@ -12,7 +12,7 @@ from oar.lib.jobs.states import JobState
 
 
 class Log(StrEnum):
-    """A table that is a log: its rows are only added."""
+    """A log table: rows are only added."""
 
     STATES = "job_state_logs"
     EVENTS = "event_logs"
@@ -65,20 +65,20 @@ _CHANGES = """
 
 
 class History(Table):
-    """Changes of states and events, by their ids."""
+    """State changes and events by id, positions of readers, and policies."""
 
     def newest(self) -> Position:
-        """Return the newest rows that can be seen; older ones may still come."""
+        """Return the position of the newest visible rows; older rows may still appear."""
         row = self._tx.row(_NEWEST)
         assert row is not None
         return Position(*row)
 
     def instant(self) -> str:
-        """Return a text that is the same as long as nothing has been written that this transaction sees."""
+        """Return a text that stays the same as long as this transaction sees no new write."""
         return str(self._tx.column(_INSTANT)[0])
 
     def writers(self, log: Log) -> frozenset[str]:
-        """Return the transactions that may have drawn ids of a log whose rows cannot be seen yet."""
+        """Return the transactions that may have used ids of a log whose rows are not visible yet."""
         return frozenset(self._tx.column(_WRITERS, (log,)))
 
     def ids_after(self, log: Log, newest: int, limit: int) -> list[int]:
@@ -87,34 +87,33 @@ class History(Table):
         return self._tx.column(f"SELECT {key} FROM {log} WHERE {key} > %s ORDER BY {key} LIMIT %s", (newest, limit))
 
     def state_changes(self, after: int, until: int, limit: int) -> list[JobStateChange]:
-        """Return the changes of states behind a row, up to and including another one, oldest first."""
+        """Return the state changes with ids above ``after``, up to ``until``, oldest first."""
         return [
             JobStateChange(row[0], row[1], JobState(row[2]), JobState(row[3]) if row[3] else None, *row[4:])
             for row in self._tx.rows(_STATE_CHANGES, (after, until, limit))
         ]
 
     def find_position(self, reader: str) -> Position | None:
-        """Return the place up to which a reader has read; None if it never did."""
+        """Return the stored position of a reader; return None if there is none."""
         row = self._tx.row(_FIND, (reader,))
         return Position(*row) if row else None
 
     def store_position(self, reader: str, position: Position) -> None:
-        """Note how far a reader has come."""
+        """Store the position of a reader."""
         self._tx.execute(_STORE, (reader, *position))
 
     def last_policies(self, kinds: Collection[str]) -> dict[PolicyItem, str]:
-        """Return the last known values of what is of some kinds."""
+        """Return the last known policies of these kinds."""
         rows = self._tx.rows(_LAST, ([str(kind) for kind in kinds],))
         return {PolicyItem(kind, name): value for kind, name, value in rows}
 
     def add_policy_changes(self, changes: Collection[PolicyChange]) -> None:
-        """Note changes."""
         self._tx.insert_many(
             "INSERT INTO policy_log (date, author, kind, name, former, value) VALUES %s",
             [(change.date, change.author, *change.item, change.former, change.value) for change in changes],
         )
 
     def policy_changes(self, name: str | None = None) -> list[PolicyChange]:
-        """Return the changes, oldest first: all, or those of what has a name."""
+        """Return the policy changes, oldest first; ``name`` None: of all policies."""
         rows = self._tx.rows(_CHANGES, {"name": name})
         return [PolicyChange(row[0], row[1], PolicyItem(row[2], row[3]), row[4], row[5]) for row in rows]

@@ -1,4 +1,4 @@
-"""What was used when, and what there was to use (``tx.usage``)."""
+"""Used and available resources over time (``tx.usage``)."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -30,7 +30,7 @@ _UNSEEN = "SELECT count(*) FROM event_logs WHERE to_check = 'YES'"
 
 
 class UsedByGroup(NamedTuple):
-    """What a user, a project or the jobs of a queue used in a time, in resource seconds."""
+    """The consumption of a user, a project or a queue in a period, in resource seconds."""
 
     begin: int
     group: str
@@ -39,7 +39,7 @@ class UsedByGroup(NamedTuple):
 
 
 class WaitOfQueue(NamedTuple):
-    """The jobs that wait in a queue."""
+    """The waiting jobs of a queue."""
 
     queue: str
     waiting: int
@@ -47,7 +47,7 @@ class WaitOfQueue(NamedTuple):
 
 
 class OwnedJobs(NamedTuple):
-    """What a user or a project has now."""
+    """The current jobs of a user or a project in one state."""
 
     owner: str
     state: str  #: of the jobs
@@ -56,7 +56,7 @@ class OwnedJobs(NamedTuple):
 
 
 class NodeOutOfUse(NamedTuple):
-    """How a node was out of use in a period."""
+    """Downtime of a node in a period."""
 
     node: str
     suspected: int  #: how often it became Suspected
@@ -64,10 +64,10 @@ class NodeOutOfUse(NamedTuple):
 
 
 class Usage(Table):
-    """Questions about consumption and waiting."""
+    """Queries about consumption and waiting jobs."""
 
     def series(self, start: int, stop: int, *, group: str, bucket: str) -> list[UsedByGroup]:
-        """Return the consumption of the windows between two dates, by bucket of time and by group."""
+        """Return the consumption in the windows between two dates, by time bucket and group."""
         assert bucket in BUCKETS
         cut = CUT.format(bucket=bucket, date="window_start")
         sql = f"""
@@ -80,9 +80,9 @@ class Usage(Table):
     def in_pieces(
         self, user: str, queues: Collection[str], start: int, step: int, number: int
     ) -> list[list[tuple[str, str, str, str, int]]]:
-        """Return what a user consumed in each of the ``number`` pieces of ``step`` seconds that follow a date.
+        """Return the consumption of a user in ``number`` consecutive periods of ``step`` seconds from ``start``.
 
-        That is sums of accounting windows: ``(queue, user, project, ASKED or USED, resource seconds)`` each.
+        Return sums of accounting windows, as ``(queue, user, project, ASKED or USED, resource seconds)``.
         """
         values = {"user": user, "queues": list(queues), "start": start, "step": step, "number": number}
         pieces: list[list[tuple[str, str, str, str, int]]] = [[] for _ in range(number)]
@@ -91,7 +91,7 @@ class Usage(Table):
         return pieces
 
     def unavailable(self, start: int, stop: int) -> dict[str, int]:
-        """Return the resource seconds between two dates that were lost, by state; of resources that exist."""
+        """Return the lost resource seconds between two dates by state, for resources that still exist."""
         sql = """
             SELECT l.value, sum(LEAST(COALESCE(NULLIF(l.date_stop, 0), %(now)s), %(stop)s)
                 - GREATEST(l.date_start, %(start)s))::bigint
@@ -102,7 +102,9 @@ class Usage(Table):
         return dict(self._tx.rows(sql, {"start": start, "stop": stop, "now": self._tx.now}))
 
     def lost_nodes(self, start: int, stop: int, most: int) -> list[NodeOutOfUse]:
-        """Return nodes that were out of use between two dates: those suspected most often, then lost for longest."""
+        """Return at most ``most`` nodes with downtime between two dates, sorted by number of suspicions, then by
+        lost time.
+        """
         sql = """
             WITH lost AS (
                 SELECT r.network_address AS node, l.value AS state,
@@ -120,9 +122,9 @@ class Usage(Table):
         return [NodeOutOfUse(*row) for row in self._tx.rows(sql, period)]
 
     def halted(self, start: int, stop: int) -> int:
-        """Return for how many seconds nodes were halted to save energy between two dates, all of them together.
+        """Return the total time in seconds for which nodes were halted to save energy between two dates.
 
-        One that was halted earlier than a year before is not counted.
+        Nodes halted more than a year before ``start`` are not counted.
         """
         sql = """
             SELECT COALESCE(sum(LEAST(COALESCE(until, %(now)s), %(stop)s) - GREATEST(date, %(start)s)), 0)::bigint
@@ -134,27 +136,27 @@ class Usage(Table):
         return seconds
 
     def waiting_by_share(self) -> list[tuple[str, str, int]]:
-        """Return how many jobs wait of each user in each project."""
+        """Return the number of waiting jobs by user and project."""
         sql = """
             SELECT job_user, project, count(*) FROM jobs WHERE state = 'Waiting' GROUP BY 1, 2 ORDER BY 1, 2"""
         return [(user, project, number) for user, project, number in self._tx.rows(sql)]
 
     def waits(self) -> list[WaitOfQueue]:
-        """Return how many jobs wait in each queue, and since when."""
+        """Return by queue the number of waiting jobs, and the oldest submission."""
         sql = """
             SELECT queue_name, count(*), min(submission_time) FROM jobs
             WHERE state = 'Waiting' GROUP BY 1 ORDER BY 1"""
         return [WaitOfQueue(*row) for row in self._tx.rows(sql)]
 
     def reasons(self) -> dict[tuple[str, str], int]:
-        """Return the numbers of waiting jobs by queue and code of their reason."""
+        """Return the number of waiting jobs by queue and reason code."""
         sql = f"""
             SELECT j.queue_name, r.code, count(*) FROM job_reasons r JOIN jobs j USING (job_id)
             WHERE {LIVE} GROUP BY 1, 2 ORDER BY 1, 2"""
         return {(queue, code): number for queue, code, number in self._tx.rows(sql)}
 
     def shares(self, kind: str) -> list[OwnedJobs]:
-        """Return what each user, or each project, has now, by the state of the jobs."""
+        """Return the current jobs and resources of each user or project, by job state."""
         sql = f"""
             SELECT {_OWNERS[kind]}, j.state, count(*), COALESCE(sum(held.number), 0)::bigint
             FROM jobs j LEFT JOIN LATERAL (
@@ -165,7 +167,7 @@ class Usage(Table):
         return [OwnedJobs(*row) for row in self._tx.rows(sql)]
 
     def conditions(self) -> list[tuple[str, str, bool, bool, bool, int, int]]:
-        """Return the numbers of resources and nodes by ``(type, state, is used, drains, sleeps)``."""
+        """Return the number of resources and nodes by ``(type, state, is used, drains, sleeps)``."""
         sql = """
             SELECT r.type, r.state,
                 EXISTS (SELECT 1 FROM assigned_resources a
@@ -176,7 +178,7 @@ class Usage(Table):
         return [tuple(row) for row in self._tx.rows(sql, (self._tx.now,))]
 
     def sessions(self) -> dict[str, int]:
-        """Return how many other sessions this login has in the database: idle, busy, or waiting for a lock."""
+        """Return the number of other database sessions of this login: idle, busy, or waiting for a lock."""
         sql = """
             SELECT CASE WHEN wait_event_type = 'Lock' THEN 'waiting' WHEN state = 'idle' THEN 'idle' ELSE 'busy' END,
                 count(*)
@@ -185,19 +187,19 @@ class Usage(Table):
         return {"idle": 0, "busy": 0, "waiting": 0} | dict(self._tx.rows(sql))
 
     def nodes(self) -> list[tuple[str, int]]:
-        """Return how many nodes have a resource in each state."""
+        """Return the number of nodes with a resource in each state."""
         return [(state, number) for state, number in self._tx.rows(_NODES)]
 
     def actions(self) -> list[tuple[str, int]]:
-        """Return how many jobs are in each phase of their launch or their end."""
+        """Return the number of jobs in each phase of their launch or end."""
         return [(phase, number) for phase, number in self._tx.rows(_ACTIONS)]
 
     def events_to_check(self) -> int:
-        """Return how many events wait to be dealt with."""
+        """Return the number of open events."""
         number: int = self._tx.value(_UNSEEN)
         return number
 
     def last_round(self) -> int:
-        """Return the date of the last round of the scheduler, 0 if there was none."""
+        """Return the date of the last scheduling pass; return 0 if there was none."""
         date: int | None = self._tx.value("SELECT start_time FROM gantt_jobs_predictions WHERE moldable_job_id = 0")
         return date or 0

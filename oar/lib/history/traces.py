@@ -40,20 +40,20 @@ OWN_COLUMNS = (
 
 
 class TraceFormat(StrEnum):
-    """How a trace is written."""
+    """The format of a trace."""
 
     SWF = "swf"
     OWF = "owf"
 
 
 class TraceStatus:
-    """The fifth of what the standard format tells of an end."""
+    """Values of the status field of the standard format."""
 
     FAILED, COMPLETED, CANCELLED = 0, 1, 5
 
 
 class TracedJob(NamedTuple):
-    """What a trace tells of a job."""
+    """The data of a job in a trace."""
 
     job: Job
     cause: Cause
@@ -68,7 +68,7 @@ class TracedJob(NamedTuple):
 
     @property
     def status(self) -> int:
-        """How it ended, as the standard format numbers it."""
+        """The status of the end in the standard format."""
         if not self.job.started or self.cause.code in _CANCELLED:
             return TraceStatus.CANCELLED
         is_good = self.job.state is JobState.TERMINATED and not self.job.exit_code
@@ -76,7 +76,7 @@ class TracedJob(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What the numbers of a trace count from."""
+    """The start date of a trace, its totals, and the numbers that replace names."""
 
     start: int  #: the first submission, epoch seconds
     jobs: int
@@ -88,7 +88,7 @@ class Origin(NamedTuple):
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
-    """Return numbers from 1 for names.
+    """Return a number for each name, from 1.
 
     >>> numbered(["b", "a"])
     {'a': 1, 'b': 2}
@@ -97,7 +97,7 @@ def numbered(names: Sequence[str]) -> dict[str, int]:
 
 
 def head(origin: Origin, form: TraceFormat, *, anonymous: bool) -> list[str]:
-    """Return the lines before those of the jobs; ``anonymous``: without names of users and projects."""
+    """Return the header lines; ``anonymous``: without names of users and projects."""
     if form is TraceFormat.OWF:
         return [f"; start: {origin.start}", "; " + "\t".join(OWN_COLUMNS)]
     lines = [
@@ -146,7 +146,7 @@ def standard_line(traced: TracedJob, origin: Origin) -> str:
 
 
 def own_line(traced: TracedJob, origin: Origin, *, anonymous: bool) -> str:
-    """Return the columns of a job, with tabulators between them; what is unknown or absent is ``-``."""
+    """Return the columns of a job, separated by tabs; ``-`` stands for unknown and missing values."""
     job, had = traced.job, bool(traced.job.started)
     user = str(origin.users.get(job.user, UNKNOWN)) if anonymous else job.user
     project = str(origin.projects.get(job.project, UNKNOWN)) if anonymous else job.project
@@ -172,7 +172,7 @@ def own_line(traced: TracedJob, origin: Origin, *, anonymous: bool) -> str:
 
 
 def intervals(numbers: Sequence[int]) -> str:
-    """Return numbers as ranges.
+    """Return numbers as ranges, separated by blanks.
 
     >>> intervals([8, 1, 2, 3])
     '1-3 8'
@@ -187,12 +187,12 @@ def intervals(numbers: Sequence[int]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that does not break its line or its column."""
+    """Return the text with `_` in place of characters that are not printable."""
     return "".join(letter if letter.isprintable() else "_" for letter in text)
 
 
 class TraceWish(NamedTuple):
-    """Which jobs are traced, and how."""
+    """The options of a trace."""
 
     form: TraceFormat
     first: int  #: ids of jobs, from one to another
@@ -205,7 +205,7 @@ class TraceWish(NamedTuple):
 
 
 def trace(database: "Database", wish: TraceWish) -> Iterator[str]:
-    """Give the lines of a trace.  Each piece is read in a transaction of its own.  Raises DatabaseUnavailable."""
+    """Yield the lines of a trace. Each chunk is read in its own transaction. Raises DatabaseUnavailable."""
     with database.snapshot() as tx:
         processors = _processors(tx, wish.property)
         origin = _origin(tx, wish, processors)
@@ -225,13 +225,13 @@ def trace(database: "Database", wish: TraceWish) -> Iterator[str]:
 
 
 def resource_records(database: "Database") -> list[dict[str, object]]:
-    """Return all resources with their properties, for the file beside a trace.  Raises DatabaseUnavailable."""
+    """Return all resources with their properties, for the file that accompanies a trace. Raises DatabaseUnavailable."""
     with database.snapshot() as tx:
         return [dict(resource.properties) for resource in tx.resources.all()]
 
 
 def _processors(tx: "Transaction", name: str) -> Mapping[int, object]:
-    """Return the processor that each resource is; resources that are none are left out."""
+    """Return the processor of each resource of type default."""
     resources = [resource for resource in tx.resources.all() if resource.type == "default"]
     return {resource.id: resource.properties[name] if name else resource.id for resource in resources}
 
@@ -271,7 +271,7 @@ def _traced_job(each: Completion, processors: Mapping[int, object], required: in
 
 
 def _count(resources: Sequence[int], processors: Mapping[int, object]) -> int:
-    """Return how many processors some resources are; one that has been removed since counts as one."""
+    """Return the number of processors of the resources; a deleted resource counts as one."""
     known = Counter(processors[resource] for resource in resources if resource in processors)
     gone = sum(1 for resource in resources if resource not in processors)
     return len(known) + gone

@@ -1,10 +1,10 @@
-"""Views of state changes and events: records."""
+"""Records of state changes and events for output."""
 
 from oar.lib.history.records import Event, JobStateChange
 
 
 def event_item(event: Event) -> dict[str, object]:
-    """Return an event."""
+    """Return the record of an event for the REST API."""
     return {
         "id": event.id,
         "type": event.type,
@@ -16,7 +16,7 @@ def event_item(event: Event) -> dict[str, object]:
 
 
 def change_item(change: JobStateChange) -> dict[str, object]:
-    """Return the change of a job's state."""
+    """Return the record of a state change for the REST API."""
     return {
         "id": change.id,
         "job": change.job_id,
@@ -31,7 +31,7 @@ def change_item(change: JobStateChange) -> dict[str, object]:
 
 
 def event_record(event: Event) -> dict[str, object]:
-    """Return the record of an event."""
+    """Return the record of an event for oarstat."""
     return {
         "type": event.type,
         "event_id": event.id,

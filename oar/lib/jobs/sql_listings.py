@@ -620,7 +620,7 @@ class Listings(Table):
             conditions.append((_OF_ARRAYS, (numbers, [-number for number in arrays if number < 0])))
         groups = [_Group(*row) for row in self._tx.rows(*_folded(conditions, place))]
         if len(groups) > place.limit:
-            cut = groups[place.limit].position  # of the array whose rows do not all fit
+            cut = groups[place.limit].position  # the array whose rows do not all fit
             groups = [group for group in groups if group.position != cut] or groups
             following = groups[-1].position
         if place.newest_first:

@@ -1,4 +1,4 @@
-"""What has happened since somebody looks, counted for monitoring systems: each change once."""
+"""Counters of events since the start of monitoring; each change is counted once."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Happenings:
-    """Counts what the feed tells."""
+    """Count the changes and events of the feed."""
 
     def __init__(self) -> None:
         self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0)
         self._submitted: Counter[tuple[str, ...]] = Counter()
         self._ended: Counter[tuple[str, ...]] = Counter()
         self._failed_launches: Counter[str] = Counter({str(code): 0 for code in sorted(LAUNCH_FAILURES)})
-        self._launched: dict[int, int] = {}  # jobs that are on their way to their nodes, and since when
+        self._launched: dict[int, int] = {}  # jobs being launched, and the dates of their launches
         self._waits = HistogramFamily(
             "oar_job_wait_seconds", "How long jobs waited that were started.", WAIT_BOUNDS, "queue"
         )
@@ -48,7 +48,7 @@ class Happenings:
         )
 
     def count(self, tx: "Transaction", news: "News") -> None:
-        """Count what has happened."""
+        """Count the changes and events of the news."""
         ended = {change.job_id for change in news.changes if change.state in FINAL}
         started = {change.job_id for change in news.changes if _is_start(change)}
         submitted = {change.job_id for change in news.changes if change.former is None}
@@ -68,14 +68,14 @@ class Happenings:
             self._errors.add(abs(jobs[job_id].start_time - first), jobs[job_id].queue)
 
     def families(self) -> Iterator[MetricFamily]:
-        """Give the numbers that only grow."""
+        """Yield the counters."""
         yield counter("oar_job_steps_total", "What happened to jobs and submissions.", "step", self._steps)
         yield _counted("oar_jobs_submitted_total", "Submitted jobs.", ("queue",), self._submitted)
         yield _counted("oar_jobs_ended_total", "Ended jobs by cause.", ("queue", "cause"), self._ended)
         yield counter("oar_launches_failed_total", "Jobs that could not be launched.", "cause", self._failed_launches)
 
     def histograms(self) -> tuple[HistogramFamily, ...]:
-        """Return how long things took."""
+        """Return the histograms of durations and prediction errors."""
         return self._waits, self._launches, self._runs, self._errors
 
     def _count_launches(self, changes: Sequence[JobStateChange]) -> None:

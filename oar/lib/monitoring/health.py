@@ -1,6 +1,6 @@
-"""Health of the server, in the words and exit codes of monitoring systems: pure.
+"""Health of the server, with the words and exit codes of monitoring systems. Pure functions.
 
-CRITICAL: no job can be submitted, started or ended.  WARNING: some jobs cannot, or something else is wrong.
+CRITICAL: no job can be submitted, started or ended. WARNING: some jobs cannot, or there is another problem.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from oar.lib.monitoring.records import HealthFacts, QueueStatus, ServerTask, Use
 
 
 class ServerHealth(IntEnum):
-    """How it is; the value is the exit code that monitoring systems know."""
+    """Health of the server; the value is the exit code for monitoring systems."""
 
     OK = 0
     WARNING = 1
@@ -45,29 +45,29 @@ LONGEST_TEXT = 200
 
 
 class HealthFinding(NamedTuple):
-    """Something about the server, and how bad it is."""
+    """A problem of the server, and its severity."""
 
     health: ServerHealth
     text: str
 
 
 class HealthReport(NamedTuple):
-    """All that was found."""
+    """All findings."""
 
     findings: tuple[HealthFinding, ...]
 
     def joined(self, other: "HealthReport") -> "HealthReport":
-        """Both reports in one; of what is equally bad, the other one comes first, which may be the cause."""
+        """Return both reports as one; findings of the other report come first, because they may be the cause."""
         return HealthReport((*other.findings, *self.findings))
 
     @property
     def health(self) -> ServerHealth:
-        """The worst of it."""
+        """The severity of the worst finding."""
         return max((finding.health for finding in self.findings), default=ServerHealth.OK)
 
     @property
     def line(self) -> str:
-        """One line: how it is, and why, the worst first."""
+        """One line with the health and all findings, worst first."""
         worst = sorted(self.findings, key=lambda finding: -finding.health)
         return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "no problems found")
 
@@ -82,7 +82,7 @@ _WRITTEN = {
 
 
 class Surroundings(NamedTuple):
-    """Problems of what the server needs; an empty value means that there is none."""
+    """Problems of the server's environment; an empty value means no problem."""
 
     database: str = ""  #: why the database cannot be used
     key: str = ""  #: why the server's SSH key cannot be used
@@ -92,7 +92,7 @@ class Surroundings(NamedTuple):
 
 
 def judge_surroundings(surroundings: Surroundings) -> HealthReport:
-    """Return the findings about what the server needs."""
+    """Return the findings about the server's environment."""
     critical, warning = ServerHealth.CRITICAL, ServerHealth.WARNING
     findings = []
     if surroundings.database:
@@ -116,7 +116,7 @@ def judge_surroundings(surroundings: Surroundings) -> HealthReport:
 
 
 def judge_status(status: Mapping[str, Any] | None, now: float, waited: float = 0) -> HealthReport:
-    """Return the findings about the status record of a server that runs; None: no answer in ``waited`` seconds."""
+    """Return the findings about the status record of a running server; None: no response within ``waited`` seconds."""
     if status is None:
         text = f"the server runs and did not answer within {waited:g} s. See LOG_FILE; if this lasts, restart it"
         return HealthReport((HealthFinding(ServerHealth.CRITICAL, text),))
@@ -146,7 +146,9 @@ def _judge_modules(status: Mapping[str, Any], now: float) -> Iterator[HealthFind
         if module.get("last_result") == "failed":
             begun = f", begun at {format_date(int(module['last_start']))}," if module.get("last_start") else ""
             yield HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name}{begun} failed. See LOG_FILE")
-        elif name != "meta_sched" and module.get("period"):  # the beginnings of its rounds are judged
+        elif name != "meta_sched" and module.get(
+            "period"
+        ):  # for meta_sched, the start of its passes is checked instead
             seconds = now - max(module.get("last_success") or 0, status.get("start") or 0)
             text = f"no pass of {name} has succeeded for {seconds:.0f} s"
             if seconds > max(LOST_ROUND, LOST_PERIODS * module["period"]):
@@ -165,7 +167,7 @@ def _judge_rounds(status: Mapping[str, Any], now: float) -> Iterator[HealthFindi
 
 
 def _judge_files(last_round: Mapping[str, Any]) -> Iterator[HealthFinding]:
-    """Judge the files of policies (quotas, priorities) that the scheduler could not read."""
+    """Report the policy files (quotas, priorities) that the scheduler could not read."""
     for problem in last_round.get("file_errors") or ():
         yield HealthFinding(ServerHealth.WARNING, problem)
 
@@ -174,9 +176,9 @@ def _judge_files(last_round: Mapping[str, Any]) -> Iterator[HealthFinding]:
 
 
 def judge_cluster(facts: HealthFacts | str, now: float) -> HealthReport:
-    """Return the findings about jobs: can they be submitted, started and accounted?
+    """Return the findings about whether jobs can be submitted, started and accounted.
 
-    ``facts``: or why they cannot be read.
+    ``facts``: the facts, or an error message if they cannot be read.
     """
     if isinstance(facts, str):
         text = f"cannot check the jobs: {facts}. Run: oar-database --check"
@@ -213,7 +215,7 @@ def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
 
 
 def _describe_stop(queues: Sequence[QueueStatus]) -> str:
-    """Return who stopped all queues, and what to do: an administrator may have had a reason."""
+    """Return who stopped all queues, and how to enable them."""
     if not queues:
         return "there is no queue. Add one: oarqueue --add NAME,PRIORITY,POLICY"
     last = max(queues, key=lambda queue: (not queue.author, queue.since))
@@ -251,7 +253,7 @@ def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
 
 
 def _describe_user_holds(holds: Sequence[UserHold]) -> str:
-    """Return whose launches are held, why those of the first user are, and what to do."""
+    """Return the users whose launches are held, the reason for the first one, and the repair."""
     users = list(dict.fromkeys(hold.user for hold in holds))
     names = " and ".join(users)
     if len(users) > MOST_NAMES:
@@ -261,7 +263,7 @@ def _describe_user_holds(holds: Sequence[UserHold]) -> str:
 
 
 def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]:
-    """Judge the accounting where oaraccounting was run once."""
+    """Check the accounting if oaraccounting has run at least once."""
     last = dict(facts.successes).get(ServerTask.ACCOUNTING)
     oldest = facts.oldest_not_accounted
     if last is not None and oldest and now - max(last, oldest) > LATE_ACCOUNTING:

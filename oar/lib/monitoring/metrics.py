@@ -1,4 +1,4 @@
-"""What monitoring systems are told of jobs, resources and the scheduler."""
+"""Metrics of jobs, resources and the scheduler for monitoring systems."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,13 @@ _SHARES = {
 
 
 class Labels(NamedTuple):
-    """By which words that users make jobs are told, and how many of each there are at most."""
+    """The metric labels whose values users choose, and the maximum number of values of each."""
 
     names: Sequence[str] = ()  #: ``user``, ``project``
     most: int = 0
 
     @classmethod
     def of(cls, config: "Config") -> "Labels":
-        """Return those of a site."""
         return cls(config.api_metrics_labels, config.api_metrics_values)
 
 
@@ -37,7 +36,7 @@ NO_LABELS = Labels()
 
 
 def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFamily]:
-    """Give the numbers of the present."""
+    """Yield the gauges of the current state."""
     for name in labels.names:
         yield from share_families(name, tx.usage.shares(name), labels.most)
     by_state = tx.listings.live_by_queue()
@@ -76,7 +75,7 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
 
 
 def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
-    """Return the numbers that ``oar-server status --check`` judges."""
+    """Yield the metrics that ``oar-server status --check`` also checks."""
     queues = tx.figures.queues()
     active = [((queue.name,), float(queue.is_active)) for queue in queues]
     yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
@@ -96,9 +95,9 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
 
 
 def share_families(name: str, shares: "Sequence[OwnedJobs]", most: int) -> Iterator[MetricFamily]:
-    """Give what users, or projects, have; those with the most resources, then jobs, by name, the rest as one.
+    """Yield the jobs and resources of the users or projects with the most resources (then jobs); sum up the others.
 
-    So the number of lines is bounded, whoever submits jobs under whatever names.
+    The number of lines is therefore limited, whatever names users choose.
     """
     sizes: dict[str, tuple[int, int]] = {}
     for share in shares:
@@ -121,7 +120,9 @@ def _numbers(counts: Mapping[tuple[str, ...], int]) -> list[tuple[tuple[str, ...
 
 
 def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:
-    """Return how long the rounds took that a status record of the server tells of; nothing if it is empty."""
+    """Return the histogram of the scheduling pass durations in a status record of the server; return [] if it has
+    none.
+    """
     if "rounds" not in status:
         return []
     rounds = Histogram.of(status["rounds"])
@@ -129,7 +130,7 @@ def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:
 
 
 def server_families(status: Mapping[str, Any], now: float) -> Iterator[MetricFamily]:
-    """Give the numbers of a status record of the server; none if it is empty."""
+    """Yield the metrics of a status record of the server; yield nothing if it is empty."""
     modules: Mapping[str, Mapping[str, Any]] = status.get("modules") or {}
     if not modules:
         return
@@ -164,7 +165,7 @@ def server_families(status: Mapping[str, Any], now: float) -> Iterator[MetricFam
 
 
 def _module_ages(modules: Mapping[str, Mapping[str, Any]], start: float, now: float) -> Iterator[MetricFamily]:
-    """Return how long ago each module succeeded, or the server was started, and its longest period."""
+    """Yield the time since the last success of each module (or the server start), and its longest period."""
     ages = [
         ((module.get("lane", ""), name), now - max(module.get("last_success") or 0, start))
         for name, module in modules.items()

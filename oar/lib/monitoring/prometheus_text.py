@@ -1,4 +1,4 @@
-"""The text format of Prometheus: numbers with names and labels."""
+"""The text format of Prometheus: values with names and labels."""
 
 import math
 from bisect import bisect_left
@@ -9,7 +9,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class MetricFamily(NamedTuple):
-    """Numbers of one name: each with the values of its labels."""
+    """The values of one metric, each with the values of its labels."""
 
     name: str
     help: str
@@ -27,7 +27,7 @@ ROUND_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Histogram:
-    """How long things took: how many at most so long, and all together."""
+    """A histogram of durations: cumulative counts by upper bound, total number and sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -37,14 +37,13 @@ class Histogram:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Histogram":
-        """Return the histogram of a record."""
         made = cls(record["bounds"])
         made._counts, made.number, made.sum = list(record["counts"]), record["number"], record["sum"]
         return made
 
     @property
     def record(self) -> dict[str, object]:
-        """What it holds, for JSON."""
+        """The content, for JSON."""
         return {
             "bounds": list(self._bounds),
             "counts": self._counts,
@@ -54,12 +53,12 @@ class Histogram:
 
     @property
     def classes(self) -> list[tuple[str, float]]:
-        """The upper bound of each class, as text, and how many are in it and in those below."""
+        """The upper bound of each bucket, as text, and the cumulative count."""
         counted = zip(self._bounds, self._counts, strict=True)
         return [*((str(bound), float(count)) for bound, count in counted), ("+Inf", float(self.number))]
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count one value."""
         self.number += 1
         self.sum += seconds
         for place in range(bisect_left(self._bounds, seconds), len(self._bounds)):
@@ -67,7 +66,7 @@ class Histogram:
 
 
 class HistogramFamily:
-    """Histograms of one name: one for each value of a label, or a single one without a label."""
+    """The histograms of one metric: one for each value of a label, or a single one without label."""
 
     def __init__(self, name: str, help_: str, bounds: Sequence[float], label: str = "") -> None:
         self.name, self.help, self.labels = name, help_, (label,) if label else ()
@@ -78,25 +77,25 @@ class HistogramFamily:
 
     @classmethod
     def of(cls, name: str, help_: str, histogram: Histogram) -> "HistogramFamily":
-        """Return a family of a histogram that there is already."""
+        """Return a family with an existing histogram."""
         made = cls(name, help_, ())
         made._by_value[()] = histogram
         return made
 
     @property
     def rows(self) -> list[tuple[tuple[str, ...], Histogram]]:
-        """Each histogram with the value of its label, in their order."""
+        """Each histogram with its label value, sorted."""
         return sorted(self._by_value.items(), key=lambda row: row[0])
 
     def add(self, seconds: float, *value: str) -> None:
-        """Count one, of that value of the label."""
+        """Count one value in the histogram of a label value."""
         histogram = self._by_value.get(value)
         if histogram is None:
             histogram = self._by_value.setdefault(value, Histogram(self._bounds))
         histogram.add(seconds)
 
     def lines(self) -> list[str]:
-        """Return its lines."""
+        """Return the lines in the text format."""
         lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} histogram"]
         for values, histogram in self.rows:
             for bound, count in histogram.classes:
@@ -108,7 +107,7 @@ class HistogramFamily:
 
 
 def family_lines(family: MetricFamily) -> list[str]:
-    """Return the lines of a family."""
+    """Return the lines of a family in the text format."""
     return [
         f"# HELP {family.name} {family.help}",
         f"# TYPE {family.name} {family.kind}",
@@ -117,14 +116,14 @@ def family_lines(family: MetricFamily) -> list[str]:
 
 
 def counter(name: str, help_: str, label: str, counts: Mapping[str, int]) -> MetricFamily:
-    """Return a family of numbers that only grow, by one label."""
+    """Return a counter family with one label."""
     return MetricFamily(
         name, help_, (label,), [((value,), float(count)) for value, count in sorted(counts.items())], "counter"
     )
 
 
 def document(parts: Iterable[Sequence[str]]) -> str:
-    """Return the text of a file."""
+    """Return the text of all lines."""
     return "".join(f"{line}\n" for lines in parts for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Facts from which ``oar-server status --check`` judges whether jobs can be submitted, started and accounted."""
+"""Facts from which ``oar-server status --check`` determines whether jobs can be submitted, started and accounted."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -25,14 +25,14 @@ class QueueStatus(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """Submissions that were refused since the last one that was accepted."""
+    """Submissions rejected since the last accepted one."""
 
     number: int = 0
     last: str = ""  #: text of the last one
 
 
 class FailedLaunches(NamedTuple):
-    """Jobs that could not be launched, for one reason, since the last job that started."""
+    """Jobs that could not be launched for the same reason since the last job start."""
 
     code: EndCode
     number: int
@@ -47,7 +47,7 @@ class UserHold(NamedTuple):
 
 
 class HealthFacts(NamedTuple):
-    """What the database and the admission rules say about the health of the cluster."""
+    """Facts about the health of the cluster, from the database and the admission rules."""
 
     queues: Sequence[QueueStatus] = ()
     resources: int = 0  #: of type default

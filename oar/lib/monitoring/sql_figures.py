@@ -1,4 +1,4 @@
-"""Figures for health checks and metrics (``tx.figures``), and the last success of each timer's task."""
+"""Figures for health checks and metrics (``tx.figures``), and the last success of each timer task."""
 
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ _READ_ONLY = Prepared("SELECT current_setting('transaction_read_only')::boolean"
 
 
 class DatabaseFigure(NamedTuple):
-    """Figures of the database in which the tables are."""
+    """Figures of the database that contains the tables."""
 
     postgresql: str  #: version of the server
     size: int  #: bytes
@@ -63,7 +63,7 @@ _STORE = """
 
 
 class Figures(Table):
-    """What the tables say about the health of the cluster."""
+    """Queries about the health of the cluster."""
 
     def queues(self) -> list[QueueStatus]:
         """Return the queues by name, without orphaned ones."""
@@ -71,38 +71,38 @@ class Figures(Table):
         return [QueueStatus(*row) for row in self._tx.rows(_QUEUES, states)]
 
     def refusals(self, since: int) -> Refusals:
-        """Return the submissions since a date that were refused, while none was accepted."""
+        """Return the submissions rejected since a date and since the last accepted one."""
         number, last = self._tx.rows(_REFUSALS, {"type": str(EventType.SUBMISSION_REFUSED), "since": since})[0]
         return Refusals(number, last or "")
 
     def failed_launches(self, since: int) -> FailedLaunches | None:
-        """Return the launches since a date that failed for the most frequent reason, while no job started."""
+        """Return the launches since a date and since the last job start that failed for the most frequent reason."""
         codes = sorted(str(code) for code in LAUNCH_FAILURES)
         row = self._tx.row(_FAILED_LAUNCHES, {"since": since, "codes": codes, "running": str(JobState.RUNNING)})
         return FailedLaunches(EndCode(row[0]), row[1]) if row else None
 
     def oldest_not_accounted(self) -> int:
-        """Return the date of the end of the first ended job that is not accounted; 0 if there is none."""
+        """Return the end date of the first ended job that is not accounted; return 0 if there is none."""
         row = self._tx.row(_NOT_ACCOUNTED)
         return row[0] if row else 0
 
     def suspected(self) -> dict[str, tuple[int, int]]:
-        """Return the number of resources of each type, and the number of those that are Suspected."""
+        """Return for each type the number of resources, and the number of Suspected ones."""
         return {kind: (number, suspected) for kind, number, suspected in self._tx.rows(_SUSPECTED)}
 
     def database_figures(self) -> DatabaseFigure:
-        """Return the figures of this moment."""
+        """Return the current figures of the database."""
         (row,) = self._tx.rows(_FIGURES)
         return DatabaseFigure(*row)
 
     def is_read_only(self) -> bool:
-        """Whether a transaction that was begun to write may not: on a standby, or where somebody has set it so."""
+        """Return whether a transaction is read-only: on a standby server, or because of a setting."""
         return bool(self._tx.column(_READ_ONLY)[0])
 
     def record_success(self, task: ServerTask) -> None:
-        """Store the present date as the last success of a task."""
+        """Store the current date as the last success of a task."""
         self._tx.execute(_STORE, (str(task), self._tx.now))
 
     def successes(self) -> list[tuple[str, int]]:
-        """Return the date of the last success of each task, by its name."""
+        """Return the date of the last success of each task, by name."""
         return [(task, date) for task, date in self._tx.rows("SELECT task, last_success FROM task_runs ORDER BY task")]

@@ -1,7 +1,7 @@
-"""Whole blocks as units: a set of resources has one bit for each block.
+"""Resource sets with one bit per block instead of one bit per resource.
 
-Who asks for whole blocks of one level (``/node=4``) wants to know of each block only whether all of it is free.  Sets
-of blocks are short where blocks are large: all that is done with them takes a fraction of the time.
+For a request for whole blocks of one level (``/node=4``), only whether each block is completely free matters. With
+large blocks, these sets are much shorter, and all operations on them are faster.
 """
 
 from oar.lib.base.bit_runs import BitRuns
@@ -12,7 +12,7 @@ SMALLEST = 32
 
 
 class BlockUnits:
-    """The blocks of one level that hold resources of a pool, in the order of their bits."""
+    """The blocks of one level that contain resources of a pool, in the order of their bits."""
 
     __slots__ = ("_last", "_lows", "_pool", "_runs", "_tops", "_unit_of", "everything")
 
@@ -28,14 +28,14 @@ class BlockUnits:
 
     @classmethod
     def of(cls, runs: BitRuns, pool: ResourceSet) -> "BlockUnits | None":
-        """Return the blocks with resources of a pool; None if they are small."""
+        """Return the blocks that contain resources of a pool; return None if the blocks are small."""
         marks = runs.touched(pool)
         return cls(runs, pool, marks) if marks.bit_count() * SMALLEST <= pool.bit_count() else None
 
     def touched(self, resources: ResourceSet) -> ResourceSet:
-        """Return the blocks of which some resources are."""
+        """Return the blocks that contain any of the resources."""
         members, units = self._last
-        if resources == members:  # those of the job that was placed last, usually
+        if resources == members:  # usually the resources of the job that was placed last
             return units
         units, unit_of = 0, self._unit_of
         for top in positions(self._runs.touched(resources & self._pool)):
@@ -43,9 +43,9 @@ class BlockUnits:
         return units
 
     def members(self, units: ResourceSet) -> ResourceSet:
-        """Return the resources of some blocks."""
+        """Return the resources of blocks."""
         resources, left, passed = 0, units, 0
-        while left:  # blocks that follow each other are taken in one step
+        while left:  # consecutive blocks are processed in one step
             skipped = (left & -left).bit_length() - 1
             left >>= skipped
             count = (~left & (left + 1)).bit_length() - 1

@@ -1,6 +1,6 @@
-"""Reboots of nodes by commands of the site, and the file that tells what was tried.
+"""Reboot nodes with commands of the site, and store the last reboot step of each node in a file.
 
-The file is written before a command is run: whoever is killed meanwhile does not reboot a node twice.
+The file is written before a command runs, so that an interrupted program does not reboot a node twice.
 """
 
 import fcntl
@@ -25,10 +25,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
 class RebootCommand:
-    """A command of ``oar.conf`` in which ``{NODENAME}`` stands for a node."""
+    """A command of ``oar.conf`` in which ``{NODENAME}`` is replaced by the node name."""
 
     def __init__(self, key: str, text: str) -> None:
-        """Raises ConfigError for a command that names no node or cannot be read."""
+        """Raises ConfigError if the command cannot be parsed or does not contain ``{NODENAME}``."""
         try:
             self._words = shell_words(text)
         except BadRequest as error:
@@ -42,13 +42,13 @@ class RebootCommand:
 
 
 def can_be_named(node: str) -> bool:
-    """Whether the name of a node is harmless in a command."""
+    """Return whether a node name is safe in a command."""
     return bool(_NAME.match(node))
 
 
 @contextmanager
 def only_one(status: Path) -> Iterator[bool]:
-    """Hold the lock beside the file of what was tried; False if another process holds it."""
+    """Hold the lock of the status file; yield False if another process holds it."""
     status.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     with open(f"{status}.lock", "a") as lock:
         try:
@@ -60,7 +60,7 @@ def only_one(status: Path) -> Iterator[bool]:
 
 
 def read_tried(status: Path) -> dict[str, Tried]:
-    """Return the last step for each node.  Raises ConfigError for a file that says something else."""
+    """Return the last step of each node. Raises ConfigError if the file cannot be parsed."""
     try:
         found = read_yaml(status.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def _last(steps: Mapping[str, int]) -> Tried:
 
 
 def write_tried(status: Path, tried: Mapping[str, Tried]) -> None:
-    """Store the last step for each node; readers see the old file or the new one."""
+    """Store the last step of each node atomically."""
     content = dump({node: {str(each.step): each.date} for node, each in sorted(tried.items())}, Format.YAML)
     with tempfile.NamedTemporaryFile("w", dir=status.parent, prefix=f"{status.name}.", delete=False) as new:
         new.write(content)
@@ -90,7 +90,7 @@ def write_tried(status: Path, tried: Mapping[str, Tried]) -> None:
 
 
 def reboot(command: RebootCommand, nodes: Collection[str], timeout: float) -> dict[str, processes.CommandOutcome]:
-    """Run the command for each node, all at a time; return how each of them ended."""
+    """Run the command for all nodes in parallel; return the outcome for each node."""
     if not nodes:
         return {}
     with ThreadPoolExecutor(len(nodes)) as pool:

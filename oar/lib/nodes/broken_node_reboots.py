@@ -1,4 +1,5 @@
-"""Which broken nodes are rebooted, and how: softly, then the hard way, then a person is told.  Pure.
+"""Decide how broken nodes are rebooted: soft reboot, then hard reboot, then an administrator is notified. Pure
+functions.
 
 See docs/administrator-guide.rst, "Broken nodes are rebooted".
 """
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 
 class Step(StrEnum):
-    """What was done last for a broken node; the word stands in the file of what was tried."""
+    """The last step for a broken node; the value is stored in the status file."""
 
     SOFT = "soft_reboot"
     HARD = "hard_reboot"
@@ -17,14 +18,14 @@ class Step(StrEnum):
 
 
 class Tried(NamedTuple):
-    """The last step for a node."""
+    """The last step for a node, and its date."""
 
     step: Step
     date: int
 
 
 class RebootPolicy(NamedTuple):
-    """What a site allows; times in seconds."""
+    """The settings of the site; times in seconds."""
 
     has_soft: bool
     has_hard: bool
@@ -34,7 +35,7 @@ class RebootPolicy(NamedTuple):
 
 
 class RebootPlan(NamedTuple):
-    """What is to be done now; each node once."""
+    """The next steps; each node occurs at most once."""
 
     soft: tuple[str, ...]
     hard: tuple[str, ...]
@@ -43,9 +44,9 @@ class RebootPlan(NamedTuple):
 
 
 def plan(broken: Collection[str], tried: Mapping[str, Tried], policy: RebootPolicy, now: int) -> RebootPlan:
-    """Return the next step of each broken node whose last one has failed.
+    """Return the next step of each broken node whose last step has failed.
 
-    Those that wait for their hard reboot come first: they have been broken for longer.
+    Nodes that wait for a hard reboot come first: they have been broken for longer.
 
     >>> policy = RebootPolicy(True, True, soft_timeout=300, hard_timeout=300, most=20)
     >>> tried = {"n2": Tried(Step.SOFT, 100), "n3": Tried(Step.HARD, 100), "n4": Tried(Step.SOFT, 900)}
@@ -63,12 +64,12 @@ def plan(broken: Collection[str], tried: Mapping[str, Tried], policy: RebootPoli
 
 
 def known_by(tried: Mapping[str, Tried], now: int) -> dict[str, Tried]:
-    """Return what was tried, with dates that a clock which was ahead has given moved to now: time goes on from here."""
+    """Return the steps with dates in the future replaced by ``now``: the clock was ahead when they were stored."""
     return {node: last._replace(date=min(last.date, now)) for node, last in tried.items()}
 
 
 def next_step(last: Tried | None, policy: RebootPolicy, now: int) -> Step | None:
-    """Return what is to be done for a node that is still broken; None: nothing yet, or nothing any more."""
+    """Return the next step for a node that is still broken; return None if there is none now."""
     if last is None:
         return Step.SOFT if policy.has_soft else Step.HARD if policy.has_hard else None
     if last.step is Step.SOFT and now - last.date > policy.soft_timeout:

@@ -1,6 +1,6 @@
-"""What administrators do to nodes and their resources: new ones, states, maintenance, properties.
+"""Changes of nodes and their resources by administrators: new resources, states, maintenance, properties.
 
-Commands and the API call it alike.
+Commands and the API use the same functions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NodeChange(NamedTuple):
-    """What is to become of some resources; None = as it is."""
+    """A change of resources; None = unchanged."""
 
     state: ResourceState | None = None
     is_maintained: bool | None = None  #: whether they are taken away for maintenance
@@ -27,17 +27,17 @@ class NodeChange(NamedTuple):
 
     @property
     def ends_jobs(self) -> bool:
-        """Whether the jobs on these resources have to end."""
+        """Whether the change ends the jobs on these resources."""
         return bool(self.is_maintained) or self.state in (ResourceState.ABSENT, ResourceState.DEAD)
 
     @property
     def values(self) -> Mapping[str, object]:
-        """The properties that are set, by name."""
+        """The new property values, by name."""
         return {setting.name: setting.value for setting in self.settings}
 
     @property
     def may_have_reason(self) -> bool:
-        """Whether a state is set, or a drain or a maintenance begins."""
+        """Whether the change sets a state, or begins a drain or a maintenance."""
         return self.state is not None or bool(self.is_maintained) or self.values.get("drain") == "YES"
 
 
@@ -58,26 +58,26 @@ def _told(problem: PropertyProblem) -> str:
 
 
 def settings_of(tx: "Transaction", texts: Sequence[str]) -> tuple[Setting, ...]:
-    """Return what ``NAME=VALUE`` and ``NAME!`` say.  Raises BadSettings."""
+    """Parse ``NAME=VALUE`` and ``NAME!``. Raises BadSettings."""
     columns = tx.resources.columns() if texts else {}
     return sound([properties.parse_setting(text, columns) for text in texts])
 
 
 def checked(tx: "Transaction", values: Mapping[str, str | None]) -> tuple[Setting, ...]:
-    """Return properties with values as texts, None: no value.  Raises BadSettings."""
+    """Return settings for property values given as text; None: no value. Raises BadSettings."""
     columns = tx.resources.columns() if values else {}
     return sound([properties.check(name, text, columns) for name, text in values.items()])
 
 
 def sound(parsed: Sequence[Setting | PropertyProblem]) -> tuple[Setting, ...]:
-    """Return what was read; of a property that is named twice the last counts.  Raises BadSettings."""
+    """Return the valid settings; for a property that occurs twice, the last setting is used. Raises BadSettings."""
     if problems := [one for one in parsed if isinstance(one, PropertyProblem)]:
         raise BadSettings(problems)
     return tuple({one.name: one for one in parsed if isinstance(one, Setting)}.values())
 
 
 def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange) -> list[int]:
-    """Create a resource for each name of a node, '' for none; return their ids, in order.
+    """Create a resource for each node name ('' for no node); return their ids, in order.
 
     Raises NotAllowed, BadRequest, BadSettings.
     """
@@ -96,7 +96,7 @@ def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange)
 
 
 def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: NodeChange) -> dict[str, int]:
-    """Change resources; return by property how many of them had another value.
+    """Change resources; return for each property the number of resources whose value has changed.
 
     Raises NotAllowed, BadRequest, BadSettings, WouldBreak.
     """
@@ -120,13 +120,13 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
 
 
 def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Setting]]:
-    """Return the settings that may break advance reservations, and the drain, which ends no job and breaks none."""
+    """Return the settings that can break advance reservations, and the drain settings, which cannot."""
     drains = [setting for setting in settings if setting.name == "drain"]
     return [setting for setting in settings if setting.name != "drain"], drains
 
 
 def _reason(change: NodeChange) -> str:
-    """Return the reason of a change, '' if nobody gives one.  Raises BadRequest."""
+    """Return the reason of a change; return '' if there is none. Raises BadRequest."""
     if change.reason and not change.may_have_reason:
         raise BadRequest(
             "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
@@ -135,7 +135,7 @@ def _reason(change: NodeChange) -> str:
 
 
 def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
-    """Return a problem for each name that no host can have; what is on no host has an empty one."""
+    """Return a problem for each name that is not a valid host name; '' is valid."""
     problems = []
     for name in filter(None, names):
         try:
@@ -146,7 +146,7 @@ def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
 
 
 def _check_hosts(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> None:
-    """Refuse that a compute resource is on no host.  Raises BadSettings."""
+    """Reject a change that leaves a compute resource without a host. Raises BadSettings."""
     values = change.values
     if values.get("network_address", "x") and values.get("type") != "default":
         return
@@ -158,7 +158,7 @@ def _check_hosts(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> N
 
 
 def _check_reserved(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> reserved.Satisfied:
-    """Refuse to take away what advance reservations have; return what satisfies their conditions now.
+    """Reject the withdrawal of reserved resources; return which resources satisfy the conditions of reservations now.
 
     Raises WouldBreak.
     """

@@ -1,4 +1,4 @@
-"""What Greta and rounds ask about nodes that are kept awake."""
+"""Groups of nodes that are kept awake, for Greta and for scheduling passes."""
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ log = logging.getLogger("energy")
 def kept_nodes(database: "Database", kept: Sequence[KeptGroup]) -> tuple[KeptNodes, ...]:
     """Return the groups of nodes that are kept awake, with their nodes.
 
-    While a condition cannot be evaluated, no node is halted: which ones should stay awake is not known.
+    If a condition cannot be evaluated, no node may be halted, because the nodes to keep awake are unknown.
     """
     groups = []
     for condition, number in kept:

@@ -1,8 +1,8 @@
-"""Which commands the open orders about nodes' energy call for now: pure.
+"""Determine which commands must run for the open halt and wake orders (pure functions).
 
-An order is an event HALT_NODE or WAKEUP_NODE that is to be acted on.  For each node its orders are carried out one
-after the other.  A node is halted only when it is Absent and nobody has it; a node that was made Alive meanwhile, or
-is Suspected, is left alone.
+An order is an event HALT_NODE or WAKEUP_NODE that is still open. The orders of a node are executed one after the
+other. A node is halted only if it is Absent and neither a job nor an advance reservation holds it. Nodes that became
+Alive or Suspected meanwhile are skipped.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ Progress = Collection[tuple[int, str]]
 
 
 class OrderStep(NamedTuple):
-    """What can be done for an order now."""
+    """The nodes of an order for which its command can run now, and those that must wait."""
 
     order: Event
     ready: tuple[str, ...]  #: nodes for which its command may be run
@@ -27,19 +27,19 @@ class OrderStep(NamedTuple):
 
     @property
     def is_halt(self) -> bool:
-        """Whether its nodes are to be halted."""
+        """Whether the order halts its nodes."""
         return self.order.type == EventType.HALT_NODE
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing remains to be done for it."""
+        """Whether the order is completed."""
         return not (self.ready or self.waiting)
 
 
 def next_steps(
     orders: Iterable[Event], nodes: Mapping[str, NodePower], *, ended: Progress, running: Collection[str]
 ) -> list[OrderStep]:
-    """Return what can be done for each order, oldest first; ``running``: nodes for which a command runs."""
+    """Return the possible steps of each order, oldest first; ``running``: nodes for which a command is running."""
     blocked = set(running)
     steps = []
     for order in orders:

@@ -1,4 +1,4 @@
-"""Energy saving as plain facts: nodes that are kept awake, limits of boots, and what follows from both."""
+"""Energy saving (pure functions): nodes that are kept awake, and time limits for booting nodes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -10,14 +10,14 @@ BootLimit = tuple[int, int]
 
 
 class KeptNodes(NamedTuple):
-    """The nodes of a kept group; ``number`` of those that are idle stay awake."""
+    """The nodes of a kept group; ``number`` idle nodes of them stay awake."""
 
     nodes: frozenset[str]
     number: int
 
 
 class NodePower(NamedTuple):
-    """What energy saving knows of a node, from its resources of type default."""
+    """The power state of a node, derived from its resources of type default."""
 
     name: str
     is_alive: bool  #: all of them, and nothing else is asked for
@@ -29,12 +29,12 @@ class NodePower(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could run a job at once."""
+        """Whether the node can start a job immediately."""
         return self.is_alive and not self.is_held
 
 
 def may_sleep(names: Iterable[str], idle: Collection[str], groups: Sequence[KeptNodes]) -> list[str]:
-    """Return those of some nodes that may be halted such that enough idle nodes of each group stay awake."""
+    """Return the nodes that may be halted so that enough idle nodes of each group stay awake."""
     spare = [len(group.nodes.intersection(idle)) - group.number for group in groups]
     allowed = []
     for name in names:
@@ -47,7 +47,7 @@ def may_sleep(names: Iterable[str], idle: Collection[str], groups: Sequence[Kept
 
 
 def nodes_missing(awake: Collection[str], wakeable: Iterable[str], groups: Sequence[KeptNodes]) -> list[str]:
-    """Return the sleeping nodes that must be woken for the groups; ``awake``: idle nodes, and those that boot."""
+    """Return the sleeping nodes that must be woken for the groups; ``awake``: idle nodes and booting nodes."""
     chosen: list[str] = []
     candidates = list(wakeable)
     for group in groups:
@@ -58,14 +58,14 @@ def nodes_missing(awake: Collection[str], wakeable: Iterable[str], groups: Seque
 
 
 def boot_seconds(limits: Sequence[BootLimit], booting: int) -> int:
-    """Return within how many seconds woken nodes must be there, if so many boot."""
+    """Return the time limit for booting nodes, in seconds, when ``booting`` nodes boot at the same time."""
     return next((seconds for number, seconds in reversed(limits) if number <= booting), limits[0][1])
 
 
 def overdue_boots(woken: Mapping[str, int], limits: Sequence[BootLimit], now: int) -> tuple[list[str], int | None]:
-    """Return the nodes that should be there by now, and when the next of the others should be.
+    """Return the nodes whose boot time limit has passed, and the next limit of the other nodes.
 
-    ``woken``: the nodes that boot, with the date since when.
+    ``woken``: the booting nodes, with the date of the wake-up.
     """
     seconds = boot_seconds(limits, len(woken))
     late = sorted(name for name, date in woken.items() if date + seconds <= now)

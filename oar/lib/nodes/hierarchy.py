@@ -1,13 +1,11 @@
-"""Blocks of resources, and what a request takes of what is free.
+"""Blocks of resources, and the selection of free resources for a request.
 
-A *block* of a property is the set of resources with one value of it: a node, a switch, a core.  ``Hierarchy`` numbers
-nothing itself: it is given the resources in the order of their bits, for which ``numbering`` makes every block a *run*
-of bits wherever the properties nest.  Questions about all blocks of a level are then answered at once (``bit_runs``).
-
-A block stands in such answers as the top bit of its run.  Properties that do not nest (``cpu`` numbered 0 and 1 on each
-node, asked above the node) have no runs; ``_WalkedGroup`` goes through their blocks one by one.  The levels below may
-be runs within such a block.
-
+A *block* of a property is the set of resources with the same value: a node, a switch, a core. ``Hierarchy`` does not
+number the resources: it gets them in the order of their bits. ``numbering`` computes an order in which every block is a
+*run* of consecutive bits wherever the properties nest. Queries about all blocks of a level are then answered in one
+operation (``bit_runs``). In the results, a block is represented by the top bit of its run. Properties that do not nest
+have no runs (``cpu`` numbered 0 and 1 on each node, requested above the node): ``_WalkedGroup`` checks their blocks one
+by one. The levels below may be runs within such a block.
 See docs/design/planner.rst, "Requests".
 """
 
@@ -40,14 +38,14 @@ FINEST = "resource_id"
 
 
 def is_missing(value: PropertyValue) -> bool:
-    """Whether a resource with this value is in no block of the property (a node without name is no node)."""
+    """Return whether a resource with this value is in no block of the property: a node without a name is not a node."""
     return value is None or value == ""
 
 
 def numbering(columns: Mapping[str, Column], ranks: Sequence[int]) -> list[int]:
-    """Return the rows in the order in which they shall have bits: blocks of nesting properties become runs.
+    """Return the rows in bit order, such that blocks of nested properties become runs.
 
-    ``ranks`` are the rows' places in the resource order.  Blocks, and resources in their block, follow that order.
+    ``ranks``: the positions of the rows in the resource order, which blocks and the resources in a block follow.
     """
     keys: list[list[int]] = []
     for column in _nesting(columns, len(ranks)):
@@ -59,7 +57,7 @@ def numbering(columns: Mapping[str, Column], ranks: Sequence[int]) -> list[int]:
 
 
 def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
-    """Choose properties each of which is nested in the one before, coarsest first."""
+    """Return properties, each nested in the previous one, coarsest first."""
     chosen: list[Column] = []
     inner: Column = range(size)
     for _, _, column in sorted((-len(set(column)), name, column) for name, column in columns.items()):
@@ -71,14 +69,16 @@ def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
 
 
 class TakingOrder:
-    """The order in which resources (or blocks) are taken."""
+    """The order in which resources or blocks are selected."""
 
     __slots__ = ("_pieces", "_prefixes", "_ranks")
 
     def __init__(self, bits: Sequence[int]) -> None:
-        """``bits`` in the order of preference.  Stretches of it in which bits ascend are kept as one set each.
+        """``bits``: in the order of preference.
 
-        Of many stretches only the sets of the first n are kept, for some n: the answer lies between two of them.
+        Each ascending sequence of bits is stored as one set. If there are many sequences, only the sets of the first n
+        bits
+        are stored, for some values of n: the result is between two of these sets.
         """
         pieces = [] if all(map(lt, bits, bits[1:])) else _ascending_pieces(bits)
         is_scattered = len(pieces) > MANY_PIECES
@@ -97,7 +97,7 @@ class TakingOrder:
         return len(self._pieces) <= 1 and not self._prefixes
 
     def first(self, members: ResourceSet, count: int) -> ResourceSet:
-        """Return the first ``count`` members; all if there are fewer."""
+        """Return the first ``count`` members; return all if there are fewer."""
         if self._prefixes:
             return self._first_scattered(members, count)
         if len(self._pieces) <= 1:
@@ -148,33 +148,35 @@ EVERYWHERE: ResourceSet = -1
 
 
 class Layout:
-    """What the resources look like: their properties, and the blocks these make."""
+    """The properties of the resources, and the blocks that they form."""
 
     def __init__(self, columns: Mapping[str, Column], size: int) -> None:
-        """``columns``: values by bit.  ``resource_id`` need not be among them."""
+        """``columns``: values by bit; ``resource_id`` may be missing."""
         self._columns = columns
         self.size = size
         self._having: dict[str, ResourceSet] = {}
         self._partitions: dict[tuple[tuple[str, ...], ResourceSet], _Partition] = {}
 
     def knows(self, name: str) -> bool:
-        """Whether there is a property of that name."""
+        """Return whether a property with this name exists."""
         return name == FINEST or name in self._columns
 
     def having(self, name: str) -> ResourceSet:
-        """Return the resources that have a value of the property."""
+        """Return the resources that have a value for the property."""
         if name == FINEST:
             return (1 << self.size) - 1
         if name not in self._having:
             column = self._columns[name]
-            if None not in column and "" not in column:  # the usual case, asked without a loop
+            if None not in column and "" not in column:  # fast path for the common case
                 self._having[name] = (1 << self.size) - 1
             else:
                 self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
         return self._having[name]
 
     def partition(self, names: tuple[str, ...], inside: ResourceSet = EVERYWHERE) -> _Partition:
-        """Return the blocks of the last property inside those of the ones before it, within ``inside``."""
+        """Return the blocks of the last property, nested in the blocks of the properties before it, within
+        ``inside``.
+        """
         key = names, inside
         if key not in self._partitions:
             self._partitions[key] = self._split(names, inside)
@@ -199,13 +201,13 @@ class Layout:
 
 
 def _mask(bits: Sequence[int]) -> ResourceSet:
-    """Return the set of ascending bits, which mostly are a run."""
+    """Return the set of ascending bits; they usually form a run."""
     count = len(bits)
     return ((1 << count) - 1) << bits[0] if bits[-1] - bits[0] == count - 1 else from_positions(bits)
 
 
 class _Units:
-    """``/core=n`` where each core is one resource."""
+    """A level in which each block is one resource, such as ``/core=n``."""
 
     def __init__(self, pool: ResourceSet, quantity: int, order: TakingOrder) -> None:
         self._pool = pool
@@ -216,25 +218,25 @@ class _Units:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it always takes ``least`` resources."""
+        """Whether ``fit`` always selects exactly ``least`` resources."""
         return self._quantity > 0
 
     def fit(self, free: ResourceSet) -> ResourceSet:
-        """Return the resources taken; 0 if it cannot be satisfied."""
+        """Return the selected resources; return 0 if the request cannot be satisfied."""
         return _choose(free & self._pool, self._quantity, self._order, self._size)
 
     def is_satisfied(self, free: ResourceSet) -> bool:
-        """Whether ``fit`` would take anything, which is cheaper to say."""
-        if self._quantity > 1:  # the usual case
+        """Return whether ``fit`` would select any resource; this is cheaper than ``fit``."""
+        if self._quantity > 1:  # the common case
             return (free & self._pool).bit_count() >= self._quantity
         return _are_enough(free & self._pool, self._quantity, self._pool)
 
 
 def _choose(marks: ResourceSet, quantity: int, order: TakingOrder, blocks: int) -> ResourceSet:
-    """Return the marks taken of those that count; 0 if they are too few.  ``blocks``: how many there are in all."""
+    """Return the selected marks; return 0 if there are too few. ``blocks``: total number of blocks."""
     available = marks.bit_count()
     if quantity > 0:
-        if available <= quantity:  # taking all is the usual case where the machine is full
+        if available <= quantity:  # on a busy cluster, usually all of them are selected
             return marks if available == quantity else 0
         return order.first(marks, quantity)
     if quantity == ALL:
@@ -243,19 +245,21 @@ def _choose(marks: ResourceSet, quantity: int, order: TakingOrder, blocks: int) 
 
 
 def _are_enough(marks: ResourceSet, quantity: int, present: ResourceSet) -> bool:
-    """Whether marks can be taken of those that count.  ``present``: those of all blocks."""
+    """Return whether there are enough marks. ``present``: the marks of all blocks."""
     if quantity == ALL:
         return marks == present != 0
     return marks.bit_count() >= quantity if quantity > 1 else marks != 0
 
 
 class _Nest:
-    """Levels of a pool whose blocks are runs, each inside one of the level above."""
+    """Levels of a pool whose blocks are runs, each run inside a run of the level above."""
 
     __slots__ = ("blocks", "is_whole", "orders", "pool", "present", "runs", "smallest")
 
     def __init__(self, pool: ResourceSet, runs: Sequence[BitRuns], orders: Sequence[TakingOrder]) -> None:
-        """``runs``: of each level, without the last one when its blocks are single resources (``orders``: of all)."""
+        """``runs``: of each level, without the last level if its blocks are single resources; ``orders``: of all
+        levels.
+        """
         self.pool = pool
         self.runs = runs
         self.orders = orders
@@ -266,7 +270,7 @@ class _Nest:
 
 
 class _NestedGroup:
-    """A nest of levels, of which some blocks are asked: everything by arithmetic on all blocks."""
+    """A request for blocks of nested levels, computed with bit operations on all blocks."""
 
     def __init__(self, nest: _Nest, quantities: Sequence[int]) -> None:
         self._quantities = quantities
@@ -280,30 +284,32 @@ class _NestedGroup:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it always takes ``least`` resources: all blocks of the last level are of one size."""
+        """Whether ``fit`` always selects exactly ``least`` resources: all blocks of the last level have the same
+        size.
+        """
         smallest = self.least // _product(self._quantities)
         is_even = self._pool.bit_count() == self._present[-1].bit_count() * smallest
         return is_even and min(self._quantities) > 0
 
     def fit(self, free: ResourceSet) -> ResourceSet:
-        """Return the resources taken; 0 if it cannot be satisfied."""
+        """Return the selected resources; return 0 if the request cannot be satisfied."""
         marks = self._marks(free & self._pool)
         if not marks:
             return 0
         return self._take(0, _choose(marks[0], self._quantities[0], self._orders[0], self._blocks), marks)
 
     def is_satisfied(self, free: ResourceSet) -> bool:
-        """Whether ``fit`` would take anything, which is cheaper to say."""
+        """Return whether ``fit`` would select any resource; this is cheaper than ``fit``."""
         marks = self._marks(free & self._pool)
         return bool(marks) and _are_enough(marks[0], self._quantities[0], self._present[0])
 
     def _marks(self, free: ResourceSet) -> list[ResourceSet]:
-        """Return the blocks that count, for each level; nothing as soon as no block of a level counts.
+        """Return the suitable blocks of each level; return [] if a level has none.
 
-        ``free``: of the pool.
+        ``free``: the free resources of the pool.
         """
         depths = len(self._quantities)
-        if free.bit_count() < self.least:  # the cheapest question; two of five end here
+        if free.bit_count() < self.least:  # cheapest check first: it decides two of five calls
             return []
         marks = [without(self._present[-1], self._runs[-1].touched(self._pool ^ free)) if self._is_whole else free]
         for depth in range(depths - 2, -1, -1):
@@ -313,14 +319,14 @@ class _NestedGroup:
         return marks[::-1] if marks[-1] else []
 
     def _counting(self, depth: int, inner: ResourceSet) -> ResourceSet:
-        """Mark the blocks of a level of which enough blocks of the next level count."""
+        """Return the blocks of a level that contain enough suitable blocks of the next level."""
         quantity = self._quantities[depth + 1]
         if quantity == ALL:
             return self._runs[depth].complete(inner, self._present[depth + 1])
         return self._runs[depth].at_least(inner, max(1, quantity))
 
     def _take(self, depth: int, chosen: ResourceSet, marks: Sequence[ResourceSet]) -> ResourceSet:
-        """Return what the chosen blocks of a level contribute."""
+        """Return the resources that the chosen blocks of a level contribute."""
         if depth == len(self._quantities) - 1:
             return self._runs[depth].expand(chosen) & self._pool if self._is_whole else chosen
         members = 0
@@ -333,12 +339,12 @@ class _NestedGroup:
 
 
 class _WalkedGroup:
-    """A level whose blocks are no runs: they are gone through one by one."""
+    """A level whose blocks are not runs: the blocks are checked one by one."""
 
     def __init__(
         self, pool: ResourceSet, quantity: int, blocks: "Sequence[tuple[ResourceSet, GroupFit | None]]"
     ) -> None:
-        """``blocks``: those that hold resources of the pool."""
+        """``blocks``: the blocks that contain resources of the pool."""
         self._pool = pool
         self._quantity = quantity
         self._blocks = blocks
@@ -346,7 +352,7 @@ class _WalkedGroup:
         self.is_fixed = False  #: for all that is known
 
     def fit(self, free: ResourceSet) -> ResourceSet:
-        """Return the resources taken; 0 if it cannot be satisfied."""
+        """Return the selected resources; return 0 if the request cannot be satisfied."""
         free &= self._pool
         if free.bit_count() < self.least:
             return 0
@@ -366,7 +372,7 @@ class _WalkedGroup:
         return sum(chosen_parts)  # the parts are disjoint
 
     def is_satisfied(self, free: ResourceSet) -> bool:
-        """Whether ``fit`` would take anything."""
+        """Return whether ``fit`` would select any resource."""
         return self.fit(free) != 0
 
 
@@ -387,19 +393,18 @@ def _product(quantities: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PooledGroup:
-    """A group of a request whose filters have been evaluated: its pool holds no Dead resource."""
+    """A group of a request with evaluated filters: its pool contains no Dead resource."""
 
     pool: ResourceSet
     levels: tuple[Level, ...]
 
 
 class RequestFit:
-    """What a request takes of what is free.
+    """Select free resources for a request.
 
-    It refers to itself in no way, so that it is gone when nobody needs it any more, without the collector.
-
-    If ``fit`` succeeds on a set, it gives the same result on every smaller set that still holds the result, unless
-    ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
+    The object is in no reference cycle, so that it is freed without the garbage collector.
+    If ``fit`` succeeds on a set, it returns the same result on every smaller set that contains the result, unless
+    ``is_steady`` is false. If it fails on a set, it fails on every smaller set, unless ``is_monotone`` is false.
     """
 
     __slots__ = (
@@ -421,7 +426,7 @@ class RequestFit:
     def __init__(
         self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
     ) -> None:
-        """``families``: the marks of the families that there are, by what their requests share."""
+        """``families``: the existing family objects, by the features that all requests of a family share."""
         #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
         self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else partial(_fit_in_turn, fits)
         #: Whether ``fit`` would take anything, which is cheaper to say of one group.
@@ -460,12 +465,12 @@ class RequestFit:
 
     @property
     def necessary(self) -> "RequestFit | None":
-        """A monotone request that is satisfied wherever this one is; None if there is none."""
+        """A monotone request that is satisfied whenever this one is; None if there is none."""
         return self if self.is_monotone else self._necessary
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it always takes ``least`` resources."""
+        """Whether ``fit`` always selects exactly ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
 
 
@@ -481,14 +486,16 @@ def _fit_in_turn(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
 
 @dataclass(frozen=True, slots=True)
 class BlockRequest:
-    """A request for whole blocks of one level, asked of sets of blocks."""
+    """A request for whole blocks of one level, applied to sets of blocks."""
 
     units: BlockUnits
     request: RequestFit
 
 
 class _EachAlone(RequestFit):
-    """What a request whose groups compete needs at least: each group alone is satisfied, and all have enough."""
+    """A necessary condition of a request with competing groups: each group alone is satisfied, and the total
+    suffices.
+    """
 
     __slots__ = ()
 
@@ -516,7 +523,7 @@ def _fit_each_alone(groups: Sequence[GroupFit], reach: ResourceSet, least: int, 
 
 
 def fits_at_all(fit: Callable[[ResourceSet], ResourceSet], free: ResourceSet) -> bool:
-    """Whether anything is taken of what is free."""
+    """Return whether ``fit`` selects any of the free resources."""
     return fit(free) != 0
 
 
@@ -530,10 +537,10 @@ def _are_disjoint(pools: Sequence[ResourceSet]) -> bool:
 
 
 class Hierarchy:
-    """Turns requests into what they take, with one order of resources."""
+    """Convert requests to ``RequestFit`` objects, for one order of resources."""
 
     def __init__(self, layout: Layout, order: Sequence[int], everything: ResourceSet | None = None) -> None:
-        """``order``: the bits in the order in which they are taken.  ``everything``: the pool without any filter."""
+        """``order``: the bits in the order of selection. ``everything``: the pool without a filter."""
         self.layout = layout
         self._everything = (1 << layout.size) - 1 if everything is None else everything
         self._order = TakingOrder(order)
@@ -546,7 +553,7 @@ class Hierarchy:
         self._units: dict[tuple[int, ResourceSet], BlockUnits | None] = {}
 
     def request(self, groups: tuple[PooledGroup, ...]) -> RequestFit:
-        """Return what is to be asked for a request.
+        """Return the ``RequestFit`` of a request.
 
         Raises KeyError for a property that does not exist.
         """
@@ -560,9 +567,9 @@ class Hierarchy:
         return fit
 
     def _in_blocks(self, group: PooledGroup) -> BlockRequest | None:
-        """Return a request for blocks of one level with these as units; None if they are no runs, or small.
+        """Return the request with blocks as units; return None if the blocks are small or are not runs.
 
-        Where lower bits do not come first it would have to be asked which block is the first.
+        Also return None if lower bits do not always come first: the order of the blocks would then have to be computed.
         """
         (level,) = group.levels
         partition, pool = self.layout.partition((level.property,)), group.pool & self.layout.having(level.property)
@@ -578,9 +585,9 @@ class Hierarchy:
         return BlockRequest(units, RequestFit((PooledGroup(units.everything, group.levels),), [fit], self._families))
 
     def _wider(self, group: PooledGroup) -> RequestFit | None:
-        """Return the request of a group without its filter; None if the filter cuts blocks that are taken as a whole.
+        """Return the request without its filter; return None if the filter splits blocks that are selected as a whole.
 
-        A block of which the filter leaves a part may be free in this part only.
+        A block that the filter splits may be free only in the part that satisfies the filter.
         """
         names = tuple(level.property for level in group.levels)
         pools = [reduce(and_, map(self.layout.having, names), pool) for pool in (self._everything, group.pool)]
@@ -607,7 +614,7 @@ class Hierarchy:
         return self._in(EVERYWHERE, pool, names, [level.quantity for level in group.levels])
 
     def _in(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]) -> GroupFit:
-        """Return what levels take within a block."""
+        """Return the object that selects resources for the levels within a block."""
         outermost = self.layout.partition(names[:1], inside)
         if outermost.is_units:  # a single resource is a block of each level below
             return _Units(pool if max(quantities[1:], default=1) <= 1 else 0, quantities[0], self._order)
@@ -617,7 +624,9 @@ class Hierarchy:
         return _NestedGroup(nest, quantities)
 
     def _nest(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...]) -> _Nest | None:
-        """Return what all requests for some levels within a block have in common; None if they do not nest."""
+        """Return the data that all requests for these levels within a block share; return None if the levels do not
+        nest.
+        """
         key = inside, pool, names
         if key not in self._nests:
             partitions = [self.layout.partition(names[: depth + 1], inside) for depth in range(len(names))]
@@ -635,7 +644,7 @@ class Hierarchy:
         return [(part, self._in(mask, part, names, quantities) if names else None) for _, part, mask in parts]
 
     def _block_order(self, partition: _Partition, pool: ResourceSet) -> TakingOrder:
-        """Return the order of the top bits of the blocks: that of the first resource of each."""
+        """Return the order of the top bits of the blocks, given by the first resource of each block."""
         if partition.is_units or self._order.is_plain:
             return self._order
         key = id(partition), pool
@@ -645,7 +654,7 @@ class Hierarchy:
         return self._block_orders[key]
 
     def _first(self, members: ResourceSet) -> int:
-        """Return the place in the order of the first of some resources."""
+        """Return the position of the first of the resources in the order."""
         if self._order.is_plain:
             return (members & -members).bit_length()
         return self._ranks[self._order.first(members, 1).bit_length() - 1]

@@ -1,7 +1,7 @@
-"""What a machine says of itself (``oar/tools/describe_machine.sh``) -> the resources to create: pure.
+"""Convert the description of a machine (``oar/tools/describe_machine.sh``) to the resources to create. Pure functions.
 
-Numbers of processors, cores, threads and GPUs of resources are those of the whole cluster; ``cpuset`` and
-``gpudevice`` are what the node itself calls them.
+Numbers of processors, cores, threads and GPUs of resources are unique in the cluster; ``cpuset`` and ``gpudevice`` are
+the numbers on the node itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ _KIB_PER_GIB = 1048576
 
 
 class FoundThread(NamedTuple):
-    """A thread of a processor, by the machine's own numbers."""
+    """A thread of a processor, with the numbers of the machine."""
 
     package: int
     core: int
@@ -26,7 +26,7 @@ class FoundThread(NamedTuple):
 
 
 class FoundMachine(NamedTuple):
-    """What is in a machine."""
+    """The hardware of a machine."""
 
     threads: tuple[FoundThread, ...]  #: in order
     memory: int  #: GiB, rounded up
@@ -34,7 +34,7 @@ class FoundMachine(NamedTuple):
 
 
 def read(text: str) -> FoundMachine:
-    """Read what a machine has said.  Raises BadTopology."""
+    """Parse the description of a machine. Raises BadTopology."""
     lines = text.splitlines()[:_MOST_LINES]
     kibibytes = [numbers[0] for numbers in _of_kind(lines, "memory", 1)]
     threads = sorted(FoundThread(*numbers) for numbers in _of_kind(lines, "thread", 3))
@@ -46,7 +46,7 @@ def read(text: str) -> FoundMachine:
 
 
 def _of_kind(lines: Iterable[str], kind: str, count: int) -> Iterator[list[int]]:
-    """Give the numbers of the lines of a kind.  Raises BadTopology."""
+    """Yield the numbers of the lines of a kind. Raises BadTopology."""
     for line in lines:
         word, *values = line.split()[: count + 2] or [""]
         if word == kind:
@@ -58,10 +58,11 @@ def _of_kind(lines: Iterable[str], kind: str, count: int) -> Iterator[list[int]]
 def units_of(
     host: str, machine: FoundMachine, last: Mapping[str, int], *, each_thread: bool
 ) -> tuple[list[NewResource], dict[str, int]]:
-    """Return the resources of a machine and the numbers that are the last ones then.
+    """Return the resources of a machine and the new last numbers.
 
-    A resource is a core with all its threads, or with ``each_thread`` a thread.  Several GPUs are dealt out to the
-    cores in blocks, one is shared by all.
+    A resource is a core with all its threads, or a thread with ``each_thread``. Several GPUs are assigned to
+    consecutive
+    cores in equal blocks; a single GPU is shared by all cores.
     """
     used = {name: last.get(name, 0) for name in NUMBERED}
     cores = [list(threads) for _, threads in groupby(machine.threads, lambda thread: thread[:2])]

@@ -1,4 +1,4 @@
-"""The resources of machines that are all alike, created or repaired at once.  Commands and the API call it alike."""
+"""Create or repair the resources of identical machines. Commands and the API use the same functions."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -19,13 +19,13 @@ _COUNTED = {"cpu": "first_cpu", "core": "first_core", "thread": "first_thread", 
 
 
 class NoSuchMachine(UserError):
-    """A resource that is to be repaired does not exist."""
+    """A resource to repair does not exist."""
 
     exit_code = 4
 
 
 def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str]) -> Machines:
-    """Return machines with numbers behind the last ones that are used; ``given``: fields that stay as they are."""
+    """Return the machines with numbers that follow the last used ones; ``given``: fields that stay unchanged."""
     counts = {_COUNTED[name]: last + 1 for name, last in last_numbers(tx).items()}
     pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
     numbers = [int(match[1]) for match in map(pattern.match, tx.resources.nodes()) if match]
@@ -34,13 +34,13 @@ def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str
 
 
 def last_numbers(tx: "Transaction") -> dict[str, int]:
-    """Return the largest number of each property whose numbers are used once in the cluster; 0 if there is none."""
+    """Return the largest number of each property whose numbers are unique in the cluster; 0 if there is none."""
     columns = tx.resources.columns()
     return {name: int(tx.nodes.largest_value(name) or 0) for name in _COUNTED if columns.get(name) == "integer"}
 
 
 def missing_properties(tx: "Transaction", machines: Machines) -> dict[str, bool]:
-    """Return the properties of machines that are not there yet; whether each is a text."""
+    """Return the properties of machines that do not exist yet, each with whether it is a text."""
     columns = tx.resources.columns()
     return {name: is_text for name, is_text in topology.property_types(machines).items() if name not in columns}
 
@@ -48,7 +48,7 @@ def missing_properties(tx: "Transaction", machines: Machines) -> dict[str, bool]
 def create(
     tx: "Transaction", user: User, units: Sequence[NewResource], more: Sequence[Setting], missing: Mapping[str, bool]
 ) -> list[int]:
-    """Create resources with further properties, and the properties that are missing; return the ids.
+    """Create the missing properties, and resources with additional settings; return the ids.
 
     Raises NotAllowed, BadSettings, Busy.
     """
@@ -58,7 +58,7 @@ def create(
 def repair(
     tx: "Transaction", user: User, units: Sequence[NewResource], more: Sequence[Setting], missing: Mapping[str, bool]
 ) -> list[int]:
-    """Set the properties of resources that exist; each is known by its node and its cpuset.  Return the ids.
+    """Set the properties of existing resources, identified by node and cpuset; return the ids.
 
     Raises NotAllowed, NoSuchMachine, BadSettings, Busy.
     """

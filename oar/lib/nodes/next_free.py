@@ -1,4 +1,4 @@
-"""When resources that are taken are free again, by what runs and what is planned."""
+"""Predict when occupied resources become free, from running and planned jobs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -9,7 +9,7 @@ GAP = 60
 
 
 class Taken(NamedTuple):
-    """A time for which resources are taken."""
+    """A period in which resources are occupied."""
 
     begin: int
     end: int | None  #: None: nobody knows
@@ -17,7 +17,7 @@ class Taken(NamedTuple):
 
 
 def next_free(resources: Collection[int], taken: Iterable[Taken], now: int) -> int | None:
-    """Return when the first of some resources is free; None if nobody knows of any of them.
+    """Return when the first of the resources becomes free; return None if this is unknown for all of them.
 
     >>> next_free([1, 2], [Taken(0, 50, [1]), Taken(50, 90, [1]), Taken(0, 70, [2])], 10)
     70
@@ -32,7 +32,7 @@ def next_free(resources: Collection[int], taken: Iterable[Taken], now: int) -> i
 
 
 def _free_from(taken: Iterable[tuple[int, int | None]], now: int) -> int | None:
-    """Return when one resource is free for longer than a gap."""
+    """Return when a resource is free for longer than a gap; return None if this is unknown."""
     free = now
     for begin, end in sorted(taken, key=lambda each: each[0]):
         if begin > free + GAP:

@@ -1,4 +1,4 @@
-"""The occupancy of nodes: how many resources of each are free, used or out of service."""
+"""The occupancy of nodes: number of resources that are free, used or out of service."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from oar.lib.nodes.views import ResourceView
 
 
 class Condition(StrEnum):
-    """Whether a resource can be used at the moment; the first condition that is true counts."""
+    """Whether a resource can be used now; the first condition that applies is used."""
 
     DEAD = "dead"
     ABSENT = "absent"
@@ -34,7 +34,7 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class NodeOccupancy:
-    """The numbers of resources of a node by condition."""
+    """The number of resources of a node by condition."""
 
     node: str
     total: int
@@ -54,7 +54,6 @@ class NodeOccupancy:
 
 
 def condition_of(resource: ResourceView) -> Condition:
-    """Return the condition of a resource."""
     return condition(
         resource.state,
         is_held=bool(resource.jobs),
@@ -64,7 +63,7 @@ def condition_of(resource: ResourceView) -> Condition:
 
 
 def condition(state: ResourceState, *, is_held: bool, is_reserved: bool, is_drained: bool) -> Condition:
-    """Return the condition of resources of which this is true."""
+    """Return the condition of a resource with these properties."""
     if state in _OUT_OF_SERVICE:
         return _OUT_OF_SERVICE[state]
     if is_held:
@@ -83,7 +82,7 @@ def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
 
 
 def total(nodes: Sequence[NodeOccupancy]) -> NodeOccupancy:
-    """Return the sums for several nodes."""
+    """Return the sums over several nodes."""
     numbers = {each: sum(node.numbers[each] for node in nodes) for each in Condition}
     whole, reserved = sum(node.total for node in nodes), sum(node.reserved for node in nodes)
     return NodeOccupancy("total", whole, reserved, numbers, is_draining=False)

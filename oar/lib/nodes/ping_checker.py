@@ -1,9 +1,7 @@
-"""Find the hosts that do not answer, with the ping checker of the site.
+"""Find the hosts that do not answer, with the ping checker of the site. See docs/design/nodes.rst, "Node checks".
 
-See docs/design/nodes.rst, "Node checks".
-
-A checker gets all hosts at once.  If it cannot be run, that is an error of the configuration, and no host counts as
-silent: suspecting the whole cluster for it would help nobody.
+A checker gets all hosts at once. If it cannot be run, this is a configuration error and no host is treated as silent:
+otherwise the whole cluster would be suspected.
 """
 
 import errno
@@ -42,7 +40,7 @@ _TRANSIENT = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class CheckerOutput:
-    """The output of a checker until it ended or its time was over."""
+    """The output of a checker until its end or its timeout."""
 
     stdout: str
     stderr: str
@@ -50,7 +48,7 @@ class CheckerOutput:
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """A program that tests hosts: how it is started, and how its output is read."""
+    """A program that checks hosts: its command line, and the function that parses its output."""
 
     key: str  #: of oar.conf, which names the program
     argv: tuple[str, ...]
@@ -60,7 +58,7 @@ class Checker:
 
 
 def is_configured(config: Config) -> bool:
-    """Whether the site has a checker of its own."""
+    """Return whether the site has configured a checker."""
     return any(
         (
             config.pingchecker_taktuk_arg_command and config.taktuk_cmd,
@@ -73,20 +71,20 @@ def is_configured(config: Config) -> bool:
 
 
 def find_fault(config: Config) -> str:
-    """Return the key whose program cannot be started, and why; '' if the checker of the site can be started."""
+    """Return the key whose program cannot be started, and why; return '' if the configured checker can be started."""
     checker = _checker(config, [])
     fault = programs.find_fault(shlex.quote(checker.argv[0]), checker.key, _search_path()) if checker else ""
     return f"{checker.key}: {fault}" if checker and fault else ""
 
 
 def key_of(config: Config) -> str:
-    """Return the key that names the program of the checker of the site; '' if the site has none."""
+    """Return the key of the configured checker program; return '' if the site has none."""
     checker = _checker(config, [])
     return checker.key if checker else ""
 
 
 def replaces_taktuk(config: Config) -> bool:
-    """Whether taktuk is not there, and the built-in sentinelle does what it is configured to do."""
+    """Return whether the built-in sentinelle replaces a configured taktuk that is not installed."""
     command = config.taktuk_cmd
     return bool(
         command and programs.find_fault(command, Config.taktuk_cmd.key, _search_path()) and _one_command(config)
@@ -98,7 +96,7 @@ def _search_path() -> str:
 
 
 def silent_hosts(config: Config, hosts: Collection[str]) -> list[str]:
-    """Return the hosts that do not answer, sorted.  Raises ConfigError when the checker cannot be run."""
+    """Return the hosts that do not answer, sorted. Raises ConfigError if the checker cannot be run."""
     sorted_hosts = sorted(set(hosts))
     if not sorted_hosts:
         return []
@@ -110,7 +108,7 @@ def silent_hosts(config: Config, hosts: Collection[str]) -> list[str]:
 
 
 def _checker(config: Config, hosts: list[str]) -> Checker | None:
-    """Return the first checker that is configured."""
+    """Return the first configured checker."""
     host_lines = "".join(f"{host}\n" for host in hosts)
     if config.pingchecker_taktuk_arg_command and config.taktuk_cmd:
         return _taktuk(config, hosts, host_lines)
@@ -136,7 +134,9 @@ def _sentinelle(key: str, command: tuple[str, ...], config: Config, host_lines: 
 
 
 def _one_command(config: Config) -> tuple[str, ...]:
-    """Return the words of the built-in sentinelle that does what taktuk is configured to do; () if it cannot."""
+    """Return the built-in sentinelle command that replaces the configured taktuk command; return () if there is
+    none.
+    """
     match = _ONE_COMMAND.fullmatch((config.pingchecker_taktuk_arg_command or "").strip())
     if match is None:
         return ()
@@ -174,7 +174,7 @@ def _nmap(command: str, hosts: list[str]) -> Checker:
 
 
 def _addresses(hosts: list[str]) -> Mapping[str, str]:
-    """Return the address of each host that has one."""
+    """Return the addresses of the hosts that have one."""
     addresses = {}
     for host in hosts:
         try:
@@ -185,7 +185,7 @@ def _addresses(hosts: list[str]) -> Mapping[str, str]:
 
 
 def _not_alive(output: CheckerOutput, hosts: list[str]) -> set[str]:
-    """Return the hosts that fping names in a line without "alive"."""
+    """Return the hosts that fping lists without "alive"."""
     lines = (output.stdout + "\n" + output.stderr).splitlines()
     answers = {line.split()[0]: "alive" in line for line in lines if line.split()}
     return {host for host in hosts if answers.get(host) is False}
@@ -220,15 +220,13 @@ def _without_ping_answer(hosts: list[str]) -> list[str]:
 
 
 def _ping(host: str) -> int:
-    """Return the exit code of ping."""
     return _run_ping(host).returncode
 
 
 def _require_ping() -> None:
-    """Make sure that ping works, if only for this machine: it ends alike for a name that is not known.
+    """Check that ping works for this machine, because ping exits with the same code for an unknown host name.
 
-    Debian 13 lets ordinary accounts use it by a setting of the kernel, which not all machines have.
-
+    On Debian 13, users may run ping only with a kernel setting that some machines do not have.
     Raises ConfigError.
     """
     tried = _run_ping("127.0.0.1")

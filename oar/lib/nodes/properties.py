@@ -51,14 +51,14 @@ class PropertyProblem:
 
 
 class Setting(NamedTuple):
-    """A property and its new value, None: no value."""
+    """A property and its new value; None: no value."""
 
     name: str
     value: PropertyValue
 
 
 def parse_setting(text: str, columns: Mapping[str, str]) -> Setting | PropertyProblem:
-    """Read ``NAME=VALUE`` or ``NAME!`` for a table with these columns (name -> SQL type).
+    """Parse ``NAME=VALUE`` or ``NAME!`` for a table with these columns (name -> SQL type).
 
     >>> parse_setting("mem = 64", {"mem": "integer"})
     Setting(name='mem', value=64)
@@ -108,7 +108,7 @@ def _value(name: str, text: str, type_: str) -> PropertyValue:
 
 
 def check_host(name: str) -> None:
-    """Refuse what is no name of a host.  Raises ValueError."""
+    """Raise ValueError if a name is not a valid host name."""
     if not is_host_name(name):
         raise ValueError(f"{name!r} is not the name of a host: write letters, digits and . _ - or an IP address")
 
@@ -125,7 +125,7 @@ def _number(name: str, text: str, largest: int) -> int:
 
 
 def set_properties(tx: "Transaction", resources: Sequence[int], settings: Iterable[Setting]) -> dict[str, int]:
-    """Set the properties of resources, with their history; return by property how many resources had another value."""
+    """Set properties of resources, and log them; return for each property the number of changed resources."""
     counts = {}
     for setting in settings:
         changed = tx.resources.set_property(resources, setting.name, setting.value)
@@ -138,7 +138,7 @@ def set_properties(tx: "Transaction", resources: Sequence[int], settings: Iterab
 
 
 def logged(value: PropertyValue) -> str:
-    """Return a value as the history stores it."""
+    """Return a value as stored in the history."""
     return UNSET if value is None else str(value)
 
 
@@ -146,21 +146,21 @@ def logged(value: PropertyValue) -> str:
 
 
 class BadName(UserError):
-    """The name of a property is not valid, or the property must not be changed."""
+    """The name of a property is invalid, or the property must not be changed."""
 
 
 class NoProperty(BadName):
-    """There is no property of that name."""
+    """There is no property with this name."""
 
 
 class ExistsWithOtherType(UserError):
-    """A property of that name exists with another type."""
+    """A property with this name exists with another type."""
 
     exit_code = 2
 
 
 class InUse(UserError):
-    """Live jobs or admission rules name the property."""
+    """Live jobs or admission rules use the property."""
 
     exit_code = 3
 
@@ -171,7 +171,10 @@ def shown(columns: Mapping[str, str]) -> list[str]:
 
 
 def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bool:
-    """Add a property; False if it exists already.  Raises NotAllowed, BadName, ExistsWithOtherType, Busy."""
+    """Add a property; return False if it already exists.
+
+    Raises NotAllowed, BadName, ExistsWithOtherType, Busy.
+    """
     user.check_administers()
     columns, table = tx.nodes, tx.resources.columns()
     name = name.lower()
@@ -186,7 +189,7 @@ def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bo
 
 
 def _check_name(columns: "Nodes", name: str) -> None:
-    """Refuse a name that no property may have.  Raises BadName."""
+    """Reject an invalid or reserved property name. Raises BadName."""
     if name in OUR_PROPERTIES:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")
     if not _NAME.match(name):
@@ -196,12 +199,12 @@ def _check_name(columns: "Nodes", name: str) -> None:
 
 
 def type_name(type_: str) -> str:
-    """Return the short name of a type of a column: ``varchar``."""
+    """Return the short name of a column type, such as ``varchar``."""
     return {"character varying": "varchar"}.get(type_, type_)
 
 
 def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> None:
-    """Remove a property.  Raises NotAllowed, BadName, WouldBreak, InUse, Busy."""
+    """Delete a property. Raises NotAllowed, BadName, WouldBreak, InUse, Busy."""
     user.check_administers()
     name = _existing(tx, name)
     if not force:
@@ -212,7 +215,7 @@ def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> Non
 
 
 def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
-    """Give a property another name; return the live jobs that still name the old one in a filter.
+    """Rename a property; return the live jobs that still use the old name in a filter.
 
     Raises NotAllowed, BadName, WouldBreak, InUse, Busy.
     """
@@ -231,7 +234,7 @@ def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: b
 
 
 def _check_unused(tx: "Transaction", name: str) -> None:
-    """Refuse that a property goes, or gets another name, that live jobs or rules name.  Raises InUse."""
+    """Raise InUse if live jobs or enabled admission rules use a property."""
     jobs = [f"job {job_id}" for job_id in _jobs_with(tx, name)]
     users = jobs + [f"rule {number}" for number in _rules_with(tx, name)]
     if users:
@@ -239,7 +242,7 @@ def _check_unused(tx: "Transaction", name: str) -> None:
 
 
 def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:
-    """Return the live jobs whose request contains a name as a word, sorted."""
+    """Return the live jobs whose request contains the name as a word, sorted."""
     live = tx.jobs.live()
     moldables = tx.new_jobs.moldables_of_jobs([job.id for job in live])
     pattern = _word(name)
@@ -247,7 +250,7 @@ def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:
 
 
 def _rules_with(tx: "Transaction", name: str) -> list[int]:
-    """Return the enabled admission rules that contain a name as a word, sorted."""
+    """Return the enabled admission rules that contain the name as a word, sorted."""
     pattern = _word(name)
     return sorted(rule.id for rule in tx.admission_rules.all(enabled=True) if pattern.search(rule.text))
 
@@ -257,14 +260,14 @@ def _word(name: str) -> re.Pattern[str]:
 
 
 def _request(job: Job, moldables: Sequence[Moldable]) -> str:
-    """Return the filters and the names of levels of a job, as one text."""
+    """Return the filters and the level names of a job as one text."""
     groups = [group for moldable in moldables for group in moldable.groups]
     levels = [level.property for group in groups for level in group.levels]
     return " ".join([job.properties or "", *(group.filter for group in groups), *levels])
 
 
 def _existing(tx: "Transaction", name: str) -> str:
-    """Return the name of a property that may be changed.  Raises BadName."""
+    """Return the name of an existing property that may be changed. Raises BadName."""
     name = name.lower()
     if name in OUR_PROPERTIES:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")

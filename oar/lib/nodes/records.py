@@ -1,4 +1,4 @@
-"""Records of resources: rows of ``resources`` and of the reasons for their states."""
+"""Records of resources: rows of ``resources``, and of the reasons for their states."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ PropertyValue = str | int | None
 
 
 class Resource(NamedTuple):
-    """The smallest thing that is allocated, a row of ``resources`` with all its columns."""
+    """The smallest unit of allocation, a row of ``resources`` with all its columns."""
 
     id: int
     type: str
@@ -60,7 +60,7 @@ class Resource(NamedTuple):
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> "Resource":
-        """Make a resource of all columns of its row."""
+        """Return the resource for all columns of its row."""
         return cls(
             id=columns["resource_id"],
             type=columns["type"],

@@ -1,4 +1,4 @@
-"""Removal of resources, with or without the history of the jobs that ran there."""
+"""Delete resources, with or without the history of the jobs that ran there."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RemovalRefusal(Enum):
-    """Why a resource is not removed."""
+    """Why a resource is not deleted."""
 
     UNKNOWN = auto()
     NOT_DEAD = auto()
@@ -25,7 +25,7 @@ class RemovalRefusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The result of a removal."""
+    """The result of a deletion."""
 
     refusal: RemovalRefusal | None = None
     jobs: tuple[int, ...] = ()  #: the jobs that prevent the removal
@@ -33,9 +33,9 @@ class Removal:
 
 
 def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool, force: bool = False) -> Removal:
-    """Remove a resource that is Dead; with ``purge_jobs`` also all rows of the jobs that ran there.
+    """Delete a Dead resource; with ``purge_jobs`` also delete all rows of the jobs that ran there.
 
-    ``force``: although an advance reservation has it.  Raises NotAllowed, WouldBreak.
+    ``force``: even if an advance reservation holds it. Raises NotAllowed, WouldBreak.
     """
     user.check_administers()
     resources = tx.resources.select([resource_id])
@@ -60,7 +60,7 @@ def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool,
 
 
 def _without_frames(tx: "Transaction", jobs: Iterable[int]) -> list[int]:
-    """Leave out frames of advance reservations: they go with these."""
+    """Return the jobs without frames of advance reservations, which are deleted with their reservation."""
     ids = list(jobs)
     frames = tx.reservations.of_frames(ids)
     return [job_id for job_id in ids if job_id not in frames]

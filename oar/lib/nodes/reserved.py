@@ -1,6 +1,7 @@
-"""What administrators do not do to the resources of advance reservations, unless they force it.
+"""Protect the resources of advance reservations from changes by administrators, unless a change is forced.
 
-What they could not foresee (a node that fails) makes an advance reservation erroneous; what they can is refused.
+An unforeseeable event, such as a node failure, sets an advance reservation to the state error. Foreseeable changes are
+rejected.
 See docs/design/reservations.rst, "Changes by administrators".
 """
 
@@ -26,7 +27,7 @@ class WouldBreak(WordedRefusal):
     exit_code = 9
 
     def __init__(self, message: str, reservations: Sequence[AdvanceReservation]) -> None:
-        """``message``: all but the numbers of the reservations, with those that run first."""
+        """``message``: the text before the numbers of the reservations; running reservations are listed first."""
         several = len(reservations) > 1
         by_urgency = sorted(reservations, key=lambda each: (each.state not in STARTED, each.start, each.number))
         numbers = enumerated([each.number for each in by_urgency])
@@ -44,13 +45,16 @@ Satisfied = dict[tuple[int, str], frozenset[int] | None]
 
 
 def check_removal(tx: "Transaction", resource_id: int) -> None:
-    """Refuse the removal of a resource that is granted to an advance reservation.  Raises WouldBreak."""
+    """Raise WouldBreak if a resource is granted to an advance reservation."""
     if hit := list(_granted(tx, [resource_id])):
         raise WouldBreak(f"resource {resource_id} is reserved by", hit)
 
 
 def check_absence(tx: "Transaction", resources: Collection[int], *, after: int = 0) -> None:
-    """Refuse that resources leave for good; ``after``: those of reservations that end later.  Raises WouldBreak."""
+    """Reject the permanent withdrawal of granted resources. Raises WouldBreak.
+
+    ``after``: consider only reservations that end after this date.
+    """
     if hit := [each for each in _granted(tx, resources) if each.end > after]:
         taken = tx.resources.select({id_ for each in hit for id_ in each.resources}.intersection(resources))
         hosts = list(dict.fromkeys(row.network_address for row in taken if row.network_address))
@@ -60,13 +64,13 @@ def check_absence(tx: "Transaction", resources: Collection[int], *, after: int =
 
 
 def check_availability(tx: "Transaction", resources: Collection[int], upto: int) -> None:
-    """Refuse that resources are available only up to a date before the end of a reservation.  Raises WouldBreak."""
+    """Reject an availability date before the end of a reservation that holds the resources. Raises WouldBreak."""
     if 0 < upto < ALWAYS_AVAILABLE:
         check_absence(tx, resources, after=upto)
 
 
 def satisfied(tx: "Transaction", resources: Collection[int]) -> Satisfied:
-    """Return which of some resources satisfy the conditions of the advance reservations that have them."""
+    """Return the given resources that satisfy the conditions of the advance reservations that hold them."""
     return {
         (reservation.id, group.filter): satisfying(tx, group.filter, set(resources) & set(reservation.resources))
         for reservation in _granted(tx, resources)
@@ -75,9 +79,9 @@ def satisfied(tx: "Transaction", resources: Collection[int]) -> Satisfied:
 
 
 def check_conditions(tx: "Transaction", resources: Collection[int], before: Satisfied, names: Sequence[str]) -> None:
-    """Refuse new values of properties, already written, with which a granted resource fails its request.
+    """Reject new property values, already written, if a granted resource no longer satisfies its request.
 
-    ``before``: what ``satisfied`` returned before they were written.  Raises WouldBreak.
+    ``before``: the result of ``satisfied`` before the values were written. Raises WouldBreak.
     """
     hit = [each for each in _granted(tx, resources) if _fails(tx, each, resources, before, names)]
     if hit:
@@ -91,7 +95,10 @@ def _fails(
     before: Satisfied,
     names: Sequence[str],
 ) -> bool:
-    """Whether resources of a reservation satisfy it no longer, or nobody can tell and it names a changed property."""
+    """Return whether granted resources no longer satisfy a reservation.
+
+    Also return True if a condition cannot be evaluated and contains a changed property.
+    """
     filters = [group.filter for group in _groups(reservation)]
     unread = [text for text in filters if before.get((reservation.id, text)) is None]
     if any(_names(text, name) for text in unread for name in names):
@@ -102,9 +109,9 @@ def _fails(
 
 
 def check_identity(tx: "Transaction", resources: Collection[int], values: Mapping[str, object]) -> None:
-    """Refuse another host or another type of granted resources, also if no condition names it.  Raises WouldBreak.
+    """Reject another host or type for granted resources, even if no condition uses it. Raises WouldBreak.
 
-    The bill and the granted places of a reservation are told by them.  ``values``: those to be written, by property.
+    The accounting and the displayed nodes of a reservation depend on both. ``values``: the new values, by property.
     """
     for name in sorted(_IDENTITY & values.keys()):
         moved = [row.id for row in tx.resources.select(resources) if getattr(row, name) != values[name]]
@@ -113,7 +120,7 @@ def check_identity(tx: "Transaction", resources: Collection[int], values: Mappin
 
 
 def check_column(tx: "Transaction", name: str) -> None:
-    """Refuse that a property goes, or gets another name, that a granted request names.  Raises WouldBreak."""
+    """Raise WouldBreak if a granted request uses a property that is to be deleted or renamed."""
     granted = [each for each in tx.reservations.live() if each.state in GRANTED]
     if hit := [each for each in granted if _request_names(each, name)]:
         raise _breaks(name, hit)
@@ -130,7 +137,7 @@ def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak
 
 
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
-    """Iterate over the granted reservations that have any of some resources; those for nobody cannot be broken."""
+    """Yield the granted reservations that hold any of the resources; skip those without authorized users."""
     asked = set(resources)
     live = tx.reservations.live()
     for_nobody = tx.reservations.for_nobody([each.id for each in live])

@@ -1,9 +1,9 @@
-"""What has to be done when the database is one of yesterday: a dump was restored.
+"""Prepare a restored database for operation.
 
-What has happened since is not in it.  Numbers that were given since must not be given again, and nodes may have jobs
-that nobody knows.  Nothing is asked of anybody: numbers jump ahead, and each node is taken out of service until it was
-asked for jobs that were started since (``oar/lib/jobs/recognition.py``) and is swept of what is not its own.
-
+The dump does not contain the events after it was made. Job numbers that were used since then must not be used again,
+and nodes may run jobs that the database does not contain. No user input is needed. The id sequences are advanced, and
+each node is taken out of service until two steps are completed. First, the node reports the jobs that were started
+since the dump (``oar/lib/jobs/recognition.py``). Then the sweep ends all other jobs on the node.
 See docs/design/launch.rst, "A restored database".
 """
 
@@ -23,7 +23,7 @@ MARGIN = 100_000
 
 
 class Restoration(NamedTuple):
-    """What was done."""
+    """The result of the preparation."""
 
     former_job: int  #: the last job of the database
     first_job: int  #: the number that the next job gets at least
@@ -34,7 +34,7 @@ class Restoration(NamedTuple):
 
     @property
     def report(self) -> str:
-        """What an administrator has to know."""
+        """A report for administrators."""
         return "\n".join(
             (
                 f"The database has been restored from a dump: its last job is {self.former_job}.",
@@ -52,15 +52,15 @@ class Restoration(NamedTuple):
 
 
 def is_older(present: int, newest_job: int) -> bool:
-    """Whether a database is older than it was.
+    """Return whether the database is older than it was before.
 
-    ``present``: the last job number that was drawn; ``newest_job``: the largest number of a job that was ever seen.
+    ``present``: the last used job number; ``newest_job``: the largest job number that the server has seen.
     """
     return present < newest_job
 
 
 def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
-    """Make a restored database fit for work.  ``newest_job``: the largest number that is known to have been given."""
+    """Prepare a restored database for operation. ``newest_job``: the largest job number known to be used."""
     present = tx.system.id_sequences()
     former = tx.system.newest_job()
     first = max(present[JOBS], newest_job) + MARGIN

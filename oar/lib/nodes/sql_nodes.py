@@ -80,12 +80,12 @@ _RESERVED = "SELECT 1 FROM pg_get_keywords() WHERE word = %s AND catcode IN ('R'
 
 
 class Nodes(Table):
-    """Rows of ``state_reasons``."""
+    """Rows of ``state_reasons``; power states of nodes; property columns."""
 
     def set_reason(
         self, resources: Collection[int], author: str, reason: str, check: NodeCheck | None = None, user: str = ""
     ) -> None:
-        """Note why resources get their state; ``author`` '' = OAR decided it."""
+        """Store why resources get their state; ``author`` '' = OAR."""
         if not resources:
             return
         values = {"now": self._tx.now, "author": author, "reason": reason, "check": check or "", "user": user}
@@ -93,44 +93,46 @@ class Nodes(Table):
         self._changed(Topic.RESOURCES)
 
     def require_check(self, node: str, reason: str, check: NodeCheck, user: str) -> None:
-        """Let a node that Finaud suspects already come back only when a check succeeds."""
+        """Make the return of a node that Finaud suspects depend on a successful check."""
         values = {"now": self._tx.now, "node": node, "reason": reason, "check": check, "user": user}
         self._tx.execute(_REQUIRE_CHECK, values)
         self._changed(Topic.RESOURCES)
 
     def forget_reasons(self, resources: Collection[int]) -> None:
-        """Delete the reasons of resources, which work again."""
+        """Delete the state reasons of resources."""
         if resources:
             self._tx.execute(_FORGET, (sorted(resources),))
             self._changed(Topic.RESOURCES)
 
     def reasons_of_resources(self, resources: Collection[int]) -> list[StateReason]:
-        """Return the reasons of some resources, by id."""
+        """Return the state reasons of resources, by id."""
         return [_reason(row) for row in self._tx.rows(_OF_RESOURCES, (list(resources),))]
 
     def due_checks(self) -> dict[str, list[tuple[NodeCheck, str]]]:
-        """Return by node the checks that end its suspicion, each with the user whose account or home is checked."""
+        """Return by node the checks that end its suspicion, each with the user whose account or home directory is
+        checked.
+        """
         checks: dict[str, list[tuple[NodeCheck, str]]] = {}
         for node, check, user in self._tx.rows(_CHECKS):
             checks.setdefault(node, []).append((NodeCheck(check), user))
         return checks
 
     def energy_nodes(self) -> dict[str, NodePower]:
-        """Return all nodes, by name."""
+        """Return the power states of all nodes, by name."""
         return {row[0]: NodePower(*row) for row in self._tx.rows(_NODES)}
 
     def booting_nodes(self, asleep: Collection[str]) -> dict[str, int]:
-        """Return those of some Absent nodes that were woken and have not come, each with the date of the last time."""
+        """Return the Absent nodes that were woken and are still booting, with the date of the last wake-up."""
         return dict(self._tx.rows(_BOOTING, (sorted(asleep),)))
 
     def lock_properties(self) -> None:
-        """Keep others from changing the schema until the end of the transaction.  Raises Busy."""
+        """Prevent concurrent schema changes until the end of the transaction. Raises Busy."""
         if not self._tx.value("SELECT pg_try_advisory_xact_lock(%s, %s)", SCHEMA_LOCK):
             raise Busy("the table is busy, try again")
         self._tx.execute(f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}'")
 
     def is_reserved_word(self, name: str) -> bool:
-        """Whether a name would have to be quoted wherever it is written in SQL."""
+        """Return whether a name must be quoted in SQL."""
         return self._tx.row(_RESERVED, (name,)) is not None
 
     def add_property(self, name: str, *, is_text: bool) -> None:
@@ -138,11 +140,11 @@ class Nodes(Table):
         self._alter(f"ADD COLUMN {quoted(name)} {'varchar(255)' if is_text else 'integer'}")
 
     def drop_property(self, name: str) -> None:
-        """Remove a column; its history stays.  Raises Busy."""
+        """Delete a column; its history stays. Raises Busy."""
         self._alter(f"DROP COLUMN {quoted(name)}")
 
     def rename_property(self, old: str, new: str) -> None:
-        """Give a column another name, in its history and in the levels of requests too.  Raises Busy."""
+        """Rename a column, also in the history and in the levels of requests. Raises Busy."""
         self._alter(f"RENAME COLUMN {quoted(old)} TO {quoted(new)}")
         self._tx.execute(
             "UPDATE job_resource_descriptions SET res_job_resource_type = %s WHERE res_job_resource_type = %s",
@@ -152,7 +154,7 @@ class Nodes(Table):
         self._tx.execute("UPDATE resource_logs SET attribute = %s WHERE attribute = %s", (new, old))
 
     def property_counts(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return for each column the number of its distinct values, and the number of resources that have none."""
+        """Return for each column the number of distinct values, and the number of resources without a value."""
         if not names:
             return {}
         counted = ", ".join(
@@ -162,7 +164,7 @@ class Nodes(Table):
         return dict(zip(names, zip(row[::2], row[1::2], strict=True), strict=True))
 
     def largest_value(self, name: str) -> str | int | None:
-        """Return the largest value of a column (its name has been checked), None if there is none."""
+        """Return the largest value of a column; return None if there is none. The caller has checked the name."""
         value: str | int | None = self._tx.value(f"SELECT max({quoted(name)}) FROM resources")
         return value
 

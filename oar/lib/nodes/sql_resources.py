@@ -1,6 +1,6 @@
 """Resources (``tx.resources``): their rows, log and columns.
 
-``resources`` has columns that administrators add while the system runs: they are read by name, never assumed.
+Administrators add columns to ``resources`` while the system runs: columns are read by name and never hard-coded.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -133,7 +133,7 @@ _BY_TYPE = "SELECT type, count(*) FROM resources GROUP BY type"
 
 
 class PendingChange(NamedTuple):
-    """A resource whose change of state is asked."""
+    """A resource with a requested state change."""
 
     id: int
     network_address: str
@@ -145,12 +145,12 @@ class PendingChange(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether anything becomes different."""
+        """Whether the request changes the state or the decision of Finaud."""
         return (self.state, self.finaud_decision) != (self.next_state, self.next_finaud_decision)
 
     @property
     def comes_back(self) -> bool:
-        """Whether its node must be cleaned first: jobs may have ended there while nobody could reach it."""
+        """Whether the node must be cleaned first: jobs may have ended there while the node was unreachable."""
         return (
             self.next_state is ResourceState.ALIVE
             and self.state in (ResourceState.SUSPECTED, ResourceState.ABSENT)
@@ -163,7 +163,7 @@ class Resources(Table):
     """Rows of ``resources`` and ``resource_logs``."""
 
     def columns(self) -> dict[str, str]:
-        """Return the columns of the table, name to SQL type, in their order."""
+        """Return the columns of the table (name to SQL type), in their order."""
         return dict(self._tx.rows(_COLUMNS))
 
     def all(self) -> list[Resource]:
@@ -171,24 +171,23 @@ class Resources(Table):
         return self._select("true", ())
 
     def values(self, name: str) -> frozenset[str]:
-        """Return the values of a property, as texts; without empty ones."""
+        """Return the values of a property as texts, without empty ones."""
         column = quoted(name)
         return frozenset(self._tx.column(f"SELECT DISTINCT {column}::text FROM resources WHERE {column}::text <> ''"))
 
     def count_by_type(self) -> dict[str, int]:
-        """Return how many resources of each type there are."""
         return dict(self._tx.rows(_BY_TYPE))
 
     def select(self, ids: Collection[int]) -> list[Resource]:
-        """Return the resources that exist among ``ids``, by id."""
+        """Return the existing resources of ``ids``, by id."""
         return self._select("resource_id = ANY(%s)", (list(ids),))
 
     def of_nodes(self, nodes: Collection[str]) -> list[Resource]:
-        """Return the resources of some nodes, by id."""
+        """Return the resources of nodes, by id."""
         return self._select("network_address = ANY(%s)", (list(nodes),))
 
     def nodes_with(self, nodes: Collection[str], name: str) -> list[str]:
-        """Return those of some nodes that have a resource with a value of a property, which must exist; sorted."""
+        """Return the given nodes with a resource that has a value for an existing property, sorted."""
         return self._tx.column(
             "SELECT DISTINCT network_address FROM resources WHERE network_address = ANY(%s)"
             f" AND {quoted(name, has_parameters=True)}::text <> '' ORDER BY 1",
@@ -196,27 +195,29 @@ class Resources(Table):
         )
 
     def is_change_asked(self) -> bool:
-        """Whether the change of state of a resource is asked."""
+        """Return whether any resource has a requested state change."""
         return bool(self._tx.value(_IS_CHANGE_ASKED))
 
     def pending(self) -> list[PendingChange]:
-        """Return the resources whose change of state is asked, by id; they are locked."""
+        """Return the resources with a requested state change, by id; they are locked."""
         return [_pending(row) for row in self._tx.rows(_PENDING)]
 
     def ask_state(self, ids: Collection[int], to: ResourceState, *, finaud: bool = False) -> int:
-        """Ask NodeChangeState to give resources a state; return the number of those that exist.
+        """Request a state of resources from NodeChangeState; return the number of existing resources.
 
-        ``finaud``: the system decides this, and may take it back.
+        ``finaud``: the system made this decision and may revert it.
         """
         return len(self._ask("resource_id = ANY(%(ids)s)", {"to": to, "finaud": _flag(finaud), "ids": list(ids)}))
 
     def ask_state_of_node(
         self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
     ) -> list[int]:
-        """Ask a state for the resources of a node whose state is still ``seen`` and for which no state is asked.
+        """Request a state for the resources of a node that are in state ``seen`` and have no pending request; return
+        their ids.
 
-        With ``decided_by_finaud`` only for those whose present state was, or was not, decided by Finaud.  This is a
-        decision of the system, which it may take back.  Return the resources.
+        With ``decided_by_finaud``, only resources whose current state was (or was not) set by Finaud. The request is a
+        decision
+        of the system, which may revert it.
         """
         where = "network_address = %(node)s AND state = %(seen)s AND next_state = 'UnChanged'"
         if decided_by_finaud is not None:
@@ -231,22 +232,22 @@ class Resources(Table):
         return ids
 
     def to_sweep(self) -> list[str]:
-        """Return the nodes that come back, and have to be cleaned before they may be Alive, sorted."""
+        """Return the nodes that must be cleaned before they become Alive, sorted."""
         return self._tx.column(_TO_SWEEP)
 
     def suspectable(self, nodes: Collection[str], *, finaud: bool) -> dict[int, str]:
-        """Return the resources of some nodes that may become Suspected, each with its node; they are locked."""
+        """Return the resources of nodes that may become Suspected, each with its node; they are locked."""
         return dict(self._tx.rows(_SUSPECTABLE, {"nodes": list(nodes), "finaud": _flag(finaud)}))
 
     def move(self, ids: Collection[int], to: ResourceState, *, finaud: bool) -> None:
-        """Give resources a state, and write it to their log.  Only ``oar.lib.nodes.state_changes`` calls this."""
+        """Set the state of resources, and log it. Only ``oar.lib.nodes.state_changes`` calls this method."""
         parameters = {"ids": sorted(ids), "to": to, "number": STATE_NUMBERS[to], "finaud": _flag(finaud)}
         self._tx.execute(_MOVE, parameters)
         self._changed(Topic.RESOURCES)
         self.log(ids, "state", str(to), finaud=finaud)
 
     def clear_asked_state(self, ids: Collection[int]) -> None:
-        """Forget the state that was asked for resources."""
+        """Delete the requested states of resources."""
         if ids:
             self._tx.execute(
                 "UPDATE resources SET next_state = %s, next_finaud_decision = 'NO' WHERE resource_id = ANY(%s)",
@@ -255,7 +256,7 @@ class Resources(Table):
             self._changed(Topic.RESOURCES)
 
     def log(self, ids: Collection[int], attribute: str, value: str, *, finaud: bool = False) -> None:
-        """Note the value of an attribute from now on: open an interval of its history, and close the one before."""
+        """Log the new value of an attribute: close the current interval of its history and open a new one."""
         parameters = {
             "ids": sorted(ids),
             "attribute": attribute,
@@ -267,7 +268,7 @@ class Resources(Table):
         self._changed(Topic.RESOURCES)
 
     def begin_log(self, values: Sequence[tuple[int, str, str]]) -> None:
-        """Begin the history of new resources: ``(resource id, attribute, value)`` each."""
+        """Begin the history of new resources, given as ``(resource id, attribute, value)``."""
         self._tx.insert_many(
             "INSERT INTO resource_logs (resource_id, attribute, value, date_start) VALUES %s",
             [(*value, self._tx.now) for value in values],
@@ -283,41 +284,41 @@ class Resources(Table):
         self._changed(Topic.RESOURCES)
 
     def checkable_nodes(self) -> dict[str, bool]:
-        """Return the nodes that Finaud may test, each with whether it is Alive (else Suspected)."""
+        """Return the nodes that Finaud may check, each with whether it is Alive (else Suspected)."""
         return dict(self._tx.rows(_CHECKABLE))
 
     def is_any_node_alive(self) -> bool:
-        """Whether a node is Alive, of whatever kind, and whatever is asked of it."""
+        """Return whether any node of any kind is Alive, regardless of pending requests."""
         return bool(self._tx.value(_ANY_ALIVE))
 
     def count_nodes(self) -> int:
-        """Return the number of nodes that are not Dead and run jobs of the server."""
+        """Return the number of nodes that are not Dead, without desktop computers."""
         count: int = self._tx.value(_COUNT_NODES)
         return count
 
     def alive_nodes(self, besides: str, most: int) -> list[str]:
-        """Return some nodes that are Alive, at random, without one of them."""
+        """Return at most ``most`` random nodes that are Alive, except the node ``besides``."""
         return self._tx.column(_SOME_ALIVE, (besides, most))
 
     def away_nodes(self) -> list[str]:
-        """Return the nodes that are out of service and may come back, sorted."""
+        """Return the nodes that are out of service and may return, sorted."""
         return self._tx.column(_AWAY)
 
     def busy_nodes(self) -> set[str]:
-        """Return the nodes whose resources a live job has."""
+        """Return the nodes on which live jobs hold resources."""
         return set(self._tx.column(_BUSY_NODES))
 
     def woken_in_vain(self, names: Collection[str], times: int) -> set[str]:
-        """Return those of some nodes that were woken so many times since they are Absent: they are given up."""
+        """Return the given nodes that were woken at least ``times`` times since they became Absent."""
         return set(self._tx.column(_WOKEN_IN_VAIN, (sorted(names), times)))
 
     def recount_suspended(self) -> None:
-        """Recompute ``suspended_jobs`` from the jobs that are Suspended."""
+        """Recompute ``suspended_jobs`` from the Suspended jobs."""
         if self._tx.execute(_RECOUNT_SUSPENDED):
             self._changed(Topic.RESOURCES)
 
     def ids_of_nodes(self, names: Collection[str]) -> dict[str, list[int]]:
-        """Return the ids of the resources of those of some nodes that exist, by node."""
+        """Return the ids of the resources of the existing nodes, by node."""
         ids: dict[str, list[int]] = {}
         for resource_id, name in self._tx.rows(_IDS_OF_NODES, (list(names),)):
             ids.setdefault(name, []).append(resource_id)
@@ -328,25 +329,25 @@ class Resources(Table):
         return sorted(self._tx.column("SELECT DISTINCT network_address FROM resources WHERE network_address <> ''"))
 
     def nodes_of(self, ids: Collection[int]) -> set[str]:
-        """Return the names of the nodes of some resources."""
+        """Return the names of the nodes of resources."""
         return set(self._tx.column(_NODES_OF, (list(ids),)))
 
     def hold(self, ids: Collection[int]) -> None:
-        """Let some resources stay as they are until the end of the transaction."""
+        """Lock resources until the end of the transaction."""
         self._tx.execute(_HOLD, (list(ids),))
 
     def existing(self, ids: Collection[int]) -> list[int]:
-        """Return the ids of those of some resources that exist, ascending."""
+        """Return the given ids that exist, ascending."""
         return self._tx.column(
             "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id", (list(ids),)
         )
 
     def in_state_since(self, ids: Collection[int]) -> dict[int, int]:
-        """Return since when some resources are in their states."""
+        """Return the date of the last state change of resources."""
         return dict(self._tx.rows(_IN_STATE_SINCE, (list(ids),)))
 
     def in_maintenance(self, ids: Collection[int]) -> set[int]:
-        """Return those of some resources whose maintenance has begun."""
+        """Return the given resources that are in maintenance."""
         return set(
             self._tx.column(
                 "SELECT resource_id FROM resource_logs WHERE resource_id = ANY(%s) AND attribute = 'maintenance'"
@@ -356,7 +357,7 @@ class Resources(Table):
         )
 
     def keep_asleep(self, ids: Collection[int]) -> list[int]:
-        """Let nobody halt or wake resources until ``wake_as_before``; return those for which that is new."""
+        """Exclude resources from halt and wake until ``wake_as_before``; return the changed resources."""
         self._changed(Topic.RESOURCES)
         return self._tx.column(
             "UPDATE resources SET last_available_upto = available_upto, available_upto = 0"
@@ -365,7 +366,7 @@ class Resources(Table):
         )
 
     def wake_as_before(self, ids: Collection[int]) -> list[tuple[int, int]]:
-        """Undo ``keep_asleep``; return the resources that change, each with its new ``available_upto``."""
+        """Revert ``keep_asleep``; return the changed resources, each with its new ``available_upto``."""
         self._changed(Topic.RESOURCES)
         rows = self._tx.rows(
             "UPDATE resources SET available_upto = last_available_upto WHERE resource_id = ANY(%s)"
@@ -376,21 +377,23 @@ class Resources(Table):
         return [(row[0], row[1]) for row in rows]
 
     def delete(self, resource_id: int) -> None:
-        """Remove a resource with its history."""
+        """Delete a resource with its history."""
         for table in ("resources", "resource_logs", "assigned_resources", "state_reasons", *_PLANS):
             self._tx.execute(f"DELETE FROM {table} WHERE resource_id = %s", (resource_id,))
         self._changed(Topic.RESOURCES, Topic.JOBS, Topic.GANTT)
 
     def has_shared_jobs(self) -> bool:
-        """Whether any job that has resources is of the types that weigh on them (``weigh``)."""
+        """Return whether any job with resources has a type that ``weigh`` counts."""
         return bool(self._tx.value(_HAS_SHARED_TYPES)) and self._tx.row(f"{_SHARED_JOBS} LIMIT 1") is not None
 
     def weigh(self, levels: Sequence[str], *, logged: bool) -> int:
-        """Compute ``scheduler_priority`` anew from the present besteffort and timesharing jobs.
+        """Recompute ``scheduler_priority`` from the current besteffort and timesharing jobs.
 
-        Each such job adds to all resources that share with one of its own the value of a property of ``levels``: twice
-        the rank of the property, ten times that if it is timesharing and not besteffort.  So resources far from such
-        jobs come first.  Return the number of resources whose value changes; with ``logged`` that goes to their log.
+        Each such job adds to all resources that share the value of a property in ``levels`` with one of its resources.
+        It adds
+        twice the rank of the property, or ten times this value if it is timesharing and not besteffort. Resources far
+        from such
+        jobs are therefore selected first. Return the number of changed resources; with ``logged``, log the new values.
         """
         parts = [
             f"SELECT o.resource_id, h.factor * {2 * rank} AS weight FROM resources o"
@@ -420,7 +423,7 @@ class Resources(Table):
         return [row[0] for row in returned]
 
     def set_property(self, ids: Collection[int], name: str, value: PropertyValue) -> list[int]:
-        """Set a column of resources, whose name has been checked; return the resources whose value was another."""
+        """Set a column of resources; return the changed resources. The caller has checked the name."""
         column = quoted(name, has_parameters=True)
         self._changed(Topic.RESOURCES)
         return self._tx.column(
@@ -430,7 +433,7 @@ class Resources(Table):
         )
 
     def _select(self, where: str, parameters: Sequence[Any]) -> list[Resource]:
-        """Run a query of whole rows; its columns are whatever the table has now."""
+        """Return the resources that satisfy a condition, with all current columns."""
         rows, names = self._tx.rows_and_names(f"SELECT * FROM resources WHERE {where} ORDER BY resource_id", parameters)
         return [Resource.of_columns(dict(zip(names, row, strict=True))) for row in rows]
 

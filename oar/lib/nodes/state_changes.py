@@ -1,8 +1,7 @@
-"""The only place where a resource changes state.
+"""Resource state changes. Resource states are changed in this module only.
 
-Other modules ask for a change: they write ``next_state``, which NodeChangeState applies here, or an event whose
-consequence is a suspicion.  All resources of a node change together, with their log, in one statement.
-
+Other modules request a change: they write ``next_state``, which NodeChangeState applies here, or an event whose
+consequence is a suspicion. All resources of a node change together, with their log, in one statement.
 See docs/design/events.rst, "States of resources".
 """
 
@@ -41,7 +40,9 @@ class StateChanges:
 
 
 class Suspicion(NamedTuple):
-    """Why a node is suspected, and the check that ends that; without one, it ends when the node answers."""
+    """Why a node is suspected, and the check that ends the suspicion; without a check, it ends when the node
+    answers.
+    """
 
     text: str = ""
     check: NodeCheck | None = None
@@ -57,10 +58,10 @@ def suspect(
     named: bool = True,
     reasons: Mapping[str, Suspicion] | None = None,
 ) -> list[int]:
-    """Make the resources of nodes Suspected, if their state allows it; return them.
+    """Set the resources of nodes to Suspected if their state allows it; return the changed resources.
 
-    ``finaud``: Finaud may make them Alive again, and does where the site ``heals`` nodes.  ``named``: the event of the
-    suspicion names the nodes; otherwise another event that names them is written.  ``reasons``: by nodes.
+    ``finaud``: Finaud may set them to Alive again, and does so if the site ``heals`` nodes. ``named``: the event of the
+    suspicion contains the nodes; otherwise an additional event with the nodes is written. ``reasons``: by node.
     """
     for host, reason in (reasons or {}).items() if finaud else ():
         if reason.check:
@@ -84,7 +85,7 @@ def suspect(
 
 
 def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bool) -> str:
-    """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
+    """Return the mail text about suspected nodes: names, reasons, and how the suspicion ends."""
     lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason.text] if reason.text else []))]
     if not returns:
         return "\n".join([*lines, "Repair them, then run: oarnodesetting -h NODE -s Alive"])
@@ -94,26 +95,28 @@ def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bo
 
 
 def ask_return(tx: "Transaction", names: Collection[str]) -> None:
-    """Ask for nodes that the system suspects, and that answer again, to be Alive; they are swept before."""
+    """Request the state Alive for nodes that the system suspects and that answer again; they are swept first."""
     for name in sorted(names):
         tx.resources.ask_state_of_node(name, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True)
 
 
 def is_change_due(tx: "Transaction") -> bool:
-    """Whether ``apply_pending`` has something to do."""
+    """Return whether ``apply_pending`` has something to do."""
     return tx.resources.is_change_asked() or bool(tx.events.open([EventType.NODE_SWEPT, EventType.NODE_LEAVES]))
 
 
 def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
-    """Apply the changes of state that are asked for.
+    """Apply the requested state changes.
 
-    With ``sweeps``, a node that comes back is cleaned first: until the Runner has written that it is clean, its change
-    stays pending, and the Runner is asked again.  The jobs of a node that said itself that it goes are not ended: they
-    end with it.
+    With ``sweeps``, a returning node is cleaned first: its change stays pending, and the Runner gets another request,
+    until
+    the Runner has recorded that the node is clean. The jobs of a node that announced its shutdown are not ended here:
+    they
+    end with the node.
     """
     swept = tx.events.take_hosts(EventType.NODE_SWEPT)
     if not sweeps:
-        tx.events.take_hosts(EventType.NODE_SURVEY)  # what precedes a sweep
+        tx.events.take_hosts(EventType.NODE_SURVEY)  # the survey precedes the sweep
     leaving = tx.events.take_hosts(EventType.NODE_LEAVES)
     pending = tx.resources.pending()
     unclean = {change.network_address for change in pending if sweeps and change.comes_back} - swept
@@ -142,7 +145,7 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
 
 
 def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]]:
-    """Return the live jobs that must end when these resources are taken away, each with its resources among them."""
+    """Return the live jobs that must end if these resources are withdrawn, each with its resources among them."""
     jobs = tx.jobs.on_resources(resources) if resources else {}
     types = tx.jobs.types(jobs, current=True) if jobs else {}
     return {
@@ -153,9 +156,9 @@ def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]
 
 
 def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
-    """Ask for idle nodes to be Absent; once they are, the Runner or Greta halts them.
+    """Request the state Absent for idle nodes; the Runner or Greta then halts them.
 
-    A node on which a job has been started meanwhile is left out: since its state is asked, no other one is started.
+    Skip a node on which a job has been started meanwhile. The requested state prevents further job starts.
     """
     asked = {
         name: ids
@@ -172,7 +175,7 @@ def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> 
 
 
 def order_wake(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
-    """Ask the Runner or Greta to wake nodes; nodes that were woken ``WAKES`` times in vain are given up."""
+    """Request the wake-up of nodes by the Runner or Greta; give up nodes that were woken ``WAKES`` times in vain."""
     if names:
         lost = tx.resources.woken_in_vain(names, WAKES)
         give_up_sleeping(tx, lost, f"[{by}] woken {WAKES} times in vain")
@@ -195,7 +198,10 @@ def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> No
 
 
 def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: bool) -> None:
-    """Wake the nodes that somebody made Alive while a command halted them: a job must not start on them."""
+    """Wake the nodes that became Alive while a command halted them, so that no job starts on them.
+
+    With ``may_wake`` false, suspect them instead.
+    """
     resources = tx.resources.of_nodes(names)
     alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
     if not alive:
@@ -212,16 +218,16 @@ def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: 
 def add(
     tx: "Transaction", names: Sequence[str], settings: Sequence[Setting], state: ResourceState = ResourceState.ALIVE
 ) -> list[int]:
-    """Create a resource for each name of a node, all with these properties; return their ids, in order."""
+    """Create a resource for each node name, all with the same settings; return their ids, in order."""
     return add_each(tx, [(name, settings) for name in names], state)
 
 
 def add_each(
     tx: "Transaction", resources: Sequence[tuple[str, Sequence[Setting]]], state: ResourceState = ResourceState.ALIVE
 ) -> list[int]:
-    """Create resources, ``(name of the node, its properties)`` each; return their ids, in order.
+    """Create resources, given as ``(node name, settings)``; return their ids, in order.
 
-    All have the same properties, with values of their own.
+    All resources have the same properties, with different values.
     """
     ids = tx.resources.insert(
         [
@@ -240,7 +246,7 @@ def add_each(
 def ask_state(
     tx: "Transaction", resources: Collection[int], to: ResourceState, reason: str = "", *, by: str = ""
 ) -> None:
-    """Ask for a state of resources that stays until somebody asks for another one; ``by``: a user, '' = OAR."""
+    """Request a state of resources that stays until another state is requested; ``by``: a user, '' = OAR."""
     tx.resources.ask_state(resources, to)
     if to is not ResourceState.ALIVE:
         tx.nodes.set_reason(resources, by, reason)
@@ -250,15 +256,17 @@ def ask_state(
 def change_state(
     tx: "Transaction", resources: Collection[int], to: ResourceState, *, by: str, reason: str = ""
 ) -> None:
-    """Ask for a state of resources for a user, with an event."""
+    """Request a state of resources for a user, with an event."""
     _tell_change(tx, EventType.STATE_REQUESTED, f"User {by} requested the state {to} of", resources, reason)
     ask_state(tx, resources, to, reason, by=by)
 
 
 def take_leave(tx: "Transaction", name: str) -> list[int]:
-    """Note that a node said that it goes: its resources that work, or may by themselves, are asked to be Absent.
+    """Record that a node announced its shutdown; return the affected resources.
 
-    Its jobs go on as long as it does.  Return these resources.
+    Request the state Absent for its resources that work or may return automatically. Its jobs continue as long as the
+    node
+    runs.
     """
     ids = [one.id for one in tx.resources.of_nodes([name]) if one.state is ResourceState.ALIVE or _may_return(one)]
     if ids:
@@ -269,9 +277,9 @@ def take_leave(tx: "Transaction", name: str) -> list[int]:
 
 
 def welcome(tx: "Transaction", name: str) -> list[int]:
-    """Note that a node said that it is back: its resources are asked to be Alive.  Return them.
+    """Record that a node announced its return, and request the state Alive for its resources; return these resources.
 
-    What somebody decided stays: a maintenance, a suspicion that an administrator is to look at, and Dead.
+    Decisions of administrators stay: a maintenance, a suspicion that an administrator must end, and the state Dead.
     """
     resources = tx.resources.of_nodes([name])
     kept = tx.resources.in_maintenance([one.id for one in resources])
@@ -289,12 +297,12 @@ def _is_away(resource: "Resource") -> bool:
 
 
 def _may_return(resource: "Resource") -> bool:
-    """Whether the system suspects a resource until its node answers."""
+    """Return whether the system suspects a resource until its node answers."""
     return resource.state is ResourceState.SUSPECTED and resource.finaud_decision
 
 
 def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str, reason: str = "") -> None:
-    """Make resources Absent, such that they are not woken either."""
+    """Set resources to Absent, and prevent their wake-up."""
     known = tx.resources.in_maintenance(resources)
     fresh = set(resources) - known
     if fresh:
@@ -309,7 +317,7 @@ def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str,
 
 
 def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
-    """Make resources Alive again, with the date up to which they could be woken before their maintenance."""
+    """Set resources to Alive again, and restore their ``available_upto`` of the time before the maintenance."""
     over = tx.resources.in_maintenance(resources)
     if over:
         tx.resources.close_log(resources, "maintenance")
@@ -323,7 +331,7 @@ def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -
 
 
 def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str, reason: str = "") -> None:
-    """Write the event of resources whose drain begins or ends; of those that are as asked already a new reason."""
+    """Write the event for a drain that begins or ends; for resources already drained, write a new reason."""
     drained = {one.id for one in tx.resources.select(sorted(resources)) if one.properties["drain"] == "YES"}
     changed = set(resources) - drained if begins else drained
     if changed:

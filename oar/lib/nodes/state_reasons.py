@@ -1,4 +1,4 @@
-"""Why nodes get no jobs: what administrators say when they change a state, or begin a drain or a maintenance."""
+"""Reasons of administrators for a state, a drain or a maintenance of nodes."""
 
 from oar.lib.base.errors import BadRequest
 
@@ -9,7 +9,7 @@ _BEFORE = ": "
 
 
 def checked(text: str) -> str:
-    """Return a reason without blanks round it.  Raises BadRequest.
+    """Return a reason without leading and trailing blanks. Raises BadRequest.
 
     >>> checked(" a disk is changed ")
     'a disk is changed'
@@ -23,7 +23,7 @@ def checked(text: str) -> str:
 
 
 def with_reason(text: str, reason: str) -> str:
-    """Return the text of an event with the reason, '' for none.
+    """Return the text of an event with the reason; a reason '' adds nothing.
 
     >>> with_reason("User root began the drain of node-1", "a disk is changed")
     'User root began the drain of node-1: a disk is changed'
@@ -32,7 +32,7 @@ def with_reason(text: str, reason: str) -> str:
 
 
 def reason_of(text: str) -> str:
-    """Return the reason that such a text tells, '' for none.
+    """Return the reason from the text of an event; return '' if there is none.
 
     >>> reason_of("User root began the drain of node-1: disk: changed")
     'disk: changed'
@@ -41,7 +41,7 @@ def reason_of(text: str) -> str:
 
 
 def author_of(text: str) -> str:
-    """Return the user whom such a text names, '' for none.
+    """Return the user from the text of an event; return '' if there is none.
 
     >>> author_of("User root began the drain of node-1: disk: changed")
     'root'

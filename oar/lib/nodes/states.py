@@ -34,7 +34,7 @@ ALWAYS_AVAILABLE = 2147483647
 
 
 class NodeCheck(StrEnum):
-    """What a node checks by itself (``oar/tools/node_check.py``), ``state_reasons.node_check``."""
+    """A check that a node runs by itself (``oar/tools/node_check.py``), ``state_reasons.node_check``."""
 
     ACCOUNT = "account"  #: the account of a user is known
     HOME = "home"  #: the home directory of a user is there

@@ -1,7 +1,8 @@
-"""A description of machines -> the resources to create (oar_resources_add): pure.
+"""Convert a description of machines to the resources to create (oar_resources_add). Pure functions.
 
-Numbers of processors, cores, threads and GPUs are those of the whole cluster; ``cpuset`` and ``gpudevice`` are what the
-node itself calls them.
+Numbers of processors, cores, threads and GPUs are unique in the cluster; ``cpuset`` and ``gpudevice`` are the numbers
+on
+the node itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ class BadTopology(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Machines that are all alike."""
+    """Identical machines."""
 
     hosts: int
     cpus: int = 2
@@ -57,7 +58,7 @@ class NewResource:
 
     @property
     def properties(self) -> tuple[tuple[str, str | int], ...]:
-        """Its properties, in the order in which they are written."""
+        """The properties, in the order of the columns."""
         parts: tuple[tuple[str, str | int | None], ...] = (
             ("host", self.host),
             ("cpu", self.cpu),
@@ -81,7 +82,7 @@ def property_types(machines: Machines) -> dict[str, bool]:
 
 
 def units(machines: Machines) -> list[NewResource]:
-    """Return the resources of machines, host by host.  Raises BadTopology."""
+    """Return the resources of machines, host by host. Raises BadTopology."""
     _check(machines)
     numbers = _cpusets(machines)
     return [unit for host in range(machines.hosts) for unit in _of_host(machines, host, numbers)]
@@ -113,12 +114,12 @@ def _check(machines: Machines) -> None:
 
 
 def _number(machines: Machines) -> int:
-    """Return how many threads the machines have: a row or a number of a cpuset for each."""
+    """Return the number of threads of all machines."""
     return machines.hosts * machines.cpus * machines.cores * machines.threads
 
 
 def _devices(machines: Machines) -> list[str]:
-    """Return the node's numbers of its GPUs, as they are written in the option."""
+    """Return the GPU numbers on the node, as given in the option."""
     return [number.strip() for number in machines.gpu_topology.split(",")] if machines.gpu_topology else []
 
 
@@ -127,7 +128,7 @@ def _name(machines: Machines, host: int) -> str:
 
 
 def _of_host(machines: Machines, host: int, numbers: Sequence[Sequence[str]]) -> Iterator[NewResource]:
-    """Return the resources of one machine.  ``numbers``: of the threads of each core."""
+    """Return the resources of one machine. ``numbers``: the thread numbers of each core."""
     name = _name(machines, host)
     cores = machines.cpus * machines.cores
     for position in range(cores):
@@ -143,13 +144,13 @@ def _of_host(machines: Machines, host: int, numbers: Sequence[Sequence[str]]) ->
 
 
 def _cpusets(machines: Machines) -> list[list[str]]:
-    """Return the node's numbers of the threads of each core, cores in order of processors.  Raises BadTopology."""
+    """Return the thread numbers of each core on the node, with cores in the order of processors. Raises BadTopology."""
     cores, threads = machines.cpus * machines.cores, machines.threads
     count = cores * threads if machines.cpusets is None else machines.cpusets
     if machines.cpu_topology and machines.cpu_topology.upper() != ROUND_ROBIN:
         return _listed(machines, count)
     if machines.cpu_topology:
-        # The node's core k is on its processor k mod cpus; second threads come behind all first ones.
+        # Core k of the node is on processor k mod cpus; second threads follow all first threads.
         order = [cpu + machines.cpus * core for cpu in range(machines.cpus) for core in range(machines.cores)]
     else:
         order = list(range(cores))
@@ -166,7 +167,7 @@ def _listed(machines: Machines, count: int) -> list[list[str]]:
 
 
 def _gpu(machines: Machines, host: int, core: int) -> tuple[int | None, str | None]:
-    """Return the GPU of a core of a machine, and the node's number of it.  A single GPU is shared by all cores."""
+    """Return the GPU of a core, and the GPU number on the node. A single GPU is shared by all cores."""
     if not machines.gpus:
         return None, None
     gpu_index = 0 if machines.gpus == 1 else core * machines.gpus // (machines.cpus * machines.cores)

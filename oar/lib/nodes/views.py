@@ -1,4 +1,4 @@
-"""Resources and nodes as users see them: records with the jobs on them."""
+"""Resources and nodes for users: records with the jobs on them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ResourceView(NamedTuple):
-    """All data of a resource that users see: every column, and the live jobs on it."""
+    """All data of a resource that users can see: every column, and the live jobs on it."""
 
     columns: Mapping[str, Any]
     jobs: tuple[int, ...]
@@ -28,7 +28,7 @@ class ResourceView(NamedTuple):
 
     @property
     def node(self) -> str:
-        """The node that it belongs to; '' if none."""
+        """The node of the resource; '' if it has none."""
         name: str = self.columns["network_address"]
         return name
 
@@ -39,27 +39,27 @@ class ResourceView(NamedTuple):
 
     @property
     def is_drained(self) -> bool:
-        """Whether no job is started on it any more."""
+        """Whether the scheduler starts no more jobs on the resource."""
         return bool(self.columns["drain"] == "YES")
 
     def is_standby(self, now: int) -> bool:
-        """Whether it is Absent, and will be woken when a job needs it."""
+        """Return whether the resource is Absent and is woken when a job needs it."""
         until = self.columns["available_upto"]
         return self.state is ResourceState.ABSENT and now < until != ALWAYS_AVAILABLE
 
     @property
     def user_columns(self) -> list[tuple[str, Any]]:
-        """The columns that programs of jobs get, sorted by name; None for a column that is not set."""
+        """The columns that users' programs in jobs get, sorted by name; None for a column without value."""
         return sorted(item for item in self.columns.items() if item[0] not in SYSTEM_PROPERTIES)
 
     @property
     def properties(self) -> list[tuple[str, Any]]:
-        """The columns that are set, except those of the system, sorted by name."""
+        """The columns with a value, except system columns, sorted by name."""
         return [item for item in self.user_columns if item[1] is not None]
 
     @property
     def record(self) -> dict[str, object]:
-        """All columns, and ``jobs`` and ``reserved`` if there are any."""
+        """All columns, with ``jobs`` and ``reserved`` if they are not empty."""
         jobs = {"jobs": ", ".join(map(str, self.jobs))} if self.jobs else {}
         return {**self.columns, **jobs, **({"reserved": list(self.reserved)} if self.reserved else {})}
 
@@ -75,15 +75,16 @@ def resource_views(
     states_only: bool = False,
     columns: Collection[str] = ("*",),
 ) -> list[ResourceView]:
-    """Return the views of all resources, or of those with these ids or nodes; sorted by node, the nodeless ones last.
+    """Return the views of all resources, or of those with these ids or nodes, sorted by node; resources without node
+    last.
 
-    ``states_only``: without jobs, and with the columns of the state only, which takes a fraction of the time.
-    ``columns``: those of the records; id, node and state have to be among them.
+    ``states_only``: without jobs, and only with the state columns, which is much faster.
+    ``columns``: the columns of the records; id, node and state must be included.
     """
     jobs_by_resource = {} if states_only else tx.listings.jobs_on_resources()
     reserved = {} if states_only else tx.listings.reserved_now()
     rows = tx.listings.resources(ids=ids, nodes=nodes, columns=_STATE_COLUMNS if states_only else columns)
-    rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # they come by their numbers
+    rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # until here sorted by id
     return [
         ResourceView(
             row, tuple(jobs_by_resource.get(row["resource_id"], ())), tuple(reserved.get(row["resource_id"], ()))
@@ -93,7 +94,7 @@ def resource_views(
 
 
 def resources_of_jobs(tx: "Transaction", ids: Collection[int]) -> dict[int, list[ResourceView]]:
-    """Return the resources that jobs have or had, by job; the views are without the jobs on them."""
+    """Return the resources that jobs have or had, by job; the views do not contain the jobs on them."""
     assigned = tx.listings.assigned(ids)
     ids_of_resources = sorted({number for job_resources in assigned.values() for number in job_resources.resources})
     views = {row["resource_id"]: ResourceView(row, ()) for row in tx.listings.resources(ids=ids_of_resources)}
@@ -150,7 +151,7 @@ def jobs_on_nodes(tx: "Transaction", views: Sequence[ResourceView]) -> dict[str,
 
 
 def placement_texts(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, str]:
-    """Return the resources of jobs by node as a text without blanks, ``n1:1-2+5,n2:7``; '' for a job without any."""
+    """Return the resources of jobs by node as text without blanks, ``n1:1-2+5,n2:7``; return '' if a job has none."""
     texts = {}
     for job_id, resources in resources_of_jobs(tx, [job.id for job in jobs]).items():
         nodes: dict[str, int] = defaultdict(int)

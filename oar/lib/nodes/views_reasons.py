@@ -1,4 +1,4 @@
-"""Why nodes are not in use: their states, drains and maintenances, with who asked for them and since when."""
+"""Why nodes are not in use: states, drains and maintenances, with author and date."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ DRAINED, MAINTAINED = "drain", "maintenance"
 
 
 class NodeReason(NamedTuple):
-    """Why a node is in a state in which it gets no jobs."""
+    """Why a node is in a state in which no jobs start on it."""
 
     node: str
     state: str  #: Suspected, Absent, Dead, drain or maintenance
@@ -27,14 +27,14 @@ class NodeReason(NamedTuple):
 
 
 def reasons(tx: "Transaction", views: Sequence[ResourceView]) -> dict[str, str]:
-    """Return the reasons by node, of those for which one was given; that of a maintenance goes before others."""
+    """Return the reasons by node, without empty ones; the reason of a maintenance takes precedence."""
     order = [MAINTAINED, *ResourceState, DRAINED]
     found = sorted(explain(tx, views), key=lambda each: order.index(each.state), reverse=True)
     return {each.node: each.reason for each in found if each.reason}
 
 
 def explain(tx: "Transaction", views: Sequence[ResourceView]) -> list[NodeReason]:
-    """Return why nodes get no jobs, by node: a line for each state of its resources."""
+    """Return why no jobs start on nodes, by node: one entry for each state of its resources."""
     away = [view for view in views if view.node and view.state is not ResourceState.ALIVE]
     absent = [view.id for view in away if view.state is ResourceState.ABSENT]
     in_maintenance = set(tx.resources.in_maintenance(absent)) if absent else set()

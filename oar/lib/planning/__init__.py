@@ -1,1 +1,1 @@
-"""Statements of the scheduler: what it reads and the plan that it writes."""
+"""SQL statements of the scheduler: the data that it reads and the plan that it writes."""

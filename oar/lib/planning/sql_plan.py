@@ -1,8 +1,7 @@
-"""The stored plan (``tx.plan``): predicted starts and resources, and the plans of former rounds.
+"""The stored plan (``tx.plan``): predicted starts and resources, and the plans of earlier scheduling passes.
 
-``gantt_jobs_*`` is what the scheduler works with, ``gantt_jobs_*_visu`` what everybody else reads: both change in the
-transaction of a round.  The row of moldable 0 is the date of the round.
-
+The scheduler works with ``gantt_jobs_*``; all other programs read ``gantt_jobs_*_visu``. Both change in the
+transaction of a scheduling pass. The start time of moldable 0 is the date of the pass.
 See docs/design/planner.rst, "What is written".
 """
 
@@ -83,7 +82,7 @@ _LOG = Prepared("""
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
-    """Start and resources that are planned for an alternative of a job, or that it has."""
+    """The planned or assigned start and resources of a job alternative."""
 
     moldable: int
     start: int
@@ -91,7 +90,7 @@ class PredictionRow:
 
 
 def _values(predictions: Collection[PredictionRow], now: int) -> dict[str, list[Any]]:
-    """Return the parameters that store predictions, and the date of the round as that of alternative 0."""
+    """Return the SQL parameters for predictions, with the date of the scheduling pass as the start of alternative 0."""
     sets = (",".join(map(str, prediction.resources)) for prediction in predictions)
     return {
         "moldables": [0, *(prediction.moldable for prediction in predictions)],
@@ -124,7 +123,7 @@ _JOBS = f"""
 
 
 class FormerlyPlanned(NamedTuple):
-    """A job as a former round planned it, and what came of it.  Dates are epoch seconds, 0 = not yet."""
+    """A job in the plan of an earlier pass, and its real dates. Dates are in seconds since the epoch, 0 = not yet."""
 
     id: int
     name: str
@@ -137,18 +136,18 @@ class FormerlyPlanned(NamedTuple):
 
 
 class StoredPlan(Table):
-    """The gantt tables."""
+    """Rows of the ``gantt_jobs_*`` tables."""
 
     def starts(self) -> dict[int, int]:
-        """Return the predicted starts by alternative; that of alternative 0 is the date of the round."""
+        """Return the predicted starts by alternative; the start of alternative 0 is the date of the scheduling pass."""
         return dict(self._tx.rows(_STARTS))
 
     def has_place(self, jobs: Collection[int]) -> bool:
-        """Whether the plan has a place for any of some jobs."""
+        """Return whether the plan contains any of the jobs."""
         return self._tx.row(_HAS_PLACE, (sorted(jobs),)) is not None
 
     def resources(self, moldables: Collection[int]) -> dict[int, list[int]]:
-        """Return the resources that are planned for some alternatives."""
+        """Return the planned resources of alternatives."""
         if not moldables:
             return {}
         return dict(
@@ -159,23 +158,23 @@ class StoredPlan(Table):
         )
 
     def write(self, moldables: Collection[int], predictions: Iterable[PredictionRow], now: int, *, log: bool) -> None:
-        """Store a whole plan, whatever is stored: ``predictions`` are those of all ``moldables``."""
+        """Replace the stored plan; ``predictions`` are those of all ``moldables``."""
         planned = sorted(moldables)
         for table in _ALL_TABLES:
             self._tx.execute(_DELETE_OTHERS.format(table=table), (planned,))
         self.change((), predictions, now, log=log)
 
     def propose(self, predictions: Collection[PredictionRow], now: int) -> None:
-        """Show an external scheduler the decisions of the round so far; everybody else sees the last plan."""
+        """Store the decisions made so far for an external scheduler; all other programs still see the last plan."""
         for table in _TABLES:
             self._tx.execute(_DELETE_OTHERS.format(table=table), ([prediction.moldable for prediction in predictions],))
         self._tx.execute(_STORE, _values(predictions, now))
         self._changed(Topic.GANTT)
 
     def change(self, gone: Collection[int], predictions: Iterable[PredictionRow], now: int, *, log: bool) -> None:
-        """Store the predictions of a plan that are new, and remove the alternatives that it has no more (``gone``).
+        """Store new and changed predictions, and delete the alternatives that are no longer in the plan (``gone``).
 
-        ``now`` is the date of the round; with ``log`` the whole plan is also stored for ever.
+        ``now``: the date of the scheduling pass; with ``log``, also store the complete plan in the log tables.
         """
         if gone:
             self._tx.execute(_REMOVE, {"gone": sorted(gone)})
@@ -185,11 +184,11 @@ class StoredPlan(Table):
         self._changed(Topic.GANTT)
 
     def store_date(self, now: int) -> None:
-        """Store the date of a round that changed nothing else."""
+        """Store the date of a scheduling pass that changed nothing else."""
         self._store((), now)
 
     def mark_age(self, date: int) -> None:
-        """Store the date of the oldest prediction; 0: all are those of the last round."""
+        """Store the date of the oldest prediction; 0: all predictions are those of the last scheduling pass."""
         for table in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
             if date:
                 self._tx.execute(_STORE_AGE.format(table=table), {"age": AGE, "date": date})
@@ -197,7 +196,9 @@ class StoredPlan(Table):
                 self._tx.execute(f"DELETE FROM {table} WHERE moldable_job_id = %s", (AGE,))
 
     def age(self) -> int:
-        """Return the date of the oldest prediction; 0: all are those of the last round."""
+        """Return the date of the oldest prediction; return 0 if all predictions are those of the last scheduling
+        pass.
+        """
         row = self._tx.row(_AGE, (AGE,))
         return int(row[0]) if row else 0
 
@@ -207,14 +208,14 @@ class StoredPlan(Table):
         self._tx.execute(_COPY, values)
 
     def former_dates(self, start: int, stop: int, parts: int) -> list[int]:
-        """Return dates of rounds of a period whose plans are kept: in each of so many parts the last."""
+        """Return the dates of logged plans in a period: the last one in each of ``parts`` equal parts."""
         rows = self._tx.rows(_DATES, {"start": start, "stop": stop, "parts": parts})
         return [row[0] for row in rows]
 
     def last_former_plan(self, date: int) -> int:
-        """Return the date of the last plan up to a date, 0: none is kept."""
+        """Return the date of the last logged plan up to a date; return 0 if there is none."""
         return int(self._tx.value(_LAST, (date,)))
 
     def former_jobs(self, date: int, most: int) -> list[FormerlyPlanned]:
-        """Return the jobs that the round of a date planned to start then or later, those that start first."""
+        """Return at most ``most`` jobs that the plan of a date starts then or later, sorted by start."""
         return [FormerlyPlanned(*row) for row in self._tx.rows(_JOBS, {"date": date, "most": most})]

@@ -1,6 +1,6 @@
-"""What a scheduling round reads and writes about jobs and resources (``tx.rounds``).
+"""Data that a scheduling pass reads and writes about jobs and resources (``tx.rounds``).
 
-All that is live is read in a fixed number of queries, whatever the number of jobs.
+All live data is read in a fixed number of queries, whatever the number of jobs.
 """
 
 from collections import defaultdict
@@ -123,7 +123,7 @@ _TELL = Prepared("""
 
 @dataclass(frozen=True, slots=True)
 class JobText:
-    """The texts that the scheduler writes into a waiting job; ``karma`` None: the stored one stays."""
+    """The texts that the scheduler stores in a waiting job; ``karma`` None: the stored value stays."""
 
     job_id: int
     message: str
@@ -133,7 +133,7 @@ class JobText:
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """A job that starts, with the alternative and the resources that it gets."""
+    """A job that starts, with its alternative and its assigned resources."""
 
     job_id: int
     moldable: int
@@ -144,7 +144,7 @@ class StartRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow(LiveJob):
-    """A live job, as it is stored."""
+    """A live job, as stored."""
 
     properties: str = ""
     submission_time: int = 0
@@ -178,7 +178,7 @@ class MoldableRow:
 
 @dataclass(frozen=True, slots=True)
 class DependencyRow:
-    """A dependency, and the state of the job that it is on; None if that job does not exist any more."""
+    """A dependency, and the state of the required job; None if that job no longer exists."""
 
     dependency: Dependency
     state: JobState | None
@@ -189,7 +189,7 @@ class DependencyRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
-    """A resource, its ranks in the two orders of the configuration, and the values of the properties asked for."""
+    """A resource, its ranks in the two configured orders, and the values of the requested properties."""
 
     id: int
     type: str
@@ -203,33 +203,35 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Equal versions: no resource has changed meanwhile.  ``columns`` are the columns of ``resources``."""
+    """The version of the resources: equal versions mean that no resource has changed. ``columns``: those of
+    ``resources``.
+    """
 
     mark: tuple[int, str, int]
     columns: frozenset[str]
 
 
 class Rounds(Table):
-    """The statements of a round."""
+    """The SQL statements of a scheduling pass."""
 
     def versions(self) -> dict[int, str]:
-        """Return the live jobs that are not on hold, by id, each with a mark that changes when its row does."""
+        """Return the live jobs that are not on hold, by id, each with a mark that changes with its row."""
         return dict(self._tx.rows(_VERSIONS))
 
     def altered(self, since: int) -> dict[int, int]:
-        """Return the jobs that were altered since a date, each with a number that changes when it is altered again."""
+        """Return the jobs altered since a date, each with a number that changes with the next alteration."""
         return dict(self._tx.rows(_ALTERED, (since,)))
 
     def jobs(self, ids: Collection[int]) -> list[JobRow]:
-        """Return some jobs, sorted by id."""
+        """Return the given jobs, sorted by id."""
         return [_job(row) for row in self._tx.rows(_JOBS, (list(ids),))] if ids else []
 
     def on_hold(self) -> dict[int, int]:
-        """Return the jobs on hold, each with the date since when it is."""
+        """Return the jobs on hold, each with the date since when it is on hold."""
         return dict(self._tx.rows(_ON_HOLD))
 
     def next_job(self) -> int:
-        """Return the id that the next job will have."""
+        """Return the id of the next new job."""
         job_id: int = self._tx.value(_NEXT_JOB)
         return job_id
 
@@ -238,14 +240,13 @@ class Rounds(Table):
         return set(self._tx.column(_KILLED))
 
     def types(self, ids: Collection[int]) -> dict[int, tuple[str, ...]]:
-        """Return the types of some jobs."""
         types: dict[int, list[str]] = defaultdict(list)
         for job_id, text in self._tx.rows(_TYPES, (list(ids),)) if ids else ():
             types[job_id].append(text)
         return {job_id: tuple(texts) for job_id, texts in types.items()}
 
     def moldables(self, ids: Collection[int]) -> dict[int, tuple[MoldableRow, ...]]:
-        """Return the alternatives of some jobs, in the order of their submission."""
+        """Return the alternatives of jobs, in the order of their submission."""
         if not ids:
             return {}
         rows = self._tx.rows(_MOLDABLES, (list(ids),))
@@ -262,19 +263,19 @@ class Rounds(Table):
         return {job_id: tuple(alternatives) for job_id, alternatives in moldables.items()}
 
     def walltimes(self, moldables: Collection[int]) -> dict[int, int]:
-        """Return the present walltimes of some alternatives."""
+        """Return the current walltimes of alternatives."""
         return dict(self._tx.rows(_WALLTIMES, (list(moldables),))) if moldables else {}
 
     def held_containers(self) -> list[tuple[int, str]]:
-        """Return the jobs on hold that will be containers, each with the type that says so."""
+        """Return the jobs on hold that are containers, each with its container type."""
         return [(row[0], row[1]) for row in self._tx.rows(_HELD_CONTAINERS)]
 
     def assigned(self) -> dict[int, list[int]]:
-        """Return the resources that jobs have now, by alternative."""
+        """Return the currently assigned resources, by alternative."""
         return dict(self._tx.rows(_ASSIGNED))
 
     def dependencies(self, supposed: Sequence[Dependency] = ()) -> list[DependencyRow]:
-        """Return the dependencies of live jobs, and ``supposed`` ones, with the states of the jobs that they are on."""
+        """Return the dependencies of live jobs and the ``supposed`` ones, with the states of the required jobs."""
         dependencies = [*(Dependency(*row) for row in self._tx.rows(_DEPENDENCIES)), *supposed]
         if not dependencies:
             return []
@@ -283,20 +284,20 @@ class Rounds(Table):
         return [_dependency(dependency, jobs.get(dependency.required)) for dependency in dependencies]
 
     def turns(self, ids: Collection[int]) -> dict[int, int]:
-        """Return numbers that order jobs in Resuming: the job whose resumption was asked first has the lowest."""
+        """Return numbers that order jobs in Resuming: the earliest resume request has the lowest number."""
         return dict(self._tx.rows(_TURNS, (list(ids),))) if ids else {}
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
-        """Return for jobs that were asked for a checkpoint the date of that, and whether their time for it is over."""
+        """Return for jobs with a checkpoint request its date, and whether its timeout has expired."""
         return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
 
     def version(self) -> Version:
-        """Return the present version of all resources."""
+        """Return the current version of all resources."""
         row = self._tx.rows(_VERSION)[0]
         return Version((row[0], row[1], row[2]), frozenset(row[3].split()))
 
     def content(self, columns: Collection[str]) -> tuple[int, str, int]:
-        """Return a checksum of some columns of all resources: equal ones have equal values."""
+        """Return a checksum of columns of all resources: it changes with the values."""
         names = ", ".join(quoted(name) for name in sorted(columns))
         row = self._tx.rows(_CONTENT.format(names))[0]
         return row[0], row[1], row[2]
@@ -304,7 +305,7 @@ class Rounds(Table):
     def resources(self, names: Sequence[str], order: str, reservation_order: str) -> list[ResourceRow]:
         """Return all resources with their properties ``names``; the orders are SQL of the administrator.
 
-        Raises ConfigError for an order that the database refuses.
+        Raises ConfigError if the database rejects an order.
         """
         columns = "".join(f", {quoted(name)}" for name in names)
         sql = (
@@ -323,35 +324,39 @@ class Rounds(Table):
         return [_resource(row) for row in rows]
 
     def column_values(self, names: Sequence[str]) -> dict[int, Sequence[PropertyValue]]:
-        """Return the values of some columns of all resources, by id."""
+        """Return the values of columns of all resources, by id."""
         rows = self._tx.rows(f"SELECT resource_id, {', '.join(map(quoted, names))} FROM resources")
         return {row[0]: row[1:] for row in rows}
 
     def consumption(self, queues: Collection[str], since: int, until: int) -> list[tuple[str, str, str, str, int]]:
-        """Return sums of accounting windows: ``(queue, user, project, ASKED or USED, resource seconds)`` each."""
+        """Return sums of accounting windows, as ``(queue, user, project, ASKED or USED, resource seconds)``."""
         return [
             (row[0], row[1], row[2], row[3], row[4])
             for row in self._tx.rows(_CONSUMPTION, (since, until, list(queues)))
         ]
 
     def woken(self, since: int) -> Mapping[str, int]:
-        """Return the nodes that were woken after a date and not halted since, each with the date of the last time."""
+        """Return the nodes that were woken after a date and not halted since, each with the date of the last
+        wake-up.
+        """
         return dict(self._tx.rows(_WOKEN, (since,)))
 
     def used_since(self, date: int) -> list[int]:
-        """Return the resources on which a job has ended at a date or later."""
+        """Return the resources on which a job ended at a date or later."""
         return self._tx.column(_USED_SINCE, (date,))
 
     def lock_waiting(self, ids: Collection[int]) -> list[int]:
-        """Return those of some jobs that may be started; they are locked until the end of the transaction."""
+        """Lock and return the given jobs that may be started: they are waiting and have no kill request."""
         return self._tx.column(_LOCK_WAITING, (sorted(ids),))
 
     def share_alive(self, ids: Collection[int]) -> set[int]:
-        """Return those of some resources that are Alive; they are locked until the end of the transaction."""
+        """Return the given resources that are Alive. All given resources are locked until the end of the
+        transaction.
+        """
         return {row[0] for row in self._tx.rows(_SHARE_ALIVE, (sorted(ids),)) if row[1]}
 
     def give(self, rows: Sequence[StartRow]) -> None:
-        """Give jobs that are started their resources, and their alternatives the walltime that is left of theirs."""
+        """Assign resources to jobs that are started, and set the walltimes of their alternatives."""
         if not rows:
             return
         moldables = [row.moldable for row in rows]
@@ -361,14 +366,14 @@ class Rounds(Table):
         self._changed(Topic.JOBS)
 
     def tell(self, texts: Collection[JobText]) -> None:
-        """Write messages, texts and karmas into jobs that still wait."""
+        """Store messages, texts and karmas in jobs that have not started."""
         if texts:
             columns = zip(*((text.job_id, text.message, text.info, text.karma) for text in texts), strict=True)
             self._tx.execute(_TELL, [list(column) for column in columns])
             self._changed(Topic.JOBS)
 
     def end_negotiation(self, job_id: int) -> None:
-        """Note that a reservation has been accepted or refused."""
+        """Record that the scheduler has accepted or rejected a reservation."""
         self._tx.execute(
             "UPDATE jobs SET reservation = 'Scheduled' WHERE job_id = %s AND reservation = 'toSchedule'", (job_id,)
         )
