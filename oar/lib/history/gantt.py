@@ -133,8 +133,9 @@ class _Words:
 
 
 def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Sequence[Pause], *, zero: int) -> bytes:
-    """Return jobs by id, resource states and suspensions as one block. Dates are relative to ``zero`` or the first
-    start.
+    """Return jobs by id, resource states and suspensions as one block.
+
+    Dates are relative to ``zero``, or to the first start if that is earlier.
     """
     zero = min([zero, *(job.start for job in jobs), *(state.start for state in states)])
     words = {name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds")}
@@ -188,10 +189,9 @@ def _state_columns(states: Sequence["DrawnState"], words: dict[str, _Words], zer
 
 
 def _column(values: Sequence[int]) -> bytes:
-    """Return numbers as four bytes each: first the lowest bytes of all numbers, then the next ones, for better
-    compression.
+    """Return numbers as four bytes each: first the lowest bytes of all numbers, then the next ones.
 
-    Numbers that do not fit are replaced by the nearest possible value.
+    Similar bytes are then adjacent. Numbers that do not fit are replaced by the nearest possible value.
     """
     try:
         column = array(_FOUR_BYTES, values)

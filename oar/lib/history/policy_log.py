@@ -33,8 +33,9 @@ def note(tx: "Transaction", kinds: Collection[PolicyKind], values: Mapping[Polic
 
 @contextmanager
 def changing(tx: "Transaction", author: str) -> Iterator[None]:
-    """Log the changes of queues and admission rules in this block with their author; earlier changes are logged
-    without.
+    """Log the changes of queues and admission rules in this block with their author.
+
+    Earlier changes that are not logged yet are logged without an author.
     """
     note_stored(tx)
     yield

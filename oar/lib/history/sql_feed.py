@@ -28,12 +28,13 @@ class _Gap(NamedTuple):
 
 
 class SettledRows:
-    """Track the position below which a log is complete: ids are drawn before the commit and become visible in any
-    order.
+    """Track the position below which a log is complete.
+
+    Ids are drawn before the commit, so that rows become visible in any order.
     """
 
     def __init__(self, log: Log, newest: int, writers: Collection[str]) -> None:
-        """Begin after the row ``newest``; ``writers``: the transactions that wrote after it was read."""
+        """Begin after the row ``newest``; ``writers``: the transactions that may still commit older rows."""
         self._log = log
         self._gap: _Gap | None = _Gap(newest, frozenset(writers))
         self.last = newest  #: the last settled row
@@ -62,8 +63,7 @@ def settled(last: int, ids: Sequence[int], passable: int) -> int:
     """Return the id up to which the log is complete.
 
     ``last``: the previous result; ``ids``: the visible ids after it, ascending; ``passable``: missing ids up to this
-    one
-    will never appear.
+    one will never appear.
     """
     for found in ids:
         if found - 1 > max(last, passable):

@@ -322,8 +322,9 @@ class GanttDays(Table):
         return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
 
     def spans(self, start: int, stop: int) -> list[HeldSpan]:
-        """Return the resources that jobs used, use and will use between two dates; running jobs count with their
-        full walltime.
+        """Return the resources that jobs used, use and will use between two dates.
+
+        Running jobs count until the end of their walltime.
         """
         return [HeldSpan(*row) for row in self._tx.rows(_SPANS, {"start": start, "stop": stop})]
 

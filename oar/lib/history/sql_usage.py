@@ -102,8 +102,9 @@ class Usage(Table):
         return dict(self._tx.rows(sql, {"start": start, "stop": stop, "now": self._tx.now}))
 
     def lost_nodes(self, start: int, stop: int, most: int) -> list[NodeOutOfUse]:
-        """Return at most ``most`` nodes with downtime between two dates, sorted by number of suspicions, then by
-        lost time.
+        """Return at most ``most`` nodes with downtime between two dates.
+
+        Sort by number of suspicions, then by lost time.
         """
         sql = """
             WITH lost AS (

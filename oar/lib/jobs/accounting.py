@@ -66,10 +66,9 @@ def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch
 
 
 def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
-    """Delete all windows and account all ended jobs again, in one transaction: readers see the old rows until the
-    commit.
+    """Delete all windows and account all ended jobs again, in one transaction.
 
-    Raises AccountingIsRunning.
+    Readers see the old rows until the commit. Raises AccountingIsRunning.
     """
     with database.hold_lock(ACCOUNTING_LOCK) as lock:
         if lock is None:

@@ -52,8 +52,9 @@ class UserConsumption(NamedTuple):
 
 
 def consumption_by_user(tx: "Transaction", start: int, stop: int, user: str | None = None) -> list[UserConsumption]:
-    """Return the consumption in the windows that overlap ``[start, stop)``, sorted by user; ``user`` None: of all
-    users.
+    """Return the consumption in the windows that overlap ``[start, stop)``, sorted by user.
+
+    ``user`` None: the consumption of all users, without karma.
     """
     by_user: dict[str, list[Consumption]] = defaultdict(list)
     for consumption in tx.accounting.between(start, stop, user):

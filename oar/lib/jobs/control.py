@@ -1,8 +1,8 @@
-"""Requests to delete, hold, resume or signal jobs: permissions and conditions, for the commands and the server's
-modules.
+"""Requests to delete, hold, resume or signal jobs: permissions and conditions.
 
-A request that needs no node is executed here: a job is held or released in the transaction of the command. Any other
-request is stored as a row or an event, and the server's modules execute it (docs/design/launch.rst, "Kill requests").
+Commands and the server's modules use this module. A request that needs no node is executed here: a job is held or
+released in the transaction of the command. Any other request is stored as a row or an event, and the server's modules
+execute it (docs/design/launch.rst, "Kill requests").
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,9 +73,7 @@ def frame_text(number: int) -> str:
 
 
 def _with_frames(tx: "Transaction", answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
-    """Reject requests on frames. A rejection for missing permission stays: it must not reveal that the job is a
-    frame.
-    """
+    """Reject requests on frames. Rejections for missing permission stay: they must not reveal frames."""
     texts = frame_texts(tx, [answer.job_id for answer in answers if answer.refusal not in _FIRST])
     return [
         ControlOutcome(answer.job_id, ControlRefusal.FRAME, texts[answer.job_id]) if answer.job_id in texts else answer

@@ -337,8 +337,9 @@ def describe_exit(status: int | None) -> str:
 
 
 def format_exit_code(status: int | None) -> str:
-    """Return a raw wait status as oarstat shows it, ``256 (1,0,0)``: status (code, signal, core). Return '' for
-    None.
+    """Return a raw wait status as oarstat shows it; return '' for None.
+
+    Example: ``256 (1,0,0)`` is status (code, signal, core).
     """
     if status is None:
         return ""

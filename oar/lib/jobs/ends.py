@@ -319,7 +319,7 @@ def _of_death(facts: EndFacts) -> Cause:
 
 
 def _of_shutdown(facts: EndFacts) -> Cause:
-    """Return the cause of a job that ended at the shutdown of its node: that of an earlier kill request, if any."""
+    """Return the cause of a job that ended at the shutdown of its node; an earlier kill request has precedence."""
     return _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
 
 

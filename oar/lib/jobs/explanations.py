@@ -105,7 +105,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """The reason, as a sentence, why the job does not start or resume now; '' for a job that does not wait."""
+        """A sentence that explains why the job does not start or resume now; '' for a job that does not wait."""
         if self.frame_of:
             date = f", which begins on {format_date(self.job.start_time)}" * (self.job.state is JobState.WAITING)
             return f"It is the frame of the advance reservation {self.frame_of}{date}: see qrstat -ar {self.frame_of}."
@@ -249,16 +249,15 @@ def outlooks(tx: "Transaction", jobs: Sequence[Job]) -> list[Outlook]:
 
 
 def _age(job: Job, prediction: "Prediction") -> int:
-    """Return the time from which a prediction may date; return 0 for predictions of the last scheduling pass and
-    reservations.
+    """Return the time from which a prediction may date.
+
+    Return 0 for predictions of the last scheduling pass, and for reservations.
     """
     return prediction.foreseen_at if job.reservation is Reservation.NONE else 0
 
 
 def jobs_of(reason: WaitReason | None) -> list[int]:
-    """Return the jobs that a reason names, jobs of reservations first. Ignore values of other versions that are no
-    job ids.
-    """
+    """Return the jobs that a reason names, jobs of reservations first; ignore values that are no job ids."""
     if reason is None:
         return []
     lists = [reason.data.get("reservations"), reason.data.get("jobs"), [reason.data.get("job")]]

@@ -39,8 +39,9 @@ class Failed(NamedTuple):
 
 
 def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[LaunchFault, frozenset[str]]:
-    """Return for each fault the users for whom it is common ('' for all users), that is, not caused by a single job
-    or node.
+    """Return for each fault the users for whom it is common ('' for all users).
+
+    A common fault is not caused by a single job or node.
     """
     tried = sorted(set(faults).intersection(launch_faults.TRIED))
     holds = tx.launch_holds.all() if tried else []
@@ -156,8 +157,7 @@ def hold_for_configuration(tx: "Transaction", fault: str, trial_job: int = 0) ->
     """Hold all launches because of a configuration fault; an existing hold for the same fault stays.
 
     ``trial_job``: the job whose launch found the fault; its next launch is the first trial. Without a trial job the
-    Runner
-    detects the fault and its repair (``end_repaired``).
+    Runner detects the fault and its repair (``end_repaired``).
     """
     present = configuration_hold(tx)
     if present and trial_job:
@@ -226,8 +226,9 @@ def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
 
 
 def may_go_on(tx: "Transaction", job: Job, types: JobTypes) -> bool:
-    """Return whether a launch that has begun may continue: not while another job is the trial, nor before its next
-    trial.
+    """Return whether a launch that has begun may continue.
+
+    It may not continue while another job is the trial, nor before the next trial of the hold.
     """
     hold = configuration_hold(tx)
     if hold is None or launch_faults.is_watched(hold) or launch_faults.is_over(hold):
@@ -253,7 +254,9 @@ def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
 
 
 def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
-    """End the holds whose trial job was launched, holds of users without jobs, and holds without a job for the next
+    """End the holds that are no longer needed.
+
+    These are holds whose trial job was launched, holds of users without jobs, and holds without a job for the next
     trial.
     """
     over = [hold for hold in holds if launch_faults.is_over(hold)]

@@ -178,7 +178,7 @@ class JobValues:
 
     @property
     def cpu_efficiency(self) -> Column:
-        """CPU time used, divided by that of the assigned cores."""
+        """CPU time used, divided by the CPU time of the assigned cores."""
         return [usage.efficiency if usage else None for usage in self._of.usage]
 
     @property

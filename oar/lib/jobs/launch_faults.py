@@ -136,7 +136,7 @@ def concerned_users(
 
 
 def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
-    """Return whether a queue must be stopped; ``failures``: those of its jobs since its last success."""
+    """Return whether a queue must be stopped; ``failures``: the failures of its jobs since its last success."""
     return len({failure.job for failure in failures}) >= QUEUE_FAILURES and not concerned_user(failures)
 
 
@@ -180,8 +180,9 @@ def repeats(hold: LaunchHold, user: str) -> bool:
 
 
 def is_pointless(hold: LaunchHold) -> bool:
-    """Return whether a hold of a user without jobs may end: not before the first check has decided whether a node is
-    faulty.
+    """Return whether a hold of a user without jobs may end.
+
+    It may not end before the first check has decided whether a node is faulty.
     """
     return hold.user != "" and (hold.fault not in CHECKS or hold.failures > 1)
 
@@ -209,9 +210,8 @@ class CheckAnswer(NamedTuple):
 def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
     """Return the result of a check of a hold.
 
-    ``here``: whether the check succeeds on the node of the failure, None if that node does not answer. ``elsewhere``:
-    the
-    results of other nodes.
+    ``here``: whether the check succeeds on the node of the failure, None if that node does not answer.
+    ``elsewhere``: the results of other nodes.
 
     >>> judge_check(False, [False, True]), judge_check(False, [False]), judge_check(None, [True])
     (<Blame.NODE: 2>, <Blame.SERVICE: 3>, <Blame.NOBODY: 1>)
@@ -226,10 +226,10 @@ def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:
-    """Return whether OAR has ended the suspicion of a node ``LIFTS_FORGIVEN`` times in the same way: it then stays
-    Suspected.
+    """Return whether OAR has ended the suspicion of a node ``LIFTS_FORGIVEN`` times in the same way.
 
-    Suspicions ended by a check and suspicions ended by a common fault are counted separately.
+    Such a node stays Suspected. Suspicions ended by a check and those ended because of a common fault are counted
+    separately.
     """
     ends = [event.description for event in events if event.type == EventType.FINAUD_RECOVER]
     return any(sum(way in text for text in ends) >= LIFTS_FORGIVEN for way in (CHECKED, COMMON))

@@ -40,8 +40,9 @@ def reason_code(stored: str) -> ReasonCode | str:
 
 
 class RoundLimit(StrEnum):
-    """The limit of a scheduling pass that kept a job from being planned, ``limit`` in the data of
-    ``ReasonCode.LIMIT``.
+    """The limit of a scheduling pass that kept a job from being planned.
+
+    It is the value of ``limit`` in the data of ``ReasonCode.LIMIT``.
     """
 
     JOBS = "jobs"  #: so many jobs are planned in a round
@@ -52,8 +53,9 @@ class RoundLimit(StrEnum):
 
 
 class WaitStage(StrEnum):
-    """A part of the waiting time without a reason of a scheduling pass; like ``ReasonCode``, a value of
-    ``job_waits.code``.
+    """A part of the waiting time without a reason of a scheduling pass.
+
+    Like ``ReasonCode``, it is a value of ``job_waits.code``.
     """
 
     NEW = "NEW"  #: no round had looked at the job

@@ -81,8 +81,9 @@ def reason_sentence(reason: WaitReason) -> str:
 
 
 def is_overdue(reason: WaitReason) -> bool:
-    """Return whether a job waits for jobs past their end time (for example on a hanging node): its start is
-    unpredictable.
+    """Return whether a job waits for jobs past their end time, for example on a hanging node.
+
+    The start of such a job cannot be predicted.
     """
     return reason.data.get("overdue") is True
 

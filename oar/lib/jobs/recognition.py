@@ -1,9 +1,9 @@
 """Recognize jobs that run on a node although the restored database contains them as waiting.
 
 These jobs were started after the dump was made. Such a job continues if the database and the node identify it. The
-database contains the job, and the digest of its secret on the node proves that it is the same job. The node reports
-the start time, the alternative and the assigned resources.
-The sweep of the nodes ends all other jobs that are not running according to the database.
+database contains the job, and the digest of its secret on the node proves that it is the same job. The node reports the
+start time, the alternative and the assigned resources. The sweep of the nodes ends all other jobs that are not running
+according to the database.
 See docs/design/launch.rst, "A restored database".
 """
 
@@ -79,18 +79,16 @@ def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found:
 
 
 def _may_go_on(job: "Job", detail: "JobDetail") -> bool:
-    """Return whether a job can continue on its own: it has no interactive session and is in no container or
-    reservation.
-    """
+    """Return whether a job can continue: it has no interactive session and is in no container or reservation."""
     is_part = detail.reservation_id is not None or JobTypeName.INNER in JobTypes(detail.types)
     return job.job_type is JobType.PASSIVE and not is_part
 
 
 def _are_kept(tx: "Transaction", host: str, resources: Collection[int]) -> bool:
-    """Return whether all resources exist, the host is the head node of the job, and the other nodes wait for their
-    sweep.
+    """Return whether the job of a host still has all its resources.
 
-    A node that is Alive has been swept: the sweep has ended the processes of the job, and another job may run there.
+    All resources must exist, the host must be the head node, and the other nodes must wait for their sweep. A node that
+    is Alive has been swept: the sweep has ended the processes of the job, and another job may run there.
     """
     present = tx.resources.select(resources)
     names = {one.network_address for one in present if one.type == "default" and one.network_address}

@@ -1,7 +1,7 @@
 """Immutable records of the stored rows, with field names in the terms of the domain instead of column names.
 
 Dates are in seconds since the epoch, 0 if there is none; durations are in seconds. The records that user commands load
-are named tuples: a frozen dataclass takes six times as long to define, and four times as long to create.
+are named tuples: frozen dataclasses take six times as long to define and four times as long to create.
 """
 
 import json
@@ -275,8 +275,9 @@ LIVE_STATES = frozenset(JobState) - FINAL
 
 
 class JobQuery(NamedTuple):
-    """Conditions on jobs, combined with AND; None and empty tuples restrict nothing. Dates are in seconds since the
-    epoch.
+    """Conditions on jobs, combined with AND; None and empty tuples restrict nothing.
+
+    Dates are in seconds since the epoch.
     """
 
     states: frozenset[JobState] | None = LIVE_STATES  #: None: all

@@ -186,9 +186,7 @@ def _count_jobs(database: "Database", days: int) -> int:
 
 
 def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
-    """Copy all ended and accounted jobs that the archive does not have; yield the number of copied jobs per
-    transaction.
-    """
+    """Copy all ended and accounted jobs that the archive does not have; yield the number per transaction."""
     place, is_end, pace = EndedPlace(), False, Pace(JOBS)
 
     def copy(tx: "Transaction") -> int:

@@ -173,8 +173,9 @@ class Accounting(Table):
         return karma
 
     def not_counted(self, most: int, *, after: int = 0, since: int = 0) -> list[int]:
-        """Return and lock at most ``most`` jobs not accounted yet, with ids above ``after``, that ended since a
-        date.
+        """Return and lock at most ``most`` jobs that are not accounted yet.
+
+        ``after``: only jobs with larger ids; ``since``: only jobs that ended at this date or later.
         """
         return self._tx.column(_NOT_COUNTED, {"most": most, "last": after, "since": since})
 
@@ -183,9 +184,7 @@ class Accounting(Table):
         return self._tx.column(_ENDED, {"most": most, "last": after})
 
     def count(self, ids: Collection[int], rules: Rules) -> list[WindowChange]:
-        """Add the consumption of ended jobs to the windows, and mark the jobs; return the added consumption per
-        window.
-        """
+        """Add the consumption of ended jobs to the windows, and mark the jobs; return the additions by window."""
         self._changed(Topic.ACCOUNTING)
         values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
         return [WindowChange(*row) for row in self._tx.rows(_COUNT, values)]

@@ -120,9 +120,7 @@ class Deadlines(Table):
         return resources
 
     def expire_suspected(self, seconds: int) -> set[str]:
-        """Request the state Dead for resources that were Suspected for more than ``seconds`` seconds; return their
-        nodes.
-        """
+        """Request the state Dead for resources that were Suspected for more than ``seconds``; return their nodes."""
         nodes = set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))
         if nodes:
             self._changed(Topic.RESOURCES)

@@ -480,8 +480,7 @@ class Jobs(Table):
         """Set the state ``to`` for jobs in one of the states ``sources``; return the changed jobs, by id.
 
         Only ``oar.lib.jobs.lifecycle`` calls this method and its variants: a move has consequences that belong in the
-        same
-        transaction.
+        same transaction.
         """
         stops = {"stops": to in FINAL or to is JobState.FINISHING, "started": int(to is JobState.FINISHING)}
         return self._move(_MOVE, to, sources, {"ids": sorted(ids), **stops})
@@ -512,10 +511,10 @@ class Jobs(Table):
         return moved
 
     def close(self, ids: Collection[int]) -> None:
-        """Mark all rows of jobs as history, and release their resources. Only ``oar.lib.jobs.lifecycle`` calls this
-        method.
+        """Mark all rows of jobs as history, and release their resources.
 
-        No separate change of resources is reported for ``last_job_date``: the change belongs to the end of the job.
+        Only ``oar.lib.jobs.lifecycle`` calls this method. No separate change of resources is reported for
+        ``last_job_date``: the change belongs to the end of the job.
         """
         self._tx.execute(_CLOSE, {"ids": sorted(ids), "now": self._tx.now})
         self._changed(Topic.JOBS, Topic.GANTT)
@@ -596,9 +595,7 @@ class Jobs(Table):
         )
 
     def array_members(self, array_id: int) -> list[ArrayMember]:
-        """Return the jobs of an array by id, including copies of resubmitted jobs; a single job is an array of size
-        1.
-        """
+        """Return the jobs of an array by id, with copies of resubmitted jobs; a single job is an array of size 1."""
         return [
             ArrayMember(job_id, JobState(state), exit_code, date_of_start(state, start, stop, moldable), stop)
             for job_id, state, exit_code, start, stop, moldable in self._tx.rows(_MEMBERS, (array_id,))
@@ -617,8 +614,9 @@ class Jobs(Table):
         return set(self._tx.column(_FRAMES, (list(ids),)))
 
     def ended_summary(self, first: int, last: int, *, start: int, stop: int) -> EndedSummary:
-        """Return a summary of the ended jobs from id ``first`` to id ``last``, submitted between ``start`` and
-        ``stop``.
+        """Return a summary of the ended jobs with ids from ``first`` to ``last``.
+
+        ``start``, ``stop``: limits of the submission time.
         """
         row = self._tx.row(_SUMMARY, {"after": first - 1, "last": last, "start": start, "stop": stop})
         assert row is not None

@@ -94,16 +94,16 @@ class LaunchHolds(Table):
         self._tx.execute(_LIFT, (list(ids),))
 
     def last_start(self, since: int, without: Collection[str]) -> int:
-        """Return the time of the last job start since ``since``, ignoring the types ``without``; return 0 if there
-        is none.
+        """Return the time of the last job start since ``since``; return 0 if there is none.
+
+        ``without``: ignored job types.
         """
         return self._tx.value(_LAST_START, (since, [str(name) for name in without])) or 0
 
     def last_success(self, since: int, queue: str, state: JobState, failures: Collection[str]) -> int:
-        """Return the last time since ``since`` at which a job of the queue reached a state without an event of
-        ``failures``.
+        """Return the last time since ``since`` at which a job of a queue reached a state; return 0 if there is none.
 
-        Return 0 if there is none.
+        Jobs with an event of the types ``failures`` are ignored.
         """
         types = [str(type_) for type_ in failures]
         return self._tx.value(_LAST_SUCCESS, (state, since, queue, types)) or 0

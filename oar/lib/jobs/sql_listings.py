@@ -297,7 +297,7 @@ _Condition = tuple[str, tuple[Any, ...]]
 
 
 class ListedJob(NamedTuple):
-    """The fields of a job in a list; the names are those of ``Job``. Fields that need a conversion come last."""
+    """The fields of a job in a list, named as in ``Job``. Fields that need a conversion come last."""
 
     id: int
     array_id: int
@@ -602,8 +602,7 @@ class Listings(Table):
         """Return a page on which similar jobs of an array are one row.
 
         All rows of an array are on the page with its first job. A page has more than ``place.limit`` rows only if one
-        array
-        has more. It has fewer rows, or none, if all its jobs belong to arrays of earlier pages.
+        array has more. It has fewer rows, or none, if all its jobs belong to arrays of earlier pages.
         """
         page = self._folded_page(query, place)
         for _ in range(_MORE_LOOKS):
@@ -630,9 +629,7 @@ class Listings(Table):
         return FoldedPage(self._rows(groups, conditions), following)
 
     def _arrays(self, query: JobQuery, place: JobPlace) -> tuple[list[int], int | None]:
-        """Return the arrays for a page, and the last job that was read for them; the job is None at the end of the
-        list.
-        """
+        """Return the arrays for a page, and the last job that was read for them (None at the end of the list)."""
         is_indexed = not (query.nodes or query.types or query.text)
         most = MOST_READ if is_indexed else min(MOST_READ, _READ_FOR_A_ROW * place.limit)
         for length in (place.limit + 1, most):

@@ -1,5 +1,6 @@
-"""Requests about jobs (``tx.job_requests``): kill requests (``frag_jobs``) and walltime changes
-(``walltime_change``).
+"""Requests about jobs (``tx.job_requests``).
+
+Kill requests are rows of ``frag_jobs``, walltime changes are rows of ``walltime_change``.
 """
 
 import json
@@ -180,8 +181,6 @@ class JobRequests(Table):
         return self._tx.row(_IS_LEON_LATE, (before,)) is not None
 
     def move_kill(self, ids: Collection[int], to: KillState, sources: Collection[KillState]) -> list[int]:
-        """Set the state ``to`` for requests in one of the states ``sources``; return the jobs whose request was
-        changed.
-        """
+        """Set the state ``to`` for requests in one of the states ``sources``; return the jobs of these requests."""
         self._changed(Topic.JOBS)
         return sorted(self._tx.column(_MOVE, (to, sorted(ids), [str(state) for state in sources])))

@@ -1,6 +1,6 @@
 """Old rows (``tx.retention``): find and delete them in batches, with all rows of a job.
 
-A log is read in the order of its ids, which is nearly the order of its dates; a batch without old rows ends the
+A log is read in the order of its ids, which is nearly the order of its dates. A batch without old rows ends the
 search. Rows that live jobs or resources need are kept, however old they are.
 """
 

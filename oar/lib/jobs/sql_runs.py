@@ -287,8 +287,7 @@ class JobRuns(Table):
         """Return the jobs on which the Runner may have to act: of all jobs, or of those in ``ids``.
 
         A running job is included only if its end was reported, if its last update is older than ``probe_before``, or if
-        it is
-        in ``ids``.
+        it is in ``ids``.
         """
         question, parameter = (_ALL_IN_HAND, probe_before) if ids is None else (_THESE_IN_HAND, list(ids))
         return [
@@ -369,8 +368,9 @@ class JobRuns(Table):
         return HostsHeard(*self._tx.row(_HEARD, {"date": date}) or ([], 0, []))
 
     def silent_hosts(self, times: int) -> set[str]:
-        """Return the hosts with at least ``times`` unanswered probes in a row: Finaud checks them even if jobs run
-        there.
+        """Return the hosts with at least ``times`` unanswered probes in a row.
+
+        Finaud checks these hosts even if jobs run there.
         """
         return set(self._tx.column("SELECT head_host FROM job_runs WHERE failures >= %s", (times,)))
 

@@ -309,8 +309,9 @@ class JobWaits(Table):
         return self._tx.column(_FORESEEN_STARTS)
 
     def pending_predictions(self) -> dict[int, bool]:
-        """Return the jobs with a stored prediction that have not started. The value is whether a second prediction
-        was stored.
+        """Return the jobs with a stored prediction that have not started.
+
+        The value is True if a second prediction was stored shortly before the start.
         """
         return dict(self._tx.rows(_PENDING))
 

@@ -219,7 +219,7 @@ class Phase(StrEnum):
 
 
 class LaunchFault(StrEnum):
-    """A fault because of which launches fail on several nodes or for several jobs, ``launch_holds.fault``."""
+    """A kind of fault that makes launches fail on several nodes or for several jobs, ``launch_holds.fault``."""
 
     ACCOUNT = "ACCOUNT"  #: an account is unknown
     HOME = "HOME"  #: a home directory is missing

@@ -146,9 +146,7 @@ def _judge_modules(status: Mapping[str, Any], now: float) -> Iterator[HealthFind
         if module.get("last_result") == "failed":
             begun = f", begun at {format_date(int(module['last_start']))}," if module.get("last_start") else ""
             yield HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name}{begun} failed. See LOG_FILE")
-        elif name != "meta_sched" and module.get(
-            "period"
-        ):  # for meta_sched, the start of its passes is checked instead
+        elif name != "meta_sched" and module.get("period"):  # _judge_rounds checks meta_sched
             seconds = now - max(module.get("last_success") or 0, status.get("start") or 0)
             text = f"no pass of {name} has succeeded for {seconds:.0f} s"
             if seconds > max(LOST_ROUND, LOST_PERIODS * module["period"]):

@@ -120,9 +120,7 @@ def _numbers(counts: Mapping[tuple[str, ...], int]) -> list[tuple[tuple[str, ...
 
 
 def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:
-    """Return the histogram of the scheduling pass durations in a status record of the server; return [] if it has
-    none.
-    """
+    """Return the histogram of scheduling pass durations in a status record of the server, [] if it has none."""
     if "rounds" not in status:
         return []
     rounds = Histogram.of(status["rounds"])

@@ -1,7 +1,6 @@
-"""Decide how broken nodes are rebooted: soft reboot, then hard reboot, then an administrator is notified. Pure
-functions.
+"""Decide how broken nodes are rebooted: soft reboot, then hard reboot, then a notification of an administrator.
 
-See docs/administrator-guide.rst, "Broken nodes are rebooted".
+The functions are pure. See docs/administrator-guide.rst, "Broken nodes are rebooted".
 """
 
 from collections.abc import Collection, Mapping

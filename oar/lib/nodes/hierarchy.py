@@ -3,10 +3,11 @@
 A *block* of a property is the set of resources with the same value: a node, a switch, a core. ``Hierarchy`` does not
 number the resources: it gets them in the order of their bits. ``numbering`` computes an order in which every block is a
 *run* of consecutive bits wherever the properties nest. Queries about all blocks of a level are then answered in one
-operation (``bit_runs``). In the results, a block is represented by the top bit of its run. Properties that do not nest
-have no runs (``cpu`` numbered 0 and 1 on each node, requested above the node): ``_WalkedGroup`` checks their blocks one
-by one. The levels below may be runs within such a block.
-See docs/design/planner.rst, "Requests".
+operation (``bit_runs``). In the results, a block is represented by the top bit of its run.
+
+Properties that do not nest have no runs, for example ``cpu`` numbered 0 and 1 on each node and requested above the
+node. ``_WalkedGroup`` checks the blocks of such a property one by one. The levels below may be runs within such a
+block. See docs/design/planner.rst, "Requests".
 """
 
 import itertools
@@ -77,8 +78,7 @@ class TakingOrder:
         """``bits``: in the order of preference.
 
         Each ascending sequence of bits is stored as one set. If there are many sequences, only the sets of the first n
-        bits
-        are stored, for some values of n: the result is between two of these sets.
+        bits are stored, for some values of n. The result is then between two of these sets.
         """
         pieces = [] if all(map(lt, bits, bits[1:])) else _ascending_pieces(bits)
         is_scattered = len(pieces) > MANY_PIECES
@@ -174,8 +174,9 @@ class Layout:
         return self._having[name]
 
     def partition(self, names: tuple[str, ...], inside: ResourceSet = EVERYWHERE) -> _Partition:
-        """Return the blocks of the last property, nested in the blocks of the properties before it, within
-        ``inside``.
+        """Return the blocks of the last property, nested in the blocks of the properties before it.
+
+        ``inside``: consider only these resources.
         """
         key = names, inside
         if key not in self._partitions:
@@ -257,9 +258,7 @@ class _Nest:
     __slots__ = ("blocks", "is_whole", "orders", "pool", "present", "runs", "smallest")
 
     def __init__(self, pool: ResourceSet, runs: Sequence[BitRuns], orders: Sequence[TakingOrder]) -> None:
-        """``runs``: of each level, without the last level if its blocks are single resources; ``orders``: of all
-        levels.
-        """
+        """``runs``: one per level, without the last level if its blocks are single resources."""
         self.pool = pool
         self.runs = runs
         self.orders = orders
@@ -284,8 +283,9 @@ class _NestedGroup:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether ``fit`` always selects exactly ``least`` resources: all blocks of the last level have the same
-        size.
+        """Whether ``fit`` always selects exactly ``least`` resources.
+
+        This requires that all blocks of the last level have the same size.
         """
         smallest = self.least // _product(self._quantities)
         is_even = self._pool.bit_count() == self._present[-1].bit_count() * smallest
@@ -402,9 +402,9 @@ class PooledGroup:
 class RequestFit:
     """Select free resources for a request.
 
-    The object is in no reference cycle, so that it is freed without the garbage collector.
-    If ``fit`` succeeds on a set, it returns the same result on every smaller set that contains the result, unless
-    ``is_steady`` is false. If it fails on a set, it fails on every smaller set, unless ``is_monotone`` is false.
+    The object is in no reference cycle, so that it is freed without the garbage collector. If ``fit`` succeeds on a
+    set, it returns the same result on every smaller set that contains the result, unless ``is_steady`` is false. If it
+    fails on a set, it fails on every smaller set, unless ``is_monotone`` is false.
     """
 
     __slots__ = (
@@ -493,8 +493,9 @@ class BlockRequest:
 
 
 class _EachAlone(RequestFit):
-    """A necessary condition of a request with competing groups: each group alone is satisfied, and the total
-    suffices.
+    """A necessary condition of a request with competing groups.
+
+    Each group alone must be satisfied, and there must be enough resources for all groups.
     """
 
     __slots__ = ()
@@ -624,9 +625,7 @@ class Hierarchy:
         return _NestedGroup(nest, quantities)
 
     def _nest(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...]) -> _Nest | None:
-        """Return the data that all requests for these levels within a block share; return None if the levels do not
-        nest.
-        """
+        """Return the data that all requests for these levels within a block share; return None without nesting."""
         key = inside, pool, names
         if key not in self._nests:
             partitions = [self.layout.partition(names[: depth + 1], inside) for depth in range(len(names))]

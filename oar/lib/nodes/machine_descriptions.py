@@ -61,8 +61,7 @@ def units_of(
     """Return the resources of a machine and the new last numbers.
 
     A resource is a core with all its threads, or a thread with ``each_thread``. Several GPUs are assigned to
-    consecutive
-    cores in equal blocks; a single GPU is shared by all cores.
+    consecutive cores in equal blocks; a single GPU is shared by all cores.
     """
     used = {name: last.get(name, 0) for name in NUMBERED}
     cores = [list(threads) for _, threads in groupby(machine.threads, lambda thread: thread[:2])]

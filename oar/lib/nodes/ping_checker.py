@@ -134,9 +134,7 @@ def _sentinelle(key: str, command: tuple[str, ...], config: Config, host_lines: 
 
 
 def _one_command(config: Config) -> tuple[str, ...]:
-    """Return the built-in sentinelle command that replaces the configured taktuk command; return () if there is
-    none.
-    """
+    """Return the built-in sentinelle command that replaces the configured taktuk command; return () if none does."""
     match = _ONE_COMMAND.fullmatch((config.pingchecker_taktuk_arg_command or "").strip())
     if match is None:
         return ()

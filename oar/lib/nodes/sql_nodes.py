@@ -109,8 +109,9 @@ class Nodes(Table):
         return [_reason(row) for row in self._tx.rows(_OF_RESOURCES, (list(resources),))]
 
     def due_checks(self) -> dict[str, list[tuple[NodeCheck, str]]]:
-        """Return by node the checks that end its suspicion, each with the user whose account or home directory is
-        checked.
+        """Return the checks that end the suspicion of nodes, by node.
+
+        Each check is paired with the user whose account or home directory is checked.
         """
         checks: dict[str, list[tuple[NodeCheck, str]]] = {}
         for node, check, user in self._tx.rows(_CHECKS):

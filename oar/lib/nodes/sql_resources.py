@@ -212,12 +212,10 @@ class Resources(Table):
     def ask_state_of_node(
         self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
     ) -> list[int]:
-        """Request a state for the resources of a node that are in state ``seen`` and have no pending request; return
-        their ids.
+        """Request a state for the resources of a node in state ``seen`` without a pending request; return their ids.
 
         With ``decided_by_finaud``, only resources whose current state was (or was not) set by Finaud. The request is a
-        decision
-        of the system, which may revert it.
+        decision of the system, which may revert it.
         """
         where = "network_address = %(node)s AND state = %(seen)s AND next_state = 'UnChanged'"
         if decided_by_finaud is not None:
@@ -390,10 +388,9 @@ class Resources(Table):
         """Recompute ``scheduler_priority`` from the current besteffort and timesharing jobs.
 
         Each such job adds to all resources that share the value of a property in ``levels`` with one of its resources.
-        It adds
-        twice the rank of the property, or ten times this value if it is timesharing and not besteffort. Resources far
-        from such
-        jobs are therefore selected first. Return the number of changed resources; with ``logged``, log the new values.
+        It adds twice the rank of the property, or ten times this value if it is timesharing and not besteffort.
+        Resources far from such jobs are therefore selected first. Return the number of changed resources; with
+        ``logged``, log the new values.
         """
         parts = [
             f"SELECT o.resource_id, h.factor * {2 * rank} AS weight FROM resources o"

@@ -40,8 +40,9 @@ class StateChanges:
 
 
 class Suspicion(NamedTuple):
-    """Why a node is suspected, and the check that ends the suspicion; without a check, it ends when the node
-    answers.
+    """Why a node is suspected, and the check that ends the suspicion.
+
+    Without a check, the suspicion ends when the node answers.
     """
 
     text: str = ""
@@ -108,11 +109,9 @@ def is_change_due(tx: "Transaction") -> bool:
 def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     """Apply the requested state changes.
 
-    With ``sweeps``, a returning node is cleaned first: its change stays pending, and the Runner gets another request,
-    until
-    the Runner has recorded that the node is clean. The jobs of a node that announced its shutdown are not ended here:
-    they
-    end with the node.
+    With ``sweeps``, a returning node is cleaned first. Its change stays pending until the Runner has recorded that the
+    node is clean; until then the Runner is requested again. The jobs of a node that announced its shutdown are not
+    ended here: they end with the node.
     """
     swept = tx.events.take_hosts(EventType.NODE_SWEPT)
     if not sweeps:
@@ -265,8 +264,7 @@ def take_leave(tx: "Transaction", name: str) -> list[int]:
     """Record that a node announced its shutdown; return the affected resources.
 
     Request the state Absent for its resources that work or may return automatically. Its jobs continue as long as the
-    node
-    runs.
+    node runs.
     """
     ids = [one.id for one in tx.resources.of_nodes([name]) if one.state is ResourceState.ALIVE or _may_return(one)]
     if ids:

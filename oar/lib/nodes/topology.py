@@ -1,8 +1,7 @@
 """Convert a description of machines to the resources to create (oar_resources_add). Pure functions.
 
 Numbers of processors, cores, threads and GPUs are unique in the cluster; ``cpuset`` and ``gpudevice`` are the numbers
-on
-the node itself.
+on the node itself.
 """
 
 from collections.abc import Iterator, Sequence

@@ -75,11 +75,10 @@ def resource_views(
     states_only: bool = False,
     columns: Collection[str] = ("*",),
 ) -> list[ResourceView]:
-    """Return the views of all resources, or of those with these ids or nodes, sorted by node; resources without node
-    last.
+    """Return the views of all resources, or of those with these ids or nodes, sorted by node.
 
-    ``states_only``: without jobs, and only with the state columns, which is much faster.
-    ``columns``: the columns of the records; id, node and state must be included.
+    Resources without a node come last. ``states_only``: without jobs, and only with the state columns, which is much
+    faster. ``columns``: the columns of the records; id, node and state must be included.
     """
     jobs_by_resource = {} if states_only else tx.listings.jobs_on_resources()
     reserved = {} if states_only else tx.listings.reserved_now()

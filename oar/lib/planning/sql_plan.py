@@ -196,9 +196,7 @@ class StoredPlan(Table):
                 self._tx.execute(f"DELETE FROM {table} WHERE moldable_job_id = %s", (AGE,))
 
     def age(self) -> int:
-        """Return the date of the oldest prediction; return 0 if all predictions are those of the last scheduling
-        pass.
-        """
+        """Return the date of the oldest prediction; return 0 if all are those of the last scheduling pass."""
         row = self._tx.row(_AGE, (AGE,))
         return int(row[0]) if row else 0
 

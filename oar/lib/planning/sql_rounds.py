@@ -203,8 +203,9 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The version of the resources: equal versions mean that no resource has changed. ``columns``: those of
-    ``resources``.
+    """The version of the resources: equal versions mean that no resource has changed.
+
+    ``columns``: the columns of ``resources``.
     """
 
     mark: tuple[int, str, int]
@@ -336,9 +337,7 @@ class Rounds(Table):
         ]
 
     def woken(self, since: int) -> Mapping[str, int]:
-        """Return the nodes that were woken after a date and not halted since, each with the date of the last
-        wake-up.
-        """
+        """Return the nodes that were woken after a date and not halted since, with the date of the last wake-up."""
         return dict(self._tx.rows(_WOKEN, (since,)))
 
     def used_since(self, date: int) -> list[int]:
@@ -350,9 +349,7 @@ class Rounds(Table):
         return self._tx.column(_LOCK_WAITING, (sorted(ids),))
 
     def share_alive(self, ids: Collection[int]) -> set[int]:
-        """Return the given resources that are Alive. All given resources are locked until the end of the
-        transaction.
-        """
+        """Return the given resources that are Alive; all given ones are locked until the end of the transaction."""
         return {row[0] for row in self._tx.rows(_SHARE_ALIVE, (sorted(ids),)) if row[1]}
 
     def give(self, rows: Sequence[StartRow]) -> None:
