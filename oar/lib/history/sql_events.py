@@ -191,7 +191,10 @@ class Events(Table):
         node: str | None = None,
         before: int | None,
     ) -> list[Event]:
-        """Return the newest events, newest first: of a job, of a type, on a node, with smaller ids than ``before``."""
+        """Return the newest events, newest first.
+
+        The arguments restrict them to a job, a type, a node, or ids smaller than ``before``; None: no restriction.
+        """
         given = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before))
         conditions = [(text, value) for text, value in given if value is not None]
         where = " AND ".join(text for text, _ in conditions) or "true"

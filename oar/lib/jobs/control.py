@@ -153,7 +153,7 @@ def ask_end(
 
 
 def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
-    """End jobs with a kill request without waiting for their nodes; return the jobs whose request was changed."""
+    """Request that jobs with a kill request end without waiting for their nodes; return the changed jobs."""
     given_up = tx.job_requests.move_kill(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
     if given_up:
         _ring_leon(tx)

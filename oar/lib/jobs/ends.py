@@ -144,6 +144,7 @@ def _clean(text: str) -> str:
 
 
 def decide(facts: EndFacts) -> Cause:
+    """Return the cause of the end of a job."""
     forced = _event(facts, EndCode.FORCED)
     if forced and facts.phase is not Phase.CLEANED:
         return Cause(EndCode.FORCED, {"text": _short(forced.description)})

@@ -1,4 +1,4 @@
-"""The largest job id that the server has used, stored in OAR_RUN_DIR, outside the database."""
+"""The largest job id that the server has seen, stored in OAR_RUN_DIR, outside the database."""
 
 import os
 from pathlib import Path

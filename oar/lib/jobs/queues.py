@@ -51,7 +51,7 @@ def add(tx: "Transaction", user: User, text: str) -> Queue:
 
 
 def change(tx: "Transaction", user: User, text: str) -> None:
-    """Change a queue: ``name[,priority[,policy]]`` with the parts to change.  Raises NotAllowed, QueueProblem."""
+    """Change a queue: ``name[,priority[,policy]]``; omitted parts stay unchanged. Raises NotAllowed, QueueProblem."""
     user.check_administers()
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
@@ -88,7 +88,7 @@ def switch(
     enable_all: bool = False,
     disable_all: bool = False,
 ) -> None:
-    """Enable and disable queues, in the order of the arguments.  Raises NotAllowed, QueueProblem."""
+    """Enable and disable queues, in the order of the arguments. Raises NotAllowed, QueueProblem."""
     user.check_administers()
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)

@@ -25,7 +25,7 @@ from oar.lib.jobs.states import (
 
 
 class Job(NamedTuple):
-    """A submission of work, a row of ``jobs``."""
+    """A job, a row of ``jobs``."""
 
     id: int
     array_id: int
@@ -153,7 +153,7 @@ class Moldable(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A class of jobs, a row of ``queues``."""
+    """A queue with its priority and scheduling policy, a row of ``queues``."""
 
     name: str
     priority: int

@@ -79,7 +79,7 @@ class StoredReason(NamedTuple):
 
 
 class AwaitedJob(NamedTuple):
-    """A job that another one waits for."""
+    """A job that another job waits for."""
 
     id: int
     user: str

@@ -247,7 +247,7 @@ def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
 
 
 class JobTimes(NamedTuple):
-    """The start and the duration of a job."""
+    """The start, the walltime and the remaining time of a job."""
 
     start: int | None  #: of a waiting job, the predicted start; None if there is none
     walltime: int | None

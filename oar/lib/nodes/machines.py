@@ -34,7 +34,7 @@ def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str
 
 
 def last_numbers(tx: "Transaction") -> dict[str, int]:
-    """Return the largest number of each property whose numbers are unique in the cluster; 0 if there is none."""
+    """Return the largest value of each property whose numbers are unique in the cluster; return 0 if there is none."""
     columns = tx.resources.columns()
     return {name: int(tx.nodes.largest_value(name) or 0) for name in _COUNTED if columns.get(name) == "integer"}
 

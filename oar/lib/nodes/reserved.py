@@ -137,7 +137,7 @@ def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak
 
 
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
-    """Yield the granted reservations that hold any of the resources; skip those without authorized users."""
+    """Yield the granted reservations that hold any of the resources; skip maintenance reservations without users."""
     asked = set(resources)
     live = tx.reservations.live()
     for_nobody = tx.reservations.for_nobody([each.id for each in live])
