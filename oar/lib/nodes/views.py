@@ -83,7 +83,7 @@ def resource_views(
     jobs_by_resource = {} if states_only else tx.listings.jobs_on_resources()
     reserved = {} if states_only else tx.listings.reserved_now()
     rows = tx.listings.resources(ids=ids, nodes=nodes, columns=_STATE_COLUMNS if states_only else columns)
-    rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # until here sorted by id
+    rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # the query sorts by id
     return [
         ResourceView(
             row, tuple(jobs_by_resource.get(row["resource_id"], ())), tuple(reserved.get(row["resource_id"], ()))
