@@ -22,7 +22,7 @@ Usersets = Mapping[str, Sequence[str]]
 
 
 class Visitor(NamedTuple):
-    """Somebody who wants to use a reservation."""
+    """A user who requests access to a reservation."""
 
     user: str
     groups: Collection[str] = ()  #: his groups on the server
@@ -37,7 +37,7 @@ class ListedNames(NamedTuple):
 
 
 def parse(text: str, asker: str) -> tuple[AccessEntry, ...]:
-    """Return the entries of a comma list; ``$user`` is the asker.  Raises BadRequest."""
+    """Return the entries of a comma-separated list; ``$user`` stands for ``asker``.  Raises BadRequest."""
     words = [word.strip() for word in text.split(",")]
     entries = tuple(_entry(word, asker) for word in words if word)
     if not entries:
@@ -59,16 +59,16 @@ def _entry(word: str, asker: str) -> AccessEntry:
 
 
 def names_of(entries: Sequence[AccessEntry]) -> ListedNames:
-    """Return the names that must exist."""
+    """Return the users and groups in an access list that must exist; skip patterns and projects."""
     texts = [entry.text for entry in entries if entry.text != NOBODY]
     users = [text for text in texts if not text.startswith(("@", "%")) and not is_pattern(text)]
     return ListedNames(tuple(users), tuple(text[1:] for text in texts if text.startswith("@")))
 
 
 def allows(entries: Sequence[AccessEntry], visitor: Visitor, usersets: Usersets) -> bool:
-    """Whether somebody may use a reservation: an entry allows it, and none denies it.
+    """Return whether the visitor may use the reservation: an entry allows it, and no entry denies it.
 
-    A list of denials only allows everybody else.  ``usersets``: those that the entries name, as far as they exist.
+    A list with denials only allows all other users.  ``usersets``: the existing usersets that the entries name.
     """
     if any(entry.denied and _matches(entry.text, visitor, usersets) for entry in entries):
         return False
@@ -77,7 +77,10 @@ def allows(entries: Sequence[AccessEntry], visitor: Visitor, usersets: Usersets)
 
 
 def is_member(visitor: Visitor, members: Sequence[str]) -> bool:
-    """Whether somebody is in a userset: its entries are users, patterns, and ``@group`` for a group of the server."""
+    """Return whether the visitor is in a userset.
+
+    An entry of a userset is a user, a pattern, or ``@group`` for a group of the server.
+    """
     return any(
         entry[1:] in visitor.groups if entry.startswith("@") else fnmatchcase(visitor.user, entry) for entry in members
     )

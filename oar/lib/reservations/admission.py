@@ -1,7 +1,7 @@
-"""The rules of the site, asked about an advance reservation: for its owner, and for every user of its access list.
+"""Run the admission rules of the site on an advance reservation, for its owner and for every user of its access list.
 
-Every listed user must be able to use every reserved resource: the conditions that the rules put on each of them are
-joined.  See docs/design/reservations.rst, "Admission".
+Every listed user must be able to use every reserved resource.  The conditions that the rules set for the users are
+therefore joined with AND.  See docs/design/reservations.rst, "Admission".
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ MOST_ON_A_NODE = 4096
 
 
 class ReservationProposal(NamedTuple):
-    """A reservation as the rules see it, in one queue."""
+    """A reservation in one queue, as it is passed to the admission rules."""
 
     owner: str
     users: Sequence[str]  #: the others of the access list
@@ -50,7 +50,7 @@ class ReservationProposal(NamedTuple):
 
     @property
     def shown(self) -> dict[str, object]:
-        """What the rules see as ``ar``."""
+        """The value of the variable ``ar`` in the admission rules."""
         return {
             "name": self.name,
             "start": self.start,
@@ -65,7 +65,7 @@ class ReservationProposal(NamedTuple):
 
 
 class AdmittedReservation(NamedTuple):
-    """A reservation that was admitted."""
+    """A reservation that the admission rules accepted."""
 
     queue: str
     project: str
@@ -76,7 +76,7 @@ class AdmittedReservation(NamedTuple):
 def admit(
     tx: "Transaction", database: "Database", config: Config, proposal: ReservationProposal
 ) -> AdmittedReservation:
-    """Run the rules for the owner, then for each of the users.  Raises BadReservation, BadSubmission, RuleFailed."""
+    """Run the rules for the owner, then for each listed user.  Raises BadReservation, BadSubmission, RuleFailed."""
     with open_cluster(database, asker_of(config, proposal.owner)) as cluster:
         possible = _possible(cluster, proposal)
         amended, output = _amended(tx, database, cluster, config, (proposal, proposal.owner, possible))
@@ -97,7 +97,7 @@ def admit(
 def conditions_of(
     tx: "Transaction", database: "Database", config: Config, proposal: ReservationProposal
 ) -> dict[str, str]:
-    """Return the condition that the rules put on resources for each of the users, '' = none.
+    """Return the condition that the rules set on the resources of each user; '' means none.
 
     Raises BadReservation, RuleFailed.
     """
@@ -110,7 +110,7 @@ def conditions_of(
 
 
 def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[ReservationAlternative, ...]:
-    """Return the alternatives that the whole cluster could satisfy."""
+    """Return the alternatives that the whole cluster can satisfy.  Raises BadReservation if there is none."""
     checked = [each._replace(groups=_checked(cluster, each.groups)) for each in proposal.alternatives]
     properties = cluster.condition(proposal.properties) if proposal.properties else ""
     possible = _from_first_that_fits(checked, lambda each: cluster.size(each.groups, properties) is not None)
@@ -123,7 +123,7 @@ def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[Reservat
 
 
 def _largest(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
-    """Return what could be had instead of too many slots on each of some nodes; '' if fewer do not help."""
+    """Return a hint with the largest number of slots per node that fits; '' if fewer slots do not fit either."""
     if len(groups) != 1 or [level.property for level in groups[0].levels] != ["network_address", FINEST]:
         return ""
     nodes, slots = groups[0].levels
@@ -143,9 +143,9 @@ def _largest(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
 def _from_first_that_fits(
     alternatives: Sequence[ReservationAlternative], fits: Callable[[ReservationAlternative], bool]
 ) -> tuple[ReservationAlternative, ...]:
-    """Return the alternatives from the first on that fits: the scheduler passes over others behind it by itself.
+    """Return the alternatives from the first one that fits; the scheduler skips later ones that do not fit.
 
-    Where each of some alternatives holds the next, it is found by bisection: a question costs milliseconds.
+    In a sequence where each alternative includes the next one, the search is a bisection: one check takes milliseconds.
     """
     begin = 0
     while begin < len(alternatives):
@@ -160,7 +160,7 @@ def _from_first_that_fits(
 
 
 def _holds(more: ReservationAlternative, less: ReservationAlternative) -> bool:
-    """Whether whoever can satisfy the first alternative can satisfy the second one: it only has smaller numbers."""
+    """Return whether resources for ``more`` are always enough for ``less``: same form, smaller or equal quantities."""
     return len(more.groups) == len(less.groups) and all(
         first.filter == second.filter
         and [level.property for level in first.levels] == [level.property for level in second.levels]
@@ -180,7 +180,7 @@ def _amended(
     config: Config,
     asked: tuple[ReservationProposal, str, tuple[ReservationAlternative, ...]],
 ) -> tuple[Proposal, RuleOutput]:
-    """Return the reservation as the rules leave it for one user.  Raises BadReservation."""
+    """Return the reservation as the rules changed it for one user, and their output.  Raises BadReservation."""
     proposal, user, alternatives = asked
     job = Proposal(
         spec=JobSpec(
@@ -206,7 +206,7 @@ def _amended(
 
 
 def _narrowed(groups: Iterable[Group], conditions: Sequence[str]) -> tuple[Group, ...]:
-    """Return groups whose resources satisfy all conditions, too."""
+    """Return the groups with all conditions added to their filters."""
     common = list(dict.fromkeys(condition for condition in conditions if condition))
     return tuple(
         group._replace(filter=" AND ".join(f"({part})" for part in [*common, *filter(None, [group.filter])]))

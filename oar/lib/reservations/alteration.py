@@ -1,6 +1,7 @@
-"""Changes of advance reservations: attributes alone at once, windows and resources by the scheduler.
+"""Changes of advance reservations.
 
-See docs/design/reservations.rst, "Changes".
+Changes of attributes take effect at once; the scheduler decides changes of windows and resources.  See
+docs/design/reservations.rst, "Changes".
 """
 
 import json
@@ -26,11 +27,11 @@ NO_ACCESS = "job {} was deleted: its owner may not use the reservation any more"
 
 
 class ChangeDenied(UserError):
-    """A change cannot be asked for; the message is a whole line."""
+    """The change is not allowed; the message is a complete line."""
 
 
 class AttributeChange(NamedTuple):
-    """New attributes of a reservation; None = as it is."""
+    """New attributes of a reservation; None means unchanged."""
 
     name: str | None = None
     account: str | None = None
@@ -43,7 +44,7 @@ class AttributeChange(NamedTuple):
 
     @classmethod
     def of(cls, change: Mapping[str, Any]) -> "AttributeChange":
-        """Return the attributes that a stored change asks for beside a window or resources."""
+        """Return the attribute changes of a stored change, without the window and the resources."""
         found = {name: change[name] for name in cls._fields if name in change}
         if "access" in found:
             found["access"] = tuple(AccessEntry(*entry) for entry in found["access"])
@@ -77,7 +78,7 @@ _MOST = 253_402_300_799
 
 
 def read_change(text: str) -> dict[str, Any]:
-    """Return what a stored change asks for, by name; all of it can be written.  Raises BrokenRow."""
+    """Return a stored change as a dictionary whose values fit the database columns.  Raises BrokenRow."""
     try:
         values: dict[str, Any] = json.loads(text)
         is_ours = all(type(value) is _STORED[name] and _is_storable(name, value) for name, value in values.items())
@@ -91,7 +92,7 @@ def read_change(text: str) -> dict[str, Any]:
 
 
 def _is_storable(name: str, value: Any) -> bool:
-    """Whether a value of a stored change, which has its type, fits into its column."""
+    """Return whether a value of a stored change fits into its column.  The type of the value is already checked."""
     if isinstance(value, str):
         return "\0" not in value and len(value) <= _LONGEST.get(name, len(value))
     if isinstance(value, dict):
@@ -100,7 +101,7 @@ def _is_storable(name: str, value: Any) -> bool:
 
 
 class WantedChange(NamedTuple):
-    """A new window, and other resources; None = as it is."""
+    """A requested window and requested resources; None means unchanged."""
 
     start: int | None = None
     end: int | None = None
@@ -111,7 +112,7 @@ class WantedChange(NamedTuple):
 
 
 def check(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
-    """Return a reservation if somebody may change it.  Raises ChangeDenied."""
+    """Return the reservation if the user may change it.  Raises ChangeDenied."""
     if reservation is None or not reservation.is_live or reservation.state not in GRANTED:
         raise ChangeDenied(f'denied: advance_reservation "{number}" does not exist')
     if not rights.may_change(tx, user, reservation):
@@ -120,7 +121,10 @@ def check(tx: "Transaction", user: User, reservation: AdvanceReservation | None,
 
 
 def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int) -> AdvanceReservation:
-    """Return a reservation that somebody may change, locked: rounds wait for the transaction.  Raises ChangeDenied."""
+    """Lock a reservation and return it if the user may change it.  Raises ChangeDenied.
+
+    Scheduling passes wait until the transaction ends.
+    """
     locked = tx.reservations.lock([reservation.id]) if reservation else []
     return check(tx, user, locked[0] if locked else None, number)
 
@@ -128,9 +132,9 @@ def lock(tx: "Transaction", user: User, reservation: AdvanceReservation | None, 
 def ask_change(
     tx: "Transaction", user: User, reservation: AdvanceReservation, change: WantedChange, *, patience: float
 ) -> int:
-    """Ask the scheduler for another window, or other resources; return the number of the change.  Raises ChangeDenied.
+    """Request another window or other resources from the scheduler; return the id of the change.  Raises ChangeDenied.
 
-    ``reservation`` is locked; ``patience``: for so many seconds somebody waits for the answer.
+    ``reservation`` is locked.  ``patience``: seconds that the client waits for the decision.
     """
     values = {**change._asdict(), **change.attributes._asdict()}
     del values["attributes"]
@@ -144,7 +148,7 @@ def ask_change(
 
 
 def give_up(tx: "Transaction", change_id: int) -> ReservationChange | None:
-    """Drop a change that nobody waits for any more; return it if its answer was first, else None."""
+    """Withdraw a change whose client stopped waiting; return the change if it was already answered, else None."""
     if tx.reservations.answer_change(change_id, ChangeAnswer.DROPPED, "withdrawn"):
         return None
     return tx.reservations.find_change(change_id)
@@ -153,9 +157,9 @@ def give_up(tx: "Transaction", change_id: int) -> ReservationChange | None:
 def change_attributes(
     tx: "Transaction", user: User, reservation: AdvanceReservation, change: AttributeChange
 ) -> list[int]:
-    """Give a locked reservation other attributes; return the waiting jobs that are ended by it.
+    """Change attributes of a locked reservation; return the waiting jobs that are therefore deleted.
 
-    Waiting jobs of users who lose their access are ended, running ones stay.
+    Waiting jobs of users who lose access are deleted; their running jobs continue.
     """
     lost = jobs_without_access(tx, reservation, change)
     changed = set_attributes(tx, reservation._replace(revision=reservation.revision + 1), change)
@@ -166,7 +170,7 @@ def change_attributes(
 
 
 def set_attributes(tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange) -> AdvanceReservation:
-    """Store other attributes of a locked reservation; return it with them."""
+    """Store new attributes of a locked reservation; return the changed reservation."""
     flags = {"error_handling": change.is_hard, "replace_lost": change.replaces_lost}
     columns: dict[str, object] = {
         "ar_name": change.name,
@@ -185,14 +189,14 @@ def set_attributes(tx: "Transaction", reservation: AdvanceReservation, change: A
 
 
 def note_change(tx: "Transaction", changed: AdvanceReservation, author: str, message: str) -> None:
-    """Store the revision of a reservation that was changed, and log it.  ``message``: what was changed."""
+    """Store the new revision of a reservation and log the change.  ``message``: the names of the changed attributes."""
     tx.reservations.update(changed.id, revision=changed.revision)
     add_revision(tx, changed, author)
     lifecycle.note(tx, changed, ReservationEvent.ALTERED, message=message, author=author)
 
 
 def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, change: AttributeChange) -> list[int]:
-    """Return the waiting jobs of a reservation whose owners lose their access by a change."""
+    """Return the waiting jobs of a reservation whose owners lose access by a change."""
     if change.access is None:
         return []
     jobs = tx.jobs.select(tx.reservations.live_jobs([reservation.id])[reservation.id].waiting)
@@ -202,7 +206,7 @@ def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, chan
 
 
 def end_without_access(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int]) -> None:
-    """Ask for the end of jobs whose owners have lost their access."""
+    """Request the end of jobs whose owners lost access."""
     deletion.end_some_jobs(tx, reservation, job_ids, "its owner may not use any more")
 
 
@@ -213,9 +217,9 @@ def change_series(
     duration: int | None,
     asked: Mapping[str, str],
 ) -> Series:
-    """Change what is asked for with the occurrences to come in the series of a locked reservation; return the series.
+    """Change the template for future occurrences in the series of a locked reservation; return the series.
 
-    ``duration``: None = as it is.  ``asked``: other resources, by field of the template.  Raises ChangeDenied.
+    ``duration``: None means unchanged.  ``asked``: new resources, by field of the template.  Raises ChangeDenied.
     """
     series = tx.reservations.lock_series(reservation.series_id) if reservation.series_id else None
     if series is None:

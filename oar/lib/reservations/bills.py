@@ -1,4 +1,4 @@
-"""Bills of advance reservations: what was reserved, used and could not be used, in slot seconds."""
+"""Bills of advance reservations: reserved, used and unusable time, in slot seconds."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ REMOVED = "removed"
 
 
 class ReservationHistory(NamedTuple):
-    """What happened to the resources of a reservation."""
+    """Intervals during which resources were granted, missing, or used by jobs."""
 
     granted: Sequence[ResourceInterval]
     missing: Sequence[ResourceInterval]
@@ -28,10 +28,10 @@ class ReservationHistory(NamedTuple):
 
 
 def bill(window: Span, history: ReservationHistory, places: Mapping[int, str], queue: str) -> list[ReservationUsage]:
-    """Return the bill by place (node, or type of what is on no node).
+    """Return the bill by place: a node, or the resource type if the resource is on no node.
 
-    ``window``: from the start to the end, or to where the reservation was broken off; empty if it never began.
-    A slot that is missing while a job uses it is used; a slot that several jobs share is used once.
+    ``window``: from the start to the end of the reservation, or to its early end; empty if it never began.
+    A missing slot counts as used while a job uses it.  A slot that several jobs share counts once.
     """
     by_resource = [_spans(intervals, window) for intervals in history]
     slots: defaultdict[str, int] = defaultdict(int)
@@ -48,7 +48,7 @@ def bill(window: Span, history: ReservationHistory, places: Mapping[int, str], q
 
 
 def _spans(intervals: Iterable[ResourceInterval], window: Span) -> dict[int, list[Span]]:
-    """Return the time of each resource within the window, as spans that do not touch."""
+    """Return the intervals of each resource within the window, merged into disjoint spans."""
     spans: defaultdict[int, list[Span]] = defaultdict(list)
     for interval in sorted(intervals, key=lambda each: (each.resource_id, each.start)):
         start, stop = max(interval.start, window[0]), min(interval.stop or window[1], window[1])
@@ -61,7 +61,7 @@ def _spans(intervals: Iterable[ResourceInterval], window: Span) -> dict[int, lis
 
 
 def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """Return the time that is in both."""
+    """Return the time that is in both lists."""
     both = ((max(one[0], two[0]), min(one[1], two[1])) for one in first for two in second)
     return [(start, stop) for start, stop in both if start < stop]
 
@@ -80,7 +80,7 @@ def _without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
 
 
 def write_bills(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
-    """Write the bills; what a reservation that never began had reserved is 0."""
+    """Write the bills; the reserved time is 0 if the reservation never began."""
     ids = [reservation.id for reservation in reservations]
     intervals = tx.reservations.intervals_of(ids)
     job_intervals = tx.reservations.intervals_of_jobs(ids)

@@ -1,6 +1,6 @@
-"""Requests to change advance reservations: what is asked is read, admitted, and written for the scheduler.
+"""Requests to change advance reservations: parse, admit and store them for the scheduler.
 
-Commands and the API call it alike.
+The commands and the API both use this module.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _PROGRAM = "qralter"
 
 
 class ChangeWish(NamedTuple):
-    """Changes of a reservation: the texts of the options of qralter, None and empty = as it is."""
+    """Changes of a reservation, as the texts of the options of qralter; None and empty mean unchanged."""
 
     start: str | None = None
     duration: str | None = None
@@ -45,7 +45,7 @@ class ChangeWish(NamedTuple):
     is_forced: bool = False
 
     def attributes(self, asker: str) -> AttributeChange:
-        """Return the changes that need no scheduler.  Raises BadReservation."""
+        """Return the changes that do not need the scheduler.  Raises BadReservation."""
         wish = ReservationWish(
             name=self.name or "",
             account=self.account or "",
@@ -70,7 +70,7 @@ class ChangeWish(NamedTuple):
         )
 
     def window(self, reservation: AdvanceReservation, now: int) -> WantedChange | None:
-        """Return the new window; None if none is asked for.  Raises BadReservation."""
+        """Return the new window; return None if neither start, end nor duration changes.  Raises BadReservation."""
         if self.start is None and self.duration is None and self.end is None:
             return None
         dates = preparation.read_dates(self.start, self.end, self.duration, now, _PROGRAM)
@@ -78,7 +78,7 @@ class ChangeWish(NamedTuple):
         if start is not None:
             preparation.check_agreement(start, dates.end, dates.duration)
         if start is not None and start != reservation.start and now - now % 60 <= start:
-            start = max(start, now)  # as for a request, the current minute is now
+            start = max(start, now)  # as in a request for a reservation, the current minute means now
         if dates.end is not None:
             end = dates.end
             if dates.duration is not None and start is None:
@@ -92,7 +92,7 @@ class ChangeWish(NamedTuple):
 
     @property
     def other(self) -> ReservationWish:
-        """The other resources that are asked for."""
+        """The requested new resources."""
         return ReservationWish(
             resources=self.resources,
             pe=self.pe,
@@ -103,7 +103,7 @@ class ChangeWish(NamedTuple):
 
 
 class AskedChange(NamedTuple):
-    """What was written for one reservation."""
+    """The stored change of one reservation."""
 
     reservation: AdvanceReservation
     wanted: WantedChange | None  #: what the scheduler answers
@@ -112,7 +112,7 @@ class AskedChange(NamedTuple):
 
 
 class _RehearsedChange(Exception):
-    """The end of a rehearsal: nothing of it is committed."""
+    """Ends a rehearsal and rolls its transaction back."""
 
     def __init__(self, asked: AskedChange) -> None:
         super().__init__()
@@ -120,14 +120,17 @@ class _RehearsedChange(Exception):
 
 
 class Changer(NamedTuple):
-    """Who changes reservations, and of which site."""
+    """Change reservations on behalf of a user."""
 
     database: "Database"
     config: Config
     user: User
 
     def ask(self, wish: ChangeWish, name: str, note: Callable[[AskedChange], object]) -> None:
-        """Write a change of what a word names; ``note`` is told of it before it is committed.  Raises UserError."""
+        """Store a change of the reservation with this name or number.  Raises UserError.
+
+        ``note`` is called with the change before the commit.
+        """
         attributes = wish.attributes(self.user.name)
         with self.database.begin() as tx:
             if attributes.access is not None:
@@ -143,7 +146,7 @@ class Changer(NamedTuple):
             note(self._write(tx, reservation, wanted, attributes))
 
     def rehearse(self, wish: ChangeWish, name: str) -> AskedChange:
-        """Return what ``ask`` would write; nothing is stored.  Raises UserError."""
+        """Return the change that ``ask`` would store, without storing it.  Raises UserError."""
 
         def stop(asked: AskedChange) -> None:
             raise _RehearsedChange(asked)
@@ -180,10 +183,13 @@ class Changer(NamedTuple):
         *,
         of_series: bool = False,
     ) -> tuple[AdvanceReservation, OtherResources | None]:
-        """Return the reservation that a word means, and the resources that are asked for it; None if they stay.
+        """Return the reservation with this name or number, and its requested new resources; None if they do not change.
 
-        It is not locked yet: the rules of the site may take long, and rounds would wait for them.  ``access``: a new
-        access list.  ``of_series``: what is asked for in its series, whatever it has itself.  Raises UserError.
+        The reservation is not locked yet: scheduling passes would have to wait for the admission rules, which may take
+        long.
+        ``access``: a new access list.  ``of_series``: start from the template of its series instead of the reservation
+        itself.
+        Raises UserError.
         """
         found = _find(tx, self.user, name)
         reservation = alteration.check(tx, self.user, found, _number(found, name))
@@ -200,7 +206,7 @@ class Changer(NamedTuple):
         return reservation, other
 
     def locked(self, tx: "Transaction", name: str) -> AdvanceReservation:
-        """Return the reservation that a word means, locked.  Raises UserError."""
+        """Return the reservation with this name or number, locked.  Raises UserError."""
         found = _find(tx, self.user, name)
         return alteration.lock(tx, self.user, found, _number(found, name))
 

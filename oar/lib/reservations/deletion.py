@@ -1,4 +1,4 @@
-"""The deletion of advance reservations, and the end of their jobs."""
+"""Delete advance reservations and end their jobs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Deletion(Enum):
-    """What became of the wish to delete a reservation."""
+    """Outcome of a request to delete a reservation."""
 
     DELETED = auto()  #: it is gone
     REGISTERED = auto()  #: its jobs are being ended; it goes with the last one
@@ -30,7 +30,7 @@ class Deletion(Enum):
 
 
 class DeletionAnswer(NamedTuple):
-    """The answer to a request to delete a reservation."""
+    """The response to a request to delete a reservation."""
 
     number: int
     outcome: Deletion
@@ -39,10 +39,10 @@ class DeletionAnswer(NamedTuple):
 def delete(
     tx: "Transaction", user: User, reservation: AdvanceReservation | None, number: int, *, force: bool = False
 ) -> DeletionAnswer:
-    """Delete a live reservation: its jobs are asked to end, and it is closed with the last one.
+    """Delete a live reservation: request the end of its jobs, and close the reservation when the last job has ended.
 
-    ``reservation`` is the one that ``number`` names, as read before; None if there is none.  ``force``: its jobs do not
-    wait for their nodes; also when it is being deleted already.
+    ``reservation``: the reservation with this number, read earlier; None if it does not exist.  ``force``: its jobs end
+    without waiting for their nodes, also if the reservation is already being deleted.
     """
     if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
         return DeletionAnswer(number, Deletion.UNKNOWN)
@@ -58,14 +58,14 @@ def delete(
 
 
 class SeriesDeletion(NamedTuple):
-    """The answer to a request to delete a series, and the answers for its reservations by number."""
+    """The response to a request to delete a series, with the responses for its reservations."""
 
     outcome: Deletion
     reservations: tuple[DeletionAnswer, ...] = ()
 
 
 def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool = False) -> SeriesDeletion:
-    """Delete a series and its live reservations; one that is asked for just now is withdrawn."""
+    """Delete a series and its live reservations; withdraw an occurrence that is not decided yet."""
     from oar.lib.reservations import requests
 
     series = tx.reservations.select_series([series_id]).get(series_id)
@@ -85,13 +85,13 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
 
 
 def following(tx: "Transaction", asked: Sequence[AdvanceReservation]) -> set[int]:
-    """Return the ids of those of some requests that follow others in a series: nobody waits for them."""
+    """Return the ids of the requests that follow others in a series.  No client waits for their decision."""
     series = tx.reservations.select_series({each.series_id for each in asked if each.series_id})
     return {each.id for each in asked if each.series_id in series and each.series_index > series[each.series_id].depth}
 
 
 def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:
-    """Return the live reservations of a series, locked.  While they are, no other one can follow them."""
+    """Return the live reservations of a series, locked.  While they are locked, no occurrence can be added."""
     locked: list[AdvanceReservation] = []
     while ids := set(tx.reservations.live_of_series(series_id)) - {each.id for each in locked}:
         locked += tx.reservations.lock(ids)
@@ -99,7 +99,7 @@ def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation
 
 
 def _exterminate(tx: "Transaction", reservation_id: int) -> None:
-    """Let the live jobs of a reservation, and the jobs inside these, not wait for their nodes."""
+    """End the live jobs of a reservation, and the jobs inside them, without waiting for their nodes."""
     jobs = tx.reservations.live_jobs([reservation_id])[reservation_id]
     ids = {*jobs.running, *jobs.waiting}
     outer = ids
@@ -109,9 +109,9 @@ def _exterminate(tx: "Transaction", reservation_id: int) -> None:
 
 
 def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple[int, int]]) -> list[ControlOutcome]:
-    """Delete the reservations whose frames somebody wants to end; return the outcomes for these jobs.
+    """Delete the reservations of frames that the user deletes; return the outcome for each frame.
 
-    ``frames``: by job, the id and the number of the reservation.
+    ``frames``: id and number of the reservation, by job id of the frame.
     """
     reservations = {each.id: each for each in tx.reservations.lock([each for each, _ in frames.values()])}
     in_order = sorted(frames, key=lambda job_id: _lock_order(reservations[frames[job_id][0]]))
@@ -119,7 +119,7 @@ def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple
 
 
 def _lock_order(reservation: AdvanceReservation) -> tuple[int, int]:
-    """Return the place of a locked reservation among others that leave with it: their series are locked, too."""
+    """Return the sort key that keeps a fixed lock order: closing a reservation also locks its series."""
     return reservation.series_id, reservation.id
 
 
@@ -136,7 +136,7 @@ def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: 
 
 
 def delete_all_with_frames(tx: "Transaction", reservation_ids: Collection[int]) -> None:
-    """Delete reservations because somebody asked for the end of their frames."""
+    """Delete reservations because the end of their frames was requested."""
     for reservation in sorted(tx.reservations.lock(reservation_ids), key=_lock_order):
         _give_up_with_frame(tx, reservation)
 
@@ -152,23 +152,23 @@ def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Dele
     tx.reservations.update(reservation.id, deleted_by=by)
     reservation = reservation._replace(deleted_by=by)
     deleted = lifecycle.move(tx, reservation, ReservationState.DELETED, ReservationEvent.DELETED, author=by)
-    assert deleted is not None  # its row is locked
+    assert deleted is not None  # the row is locked
     end_jobs(tx, deleted, f"was deleted by {by}", by=by)
     tx.outbox.append(Wake(Tag.TERM))
     return Deletion.DELETED if lifecycle.close(tx, deleted) else Deletion.REGISTERED
 
 
 def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
-    """Ask for the end of all live jobs of a reservation, as ``end_jobs_of_all``."""
+    """Request the end of all live jobs of a reservation, as ``end_jobs_of_all``."""
     return end_jobs_of_all(tx, [reservation], fate, by=by)
 
 
 def end_jobs_of_all(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], fate: str, *, by: str = control.SYSTEM
 ) -> list[int]:
-    """Ask for the end of all live jobs of reservations; ``fate`` completes "the advance reservation 12 ...".
+    """Request the end of all live jobs of reservations; ``fate`` completes "the advance reservation 12 ...".
 
-    Those of flexible ones go on as jobs outside.
+    Jobs of flexible reservations continue outside the reservation.
     """
     for each in reservations:
         if each.is_flexible:
@@ -184,13 +184,13 @@ def end_jobs_of_all(
 
 
 def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the waiting jobs of a flexible reservation wait for other resources."""
+    """Let the waiting jobs of a flexible reservation use other resources."""
     released = tx.reservations.release_waiting(reservation.id, reservation.entry_type)
     text = f"the advance reservation {reservation.number} is over, the job waits on without it"
     tx.events.add_many([(EventType.ALTER, job_id, text) for job_id in released])
 
 
 def end_some_jobs(tx: "Transaction", reservation: AdvanceReservation, job_ids: Collection[int], fate: str) -> None:
-    """Ask for the end of some jobs of a reservation, as ``end_jobs`` does."""
+    """Request the end of some jobs of a reservation, as ``end_jobs`` does."""
     cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
     control.ask_end(tx, dict.fromkeys(job_ids, cause))

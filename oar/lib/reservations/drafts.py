@@ -1,6 +1,6 @@
-"""A wish becomes a request that could be written: read, allowed, admitted by the rules of the site.
+"""Build a request for an advance reservation from its options: parse it, check the user's rights, apply the rules.
 
-Commands and the API call it alike.  See docs/design/reservations.rst, "Refusals".
+The commands and the API both use this module.  See docs/design/reservations.rst, "Refusals".
 """
 
 import json
@@ -54,14 +54,14 @@ LARGEST_REQUEST = 1 << 20
 
 
 class Requester(NamedTuple):
-    """Who asks, and with which words."""
+    """The user who requests a reservation, and the command line."""
 
     user: User
     initial_request: str = ""  #: for the rules: the command line
 
 
 class ReservationDraft(NamedTuple):
-    """A request that was admitted and not written yet."""
+    """A request that was admitted and is not stored yet."""
 
     new: NewReservation  #: of a series: its first occurrence
     access: tuple[AccessEntry, ...]
@@ -71,24 +71,24 @@ class ReservationDraft(NamedTuple):
 
     @property
     def occurrences(self) -> list[NewReservation]:
-        """What is asked for: the request, or the first occurrences of its series."""
+        """The requested reservation, or the first occurrences of the requested series."""
         if self.series is None:
             return [self.new]
         return [self.new._replace(start=start, end=start + self.series.duration) for start in self.starts]
 
 
 class RequestCompanion(Protocol):
-    """Does something in the transaction of a request."""
+    """Runs additional steps in the transaction of a request."""
 
     def begin(self, tx: "Transaction") -> None:
-        """Do it before anything else."""
+        """Run at the start of the transaction."""
 
     def end(self, tx: "Transaction", asked: StoredRequest, made: ReservationDraft) -> None:
-        """Do it when the request is written."""
+        """Run after the request is stored."""
 
 
 class OtherResources(NamedTuple):
-    """Resources that were admitted for a reservation that has others."""
+    """Admitted new resources of an existing reservation."""
 
     request: str  #: JSON, as ``reservations.request``
     columns: dict[str, str]  #: of the reservation: how they were asked for
@@ -103,10 +103,9 @@ def ask(
     *,
     companion: RequestCompanion | None = None,
 ) -> ReservationDraft:
-    """Write the request of a wish; ``note`` is told of it, or the first one of a series, before it is committed.
+    """Store a request.  ``note`` is called with the request, or the first one of a series, before the commit.
 
-    ``companion``: does something in the same transaction.
-
+    ``companion``: runs additional steps in the same transaction.
     Raises BadReservation, Denied, TooManyReservations, BadCondition, RuleFailed, DatabaseUnavailable.
     """
     with database.begin() as tx:
@@ -125,7 +124,7 @@ def ask(
 
 
 def rehearse(database: "Database", config: Config, requester: Requester, wish: ReservationWish) -> ReservationDraft:
-    """Return the draft of a wish; whatever a rule wrote is rolled back.  Raises the same as ``ask``."""
+    """Return the draft of a request; roll back everything that a rule wrote.  Raises the same errors as ``ask``."""
     try:
         with database.begin() as tx:
             made = draft(tx, database, config, requester, wish)
@@ -136,7 +135,7 @@ def rehearse(database: "Database", config: Config, requester: Requester, wish: R
 
 
 class _RehearsedDraft(Exception):
-    """The end of a rehearsal."""
+    """Ends a rehearsal and rolls its transaction back."""
 
     def __init__(self, made: ReservationDraft) -> None:
         super().__init__()
@@ -146,7 +145,7 @@ class _RehearsedDraft(Exception):
 def draft(
     tx: "Transaction", database: "Database", config: Config, requester: Requester, wish: ReservationWish
 ) -> ReservationDraft:
-    """Return the draft of a wish."""
+    """Return the draft of a request.  Raises the same errors as ``ask``."""
     user = requester.user
     if wish.end is None and wish.duration is None:
         wish = wish._replace(duration=requested_resources.time_limit(wish.resources))
@@ -213,10 +212,11 @@ def other_resources(
     *,
     access: Sequence[AccessEntry],
 ) -> OtherResources:
-    """Return what a wish asks for in the place of what a reservation has, for all that ``access`` names.
+    """Return the resources that replace the resources of a reservation, usable by all users in ``access``.
 
-    Without ``-l``, ``-pe`` and ``-alloc`` the reservation asks for the same as before, under further conditions; with
-    one of them it asks anew, and the options that are not given stay.
+    Without ``-l``, ``-pe`` and ``-alloc``, the requested resources stay and get additional conditions.  With one of
+    these
+    options, the resources are requested anew; options that are not given keep their value.
     Raises BadReservation, BadCondition, RuleFailed.
     """
     preparation.check_texts(wish)
@@ -252,7 +252,7 @@ def _completed(wish: ReservationWish, reservation: AdvanceReservation, config: C
 
 
 def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
-    """Return how resources are asked for anew, as the columns of a reservation have it."""
+    """Return the new resource request, by column of the reservation."""
     pe, pe_range = wish.pe or wish.allocation or ("", "")
     return {
         "resource_list": json.dumps(asked.pairs),
@@ -264,7 +264,7 @@ def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
 
 
 def _in_its_queue(reservation: AdvanceReservation, queues: str, site: SiteQueues) -> list[QueueCandidate]:
-    """Return what a list of queues says of the queue of a reservation.  Raises BadReservation, if it leaves it out."""
+    """Return the entries of a queue list for the queue of the reservation.  Raises BadReservation if there is none."""
     candidates = [
         each._replace(queue=reservation.queue)
         for each in queue_lists.candidates(queues, site)
@@ -276,7 +276,7 @@ def _in_its_queue(reservation: AdvanceReservation, queues: str, site: SiteQueues
 
 
 def _proposal_of(reservation: AdvanceReservation, users: Sequence[str]) -> ReservationProposal:
-    """Return a reservation as the rules see it, on the resources that it has.  ``users``: the others of its list."""
+    """Return the proposal for the rules, on the reserved resources.  ``users``: the other users of its access list."""
     return ReservationProposal(
         owner=reservation.owner,
         users=users,
@@ -297,7 +297,7 @@ def check_new_users(
     reservation: AdvanceReservation,
     access: Sequence[AccessEntry],
 ) -> None:
-    """Refuse an access list with users, new in it, who may not use all that is reserved.
+    """Reject an access list with new users who may not use all reserved resources.
 
     Raises BadReservation, RuleFailed.
     """
@@ -316,7 +316,7 @@ def check_new_users(
 
 
 def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
-    """Return a request as it is stored.  Raises BadReservation for one that is too large."""
+    """Return a request in its stored form.  Raises BadReservation if it is too large."""
     text = encode(alternatives)
     if len(text) > LARGEST_REQUEST:
         raise BadReservation(
@@ -327,7 +327,7 @@ def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
 
 
 def _offset(config: Config) -> int:
-    """Return the seconds before the end of a reservation at which its jobs have to be over."""
+    """Return how many seconds before the end of a reservation its jobs must have ended."""
     chosen, security_time = config.reservation_duration_offset, config.scheduler_job_security_time
     return config.job_kill_grace + security_time if chosen < 0 else max(chosen, security_time)
 
@@ -347,7 +347,7 @@ def _admitted(
     proposal: ReservationProposal,
     candidates: Sequence[QueueCandidate],
 ) -> AdmittedReservation:
-    """Return the reservation in the first queue whose rules accept it, and in which it fits.  Raises BadReservation."""
+    """Return the reservation in the first queue that fits it and whose rules accept it.  Raises BadReservation."""
     first: BadReservation | None = None
     for candidate in candidates:
         narrowed = _narrowed(proposal.alternatives, queue_lists.of_slots(candidate.condition))
@@ -380,7 +380,7 @@ def _new(
     asked: AskedResources,
     admitted: AdmittedReservation,
 ) -> NewReservation:
-    """Return the row of a request, but for its owner."""
+    """Return the row of a request, without its owner."""
     replaces, (pe, pe_range) = prepared.replaces_lost, wish.pe or wish.allocation or ("", "")
     return NewReservation(
         owner="",
@@ -428,15 +428,16 @@ _FIELDS = (
 
 
 def as_template(reservation: AdvanceReservation, template: NewReservation) -> AdvanceReservation:
-    """Return a reservation of a series as if it had been asked for like the coming ones."""
+    """Return the reservation with the requested fields of its series template."""
     fields: dict[str, Any] = {name: getattr(template, name) for name in _FIELDS}
     return reservation._replace(**fields)
 
 
 def completed(wish: ReservationWish, reservation: AdvanceReservation, labels: Sequence[str]) -> ReservationWish:
-    """Return a wish for other resources, with the options of the reservation that it does not give.
+    """Return a request for other resources in which missing options are taken from the reservation.
 
-    ``labels``: HIERARCHY_LABELS.  Slots go with names of Grid Engine only, hosts with a list that does not name some.
+    ``labels``: HIERARCHY_LABELS.  The slots are kept only if the request does not use OAR's syntax; the hosts are kept
+    only if the new request does not name hosts.
     """
     is_oar = any(requested_resources.is_oar_request(text, labels) for text in wish.resources)
     pe, allocation = wish.pe, wish.allocation
@@ -457,6 +458,6 @@ def completed(wish: ReservationWish, reservation: AdvanceReservation, labels: Se
 
 
 def _named_resources(reservation: AdvanceReservation) -> tuple[str, ...]:
-    """Return the ``-l`` of a reservation in Grid Engine's language; () if it was asked for in OAR's."""
+    """Return the ``-l`` options of a reservation in Grid Engine syntax; () if it was requested in OAR syntax."""
     pairs = json.loads(reservation.resource_list)
     return tuple(f"{name}={value}" for name, value in pairs if name not in ("oar", "slots"))

@@ -1,4 +1,4 @@
-"""What the site has given names to for requests of reservations: RESERVATION_ENVIRONMENTS_FILE, and what is built in.
+"""Names that the site defines for reservation requests: RESERVATION_ENVIRONMENTS_FILE and built-in names.
 
 See docs/design/reservations.rst, "What is asked for".
 """
@@ -15,7 +15,7 @@ _NAMED_SECTIONS = [name for name in _SECTIONS if name != "interactive"]
 
 
 class ParallelEnvironment(NamedTuple):
-    """How slots are laid on nodes, and which resources suit."""
+    """How slots are distributed over nodes, and which resources may be used."""
 
     rule: str
     condition: str = ""  #: '' = all
@@ -25,7 +25,7 @@ _BUILT_IN = {name: ParallelEnvironment(rule) for name, rule in BUILT_IN.items()}
 
 
 class SiteEnvironments(NamedTuple):
-    """The names; a condition is a text of the language of conditions, '' = none."""
+    """The defined names; a condition is a text in the condition language, '' means none."""
 
     parallel: Mapping[str, ParallelEnvironment] = _BUILT_IN
     checkpointing: Mapping[str, str] = {}
@@ -35,7 +35,10 @@ class SiteEnvironments(NamedTuple):
 
 
 def read(path: str) -> SiteEnvironments:
-    """Return what a file says, and what is built in; a file that is not there says nothing.  Raises ConfigError."""
+    """Return the names that a file defines, and the built-in names.  Raises ConfigError.
+
+    Return only the built-in names if the file does not exist.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -50,7 +53,7 @@ def read(path: str) -> SiteEnvironments:
 
 
 def parse(text: str) -> SiteEnvironments:
-    """Return what the text of the file says, and what is built in.  Raises ValueError."""
+    """Return the names that the text of the file defines, and the built-in names.  Raises ValueError."""
     from oar.lib.base.formats import read_yaml
 
     content = read_yaml(text) or {}

@@ -1,6 +1,6 @@
-"""The life of a frame: it starts without a bipbip, ends with its reservation, and is made anew when it was lost.
+"""The life cycle of a frame: it starts without a bipbip, ends with its reservation, and is replaced if it was lost.
 
-Apart from ``frames``, which all who ask for a reservation load.
+It is separate from ``frames`` because every request for a reservation imports that module.
 """
 
 import re
@@ -26,7 +26,7 @@ _START = (JobState.LAUNCHING, JobState.RUNNING)
 
 
 def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the frame run with all granted resources, from the date at which the reservation begins."""
+    """Start the frame with all granted resources, at the start time of the reservation."""
     from oar.lib.jobs.sql_jobs import GivenStart
     from oar.lib.planning.sql_rounds import StartRow
 
@@ -40,12 +40,12 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     for state in _START:
         lifecycle.move(tx, reservation.frame_id, state)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
-    to_launch = Ask(JobAction.RUN, reservation.frame_id)  # nothing is to be launched
+    to_launch = Ask(JobAction.RUN, reservation.frame_id)  # a frame has no program to launch
     tx.outbox[:] = [each for each in tx.outbox if each != to_launch]
 
 
 def make_anew(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: bool) -> None:
-    """Give a reservation a frame in the place of the one that it has lost, as its row says."""
+    """Create a new frame for a reservation that lost its frame, from the row of the reservation."""
     if reservation.state is ReservationState.ASKED:
         frames.make(tx, reservation, decode_readable(reservation.request) or [ReservationAlternative(())])
         return
@@ -56,7 +56,7 @@ def make_anew(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: 
 
 
 def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
-    """End frames that stand for no live reservation, whatever state they are in."""
+    """End frames that belong to no live reservation, in any state."""
     causes = {
         frame_id: _cause(number, "is over, or has another frame")
         for frame_id, number in _numbers(tx, frame_ids).items()
@@ -66,7 +66,10 @@ def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
 
 
 def _numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
-    """Return the numbers of the reservations whose frames these are, else of those that they say to stand for."""
+    """Return the numbers of the reservations of these frames.
+
+    If no reservation has a frame, use the reservation that the types of the frame name.
+    """
     known = {frame_id: number for frame_id, (_, number) in tx.reservations.of_frames(frame_ids).items()}
     types = tx.jobs.types(set(frame_ids) - known.keys())
     said = {frame_id: _said(types.get(frame_id, ())) for frame_id in frame_ids if frame_id not in known}
@@ -75,13 +78,13 @@ def _numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
 
 
 def _said(types: Iterable[str]) -> int:
-    """Return the id of the reservation that types of a frame name; 0 if none of them does."""
+    """Return the id of the reservation that the types of a frame name; 0 if there is none."""
     matches = filter(None, map(_FRAME_TYPE.fullmatch, types))
     return next((int(match[1]) for match in matches), 0)
 
 
 def end(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
-    """End the frames of reservations that are over, or were deleted before their start."""
+    """End the frames of reservations that have ended, or were deleted before their start."""
     frame_ids = [each.frame_id for each in reservations]
     causes = dict.fromkeys(lifecycle.move_all(tx, frame_ids, JobState.FINISHING), Cause(EndCode.SUCCESS))
     if causes:
@@ -94,12 +97,12 @@ def end(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
 
 
 def refuse(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
-    """End the frame of a request that the scheduler refused."""
+    """End the frame of a request that the scheduler rejected."""
     _give_up(tx, reservation, message, Cause(EndCode.REFUSED, {"text": message}))
 
 
 def withdraw(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
-    """End the frame of a request for whose answer nobody waits any more."""
+    """End the frame of a request whose client stopped waiting for the decision."""
     _give_up(tx, reservation, message, _cause(reservation.number, "was withdrawn before it was answered"))
 
 
@@ -109,7 +112,7 @@ def _cause(number: int, fate: str) -> Cause:
 
 
 def _give_up(tx: "Transaction", reservation: AdvanceReservation, message: str, cause: Cause) -> None:
-    """End a frame that waits."""
+    """End a waiting frame."""
     causes = {reservation.frame_id: cause}
     if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
         tx.jobs.set_message([reservation.frame_id], message)

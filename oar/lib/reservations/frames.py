@@ -1,6 +1,6 @@
-"""The frame of an advance reservation: the job by which it stands in the plan, and what that job asks for.
+"""The frame of an advance reservation: the job that represents the reservation in the plan.
 
-No program of it runs, no node is contacted, and no command changes it; ``frame_life`` moves its state.  See
+A frame runs no program and contacts no node, and no command changes it.  ``frame_life`` changes its state.  See
 docs/design/reservations.rst, "The object and its frame".
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def types_of(reservation_id: int, *, is_flexible: bool) -> tuple[str, ...]:
-    """Return the types of the frame of a reservation."""
+    """Return the job types of the frame of a reservation."""
     space = f"{JobTypeName.PLACEHOLDER}=ar{reservation_id}" if is_flexible else str(JobTypeName.CONTAINER)
     return (
         space,
@@ -37,9 +37,9 @@ def make(
     *,
     kind: Reservation = Reservation.TO_SCHEDULE,
 ) -> int:
-    """Insert the frame of a reservation, with an alternative for each of its request; return its job id.
+    """Insert the frame of a reservation, with one moldable for each alternative of the request; return its job id.
 
-    The first one alone is written with what it asks for: the others, of which there may be many, are in the request.
+    Only the first alternative is stored with its groups.  The others, possibly many, are stored in the request only.
     """
     spec = JobSpec(
         user=reservation.owner,
@@ -49,7 +49,7 @@ def make(
         types=types_of(reservation.id, is_flexible=reservation.is_flexible),
         initial_request=f"qrsub ({reservation.number})",
         properties="",
-        stdout_file="",  # programs of OAR 2.5 expect texts
+        stdout_file="",  # programs of OAR 2.5 expect texts, not NULL
         stderr_file="",
     )
     message = f"advance reservation {reservation.number}"
@@ -62,9 +62,9 @@ def make(
 
 
 def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
-    """Let the frame be a reservation that is accepted, with the window and the alternative that were granted.
+    """Make the frame an accepted reservation, with the granted window and alternative.
 
-    ``groups``: what the alternative asks for.
+    ``groups``: the resource groups of the alternative.
     """
     moldable = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id][reservation.alternative]
     tx.new_jobs.keep_alternative(reservation.frame_id, moldable.id, reservation.duration)
@@ -74,7 +74,10 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
 
 def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Let the frame have the window of its reservation; False if it has not just one alternative."""
+    """Set the window of the frame to that of its reservation.
+
+    Return False without a change unless the frame has exactly one alternative.
+    """
     alternatives = tx.new_jobs.moldables_of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
     if len(alternatives) != 1:
         return False
@@ -84,7 +87,7 @@ def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 
 
 def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the frame have another window; its place in the plan follows with the plan of the same round."""
+    """Set another window of the frame; the plan of the same scheduling pass moves its allocation."""
     (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
@@ -92,7 +95,7 @@ def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
-    """Let the frame ask for other resources."""
+    """Replace the requested resources of the frame."""
     (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.replace_groups(alternative.id, groups)
 
@@ -100,13 +103,13 @@ def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence
 def exchange(
     tx: "Transaction", reservation: AdvanceReservation, given_up: Collection[int], taken: Collection[int]
 ) -> None:
-    """Let the frame, if it runs, hold other resources; one that waits gets its prediction with the next plan."""
+    """Exchange assigned resources of a running frame; a waiting frame gets its prediction with the next plan."""
     if tx.jobs.get(reservation.frame_id).state is JobState.RUNNING:
         tx.jobs.exchange_resources(reservation.frame_id, given_up, taken)
 
 
 class StoredRequest(NamedTuple):
-    """A request that was written."""
+    """A stored request."""
 
     id: int
     number: int
@@ -117,7 +120,7 @@ class StoredRequest(NamedTuple):
 
 
 def insert_request(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry]) -> StoredRequest:
-    """Write a request; whoever calls this wakes the scheduler."""
+    """Store a request; the caller must wake the scheduler."""
     reservation_id, number = tx.reservations.insert(new)
     tx.reservations.set_access(reservation_id, access)
     (reservation,) = tx.reservations.select([reservation_id])

@@ -1,6 +1,6 @@
-"""Dates and durations as the commands of advance reservations read and write them: those of Grid Engine, and more.
+"""Parse and format dates and durations of the reservation commands: the formats of Grid Engine, and others.
 
-Local time of this machine.  A number is seconds here, and never hours as in OAR's own durations.
+Dates are in the local time of this machine.  A plain number means seconds, never hours as in OAR's own durations.
 """
 
 import re
@@ -17,7 +17,7 @@ LONGEST_PAST = 180 * 86400
 FIRST_YEAR = 69
 
 _GRID_ENGINE = re.compile(r"(?:(?P<century>\d\d)?(?P<year>\d\d))?(?P<rest>\d{8})(?:\.(?P<second>\d\d))?", re.ASCII)
-_CLOCK = re.compile(r"(?=.*\d)(\d{0,7}):([0-5]?\d|):([0-5]?\d|)", re.ASCII)  # a zero may be left out: 1::30
+_CLOCK = re.compile(r"(?=.*\d)(\d{0,7}):([0-5]?\d|):([0-5]?\d|)", re.ASCII)  # a zero may be omitted: 1::30
 _SECONDS = re.compile(r"\d{1,10}", re.ASCII)
 _EPOCH = re.compile(r"@(\d{1,12})", re.ASCII)
 _UNITS = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -25,7 +25,7 @@ _UNIT_SECONDS = (86400, 3600, 60, 1)
 
 
 class NoSuchDay(BadRequest):
-    """A date is written as it should be, and the year has no such day or time."""
+    """The format of a date is correct, but the day or time does not exist."""
 
     def __init__(self, year: int, text: str) -> None:
         super().__init__(f'{year} has no such day or time: "{text}"')
@@ -35,7 +35,7 @@ class NoSuchDay(BadRequest):
 def read_date(text: str, now: int) -> int:
     """Return the epoch of ``[[CC]YY]MMDDhhmm[.SS]``, ``YYYY-MM-DD hh:mm[:ss]``, ``now``, ``+<duration>``, ``@<epoch>``.
 
-    A time that clocks show twice is the first of both.  Raises BadRequest.
+    If a local time occurs twice, the first occurrence is meant.  Raises BadRequest.
     """
     if text == "now":
         return now
@@ -64,7 +64,7 @@ def _year(century: str | None, year: int) -> int:
 
 
 def _epoch(text: str, *fields: int) -> int:
-    """Return the epoch of a local date.  Raises BadRequest if there is no such day or time."""
+    """Return the epoch of a local date.  Raises NoSuchDay if the day or time does not exist."""
     year, month, day, hour, minute, second = fields
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23 and minute <= 59 and second <= 59):
         raise NoSuchDay(year, text)
@@ -96,9 +96,9 @@ def write_date(date: int) -> str:
 
 
 def write_option_date(date: int) -> str:
-    """Return a date as the option ``-a`` reads it: ``200612141447.23``, or ``@<epoch>`` if that means another one.
+    """Return a date in the format of option ``-a``: ``200612141447.23``.
 
-    It does in the second of the hours that clocks show twice.
+    Return ``@<epoch>`` for the second occurrence of a local time that occurs twice.
     """
     text = time.strftime("%Y%m%d%H%M.%S", time.localtime(date))
     return text if read_date(text, date) == date else f"@{date}"

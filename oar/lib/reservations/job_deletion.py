@@ -1,4 +1,4 @@
-"""The end of jobs of which some may be frames: with its frame an advance reservation is deleted."""
+"""Delete jobs, some of which may be frames: deleting a frame deletes its advance reservation."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class JobDeletions(NamedTuple):
-    """What came of the wish to end jobs."""
+    """Outcome of a request to delete jobs."""
 
     answers: Sequence[ControlOutcome]  #: in the order of the ids
     reservations: Mapping[int, int]  #: by job, the number of the advance reservation that is deleted with it
 
     @property
     def warnings(self) -> list[str]:
-        """What must be said of jobs that are more than jobs."""
+        """Return the warnings for jobs that are frames of advance reservations."""
         return [
             f"job {job_id} is the frame of the advance reservation {number}, which is deleted."
             for job_id, number in self.reservations.items()
@@ -27,11 +27,11 @@ class JobDeletions(NamedTuple):
 
 
 def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> JobDeletions:
-    """Ask for the end of jobs, as ``control.delete``; the reservations whose frames they are are deleted."""
+    """Request the end of jobs, as ``control.delete``; if a job is a frame, delete its reservation."""
     frames = tx.reservations.of_frames(ids)
     others = [job_id for job_id in ids if job_id not in frames]
     answers: dict[int, ControlOutcome] = {}
-    if frames:  # first: who locks reservations and jobs locks the reservations first
+    if frames:  # first: reservations are always locked before jobs
         from oar.lib.reservations import deletion
 
         answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}

@@ -1,9 +1,8 @@
-"""The only place where an advance reservation changes its state.
+"""The only module that changes the state of an advance reservation.
 
-A move is a compare-and-set on the state that the caller has seen: of two programs that act at once one wins, and the
-other gets None and drops its action.  What happened is logged in the same transaction; what others must hear is left
-in ``tx.outbox``.
-
+A move is a compare-and-set on the state that the caller has read.  If two programs act at the same time, one succeeds;
+the other gets None and drops its action.  The event is logged in the same transaction, and notifications are added to
+``tx.outbox``.
 See docs/design/reservations.rst, "States".
 """
 
@@ -31,7 +30,7 @@ def move(
     hostname: str = "",
     author: str = "",
 ) -> AdvanceReservation | None:
-    """Move a reservation from the state in ``reservation``; return it as it is then, None if it was moved meanwhile."""
+    """Change the state of a reservation; return the changed reservation, or None if its state changed meanwhile."""
     if reservation.state not in may_enter(to):
         return None
     if not tx.reservations.move(reservation.id, to, (reservation.state,)):
@@ -51,10 +50,10 @@ def note(
     author: str = "",
     is_mailed: bool = True,
 ) -> None:
-    """Log what happened to a reservation, and have it told; also what is no change of its state.
+    """Log an event of a reservation and notify subscribers; the event need not change its state.
 
-    ``is_mailed``: to those, too, who asked for mails about such events.  Its end is mailed by the Runner, since a
-    command may bring it about.
+    ``is_mailed``: also send mails to users who subscribed to such events.  The Runner mails the end of a reservation,
+    since a command may cause it.
     """
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
     tx.reservation_logs.log(row)
@@ -73,10 +72,11 @@ def refuse(
     author: str = "",
     conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> bool:
-    """Answer a request with no; return whether it was not answered before.  Its frame ends with it.
+    """Reject a request and end its frame; return False if the request was already decided.
 
-    ``SKIPPED`` as event: of a series, which goes on.  ``conflicts``: the occurrences behind it that are refused, too,
-    by their numbers and starts, with the messages.
+    ``event``: SKIPPED for an occurrence of a series that continues.  ``conflicts``: messages of the later occurrences
+    that
+    are also rejected, by number and start.
     """
     if not _refuse(tx, reservation, message, proposal=proposal, event=event, author=author):
         return False
@@ -105,15 +105,15 @@ def _refuse(
 
 
 def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Let a reservation leave the system, if it is at its end or deleted and none of its jobs has to end before it.
+    """Close a reservation that ended or was deleted, unless some of its jobs must end first.
 
-    The bill is written, and its frame ends.
+    Return whether it was closed.  Write its bill and end its frame.
     """
     return bool(close_all(tx, [reservation]))
 
 
 def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
-    """Let those of some reservations leave the system that may, as ``close`` does; return them."""
+    """Close the reservations that can be closed, as ``close`` does; return them."""
     leaving = [each for each in reservations if each.state in LEAVING and each.is_live]
     jobs = tx.reservations.live_jobs([each.id for each in leaving])
     closed = [each for each in leaving if each.is_flexible or not any(jobs[each.id])]
@@ -130,7 +130,7 @@ def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> 
     tx.reservations.close(ids, tx.now)
     for queue in {each.queue for each in closed}:
         tx.queues.drop_orphan(queue)
-    for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in their order
+    for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in a fixed order
         _follow(tx, each)
     return closed
 
@@ -140,7 +140,7 @@ def _follow(
     reservation: AdvanceReservation,
     conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
 ) -> None:
-    """Let follow what a reservation of a series leaves behind: another one, and those that are refused with it."""
+    """Request the next occurrences of the reservation's series; reject the occurrences in ``conflicts``."""
     if not reservation.series_id:
         return
     from oar.lib.reservations import occurrences

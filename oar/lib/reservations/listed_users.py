@@ -1,4 +1,4 @@
-"""The users that an access list names: that they exist, and who is in its groups."""
+"""Check that the users and groups of an access list exist, and expand its groups."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, known: Collection[str] = ()) -> list[str]:
-    """Return the users that a list names, those of its usersets and groups too, at most ``limit``.
+    """Return the users of an access list, including members of its usersets and groups; at most ``limit``.
 
-    Who is denied, by himself, with a group or by a pattern, is not among them.  Patterns and projects are not expanded.
-    ``known``: users that exist, since they ask.  Raises BadReservation for names that do not exist.
+    Users who are denied by name, group or pattern are left out.  Patterns and projects are not expanded.
+    ``known``: names that need no check, because these users made the request.  Raises BadReservation for unknown names.
     """
     usersets = tx.access.userset_entries(access_lists.names_of(entries).groups)
     allowed = _users([entry for entry in entries if not entry.denied], usersets, known)
@@ -31,14 +31,14 @@ def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, kno
 
 
 def keep_usersets(tx: "Transaction", entries: Sequence[AccessEntry]) -> None:
-    """Let nobody change the usersets of a list before it is written.  Raises BadReservation for one that is gone."""
+    """Lock the usersets of a list until it is stored.  Raises BadReservation if one no longer exists."""
     groups = access_lists.names_of(entries).groups
     for name in sorted(set(groups) - tx.access.keep_usersets(groups)):
         check_group(name)
 
 
 def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection[str]) -> dict[str, None]:
-    """Return the users of some entries in their order, and the patterns in usersets.  Raises BadReservation."""
+    """Return the users of the entries in their order, and the patterns in usersets.  Raises BadReservation."""
     names = access_lists.names_of(entries)
     users: dict[str, None] = {}
     for name in names.users:
@@ -53,7 +53,7 @@ def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection
 
 
 def check_user(name: str) -> None:
-    """Refuse a name that no user has.  Raises BadReservation."""
+    """Raise BadReservation if no user has this name."""
     try:
         name_service.account(name)
     except KeyError:
@@ -61,7 +61,7 @@ def check_user(name: str) -> None:
 
 
 def check_group(name: str) -> "grp.struct_group":
-    """Return a group of this machine.  Raises BadReservation."""
+    """Return a group of this machine.  Raises BadReservation if it does not exist."""
     try:
         return name_service.group(name)
     except KeyError:
@@ -69,7 +69,7 @@ def check_group(name: str) -> "grp.struct_group":
 
 
 def _group_members(name: str) -> list[str]:
-    """Return the members of a group of this machine, also those whose main group it is.  Raises BadReservation."""
+    """Return the members of a group of this machine, including users whose main group it is.  Raises BadReservation."""
     group = check_group(name)
     main = [account.pw_name for account in name_service.accounts() if account.pw_gid == group.gr_gid]
     return list(dict.fromkeys([*group.gr_mem, *main]))

@@ -1,4 +1,4 @@
-"""The wait for changes of advance reservations.  See docs/design/locks.rst, "Notifications"."""
+"""Wait for changes of advance reservations.  See docs/design/locks.rst, "Notifications"."""
 
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class ReservationListener(ChannelListener):
-    """Hears that some advance reservation has changed."""
+    """Receives notifications that an advance reservation changed."""
 
     def __init__(self, database: "Database") -> None:
         super().__init__(database, Channel.EVENT)
 
     def wait(self, seconds: float) -> None:
-        """Wait so many seconds, less if an advance reservation changes."""
+        """Wait until an advance reservation changes, at most ``seconds``."""
         self.wait_until(lambda payload: payload == Topic.RESERVATIONS, seconds)

@@ -1,4 +1,4 @@
-"""Mails about advance reservations: recipients and texts, left in ``tx.outbox``."""
+"""Mails about advance reservations: add recipients and texts to ``tx.outbox``."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ def tell(
     message: str,
     bill: Sequence[ReservationUsage] = (),
 ) -> None:
-    """Leave the mails about an event in the outbox, if somebody asked for any."""
+    """Add the mails about an event to the outbox, if the reservation has mail options."""
     if reservation.mail_options == "n":
         return
     news = ReservationNews(reservation, event, message, granted_text(tx, reservation), len(reservation.present), bill)
@@ -51,7 +51,7 @@ _FIRST_LINES = {
 
 
 class ReservationNews(NamedTuple):
-    """What happened to a reservation, as it is after it."""
+    """An event of a reservation, and the reservation after the event."""
 
     reservation: AdvanceReservation
     event: ReservationEvent
@@ -62,7 +62,7 @@ class ReservationNews(NamedTuple):
 
 
 class WrittenMail(NamedTuple):
-    """A mail, but for its sender."""
+    """A mail without its sender."""
 
     recipients: tuple[str, ...]
     topic: str
@@ -70,9 +70,9 @@ class WrittenMail(NamedTuple):
 
 
 def mails(news: ReservationNews) -> list[WrittenMail]:
-    """Return the mails that are asked for: errors are told the owner, too, whoever else is named.
+    """Return the mails that the mail options request; mails about errors always go to the owner, too.
 
-    What is lost before the start is no error yet, and not told; at the start it is.
+    Resources lost before the start are reported at the start, not earlier.
     """
     reservation, event = news.reservation, news.event
     kinds = [event]
@@ -125,7 +125,7 @@ def _text(news: ReservationNews, word: str) -> str:
 
 
 def _date(date: int) -> str:
-    """Return a date with its zone: a mail is read anywhere."""
+    """Return a date with its UTC offset, because the reader may be in another time zone."""
     return f"{format_date(date)} {zone_offset(date)}"
 
 

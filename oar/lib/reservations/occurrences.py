@@ -1,7 +1,7 @@
-"""The occurrences of a series: the first ones are asked for together, each other one when one before it ends.
+"""The occurrences of a series: the first ones are requested together, each further one when an earlier one ends.
 
-The next one is asked for in the transaction that closes one, so none is lost and none is there twice.  Each is asked
-for from the template of the series, whatever became of the others.  See docs/design/reservations.rst, "Series".
+The transaction that closes an occurrence requests the next one, so no occurrence is lost or duplicated.  Each request
+is made from the template of the series, independent of other occurrences.  See docs/design/reservations.rst, "Series".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def begin(
     tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], series: NewSeries, starts: Sequence[int]
 ) -> StoredRequest:
-    """Write a series and ask for its first occurrences, at ``starts``; return the first one."""
+    """Store a series and request its first occurrences, at ``starts``; return the first one."""
     template = SeriesTemplate(new, tuple(access)).encode()
     series_id = tx.reservations.insert_series(series._replace(template=template))
     windows = [(start, start + series.duration) for start in starts]
@@ -44,11 +44,12 @@ def begin(
 def ask_next(
     tx: "Transaction", closed: AdvanceReservation, conflicts: Mapping[tuple[int, int], str]
 ) -> list[tuple[int, str]]:
-    """Ask for the next one when an occurrence has left the system; end the series if there is none left.
+    """Request the next occurrence after one was closed; end the series if none is left.
 
-    Occurrences whose time is over are left out: the server was down.  ``conflicts``: those that are to be refused, by
-    number and start; return the ids of those among them that were asked for, with the messages.  A series whose row
-    cannot be read ends, and the log of ``closed`` says why: whoever calls this has others to care for.
+    Skip occurrences whose time has passed because the server was down.  ``conflicts``: messages of the occurrences to
+    reject, by number and start.  Return the ids and messages of the requested occurrences to reject.
+    If the row of the series cannot be read, end the series and log the reason for ``closed``: an error would also stop
+    the work of the caller on other reservations.
     """
     series = tx.reservations.lock_series(closed.series_id)
     if series is None:
@@ -59,7 +60,10 @@ def ask_next(
     try:
         next(coming(series), None)
         return _ask_next(tx, series, series.read_template, closed, conflicts)
-    except (BadRequest, BrokenRow) as error:  # before anything is written: all of them have one rule and one template
+    except (
+        BadRequest,
+        BrokenRow,
+    ) as error:  # raised before any write, by the shared rule or template
         tx.reservations.end_series(series.id)
         _note(tx, closed, f"series {series.id} ends: {error}")
         return []
@@ -72,7 +76,7 @@ def _ask_next(
     closed: AdvanceReservation,
     conflicts: Mapping[tuple[int, int], str],
 ) -> list[tuple[int, str]]:
-    if not _asks_the_same(closed, series, template):  # the planner has looked at what is not asked for any more
+    if not _asks_the_same(closed, series, template):  # the conflicts belong to the former template
         conflicts = {}
     passed, refused = 0, list[tuple[int, str]]()
     dates = coming(series)
@@ -100,15 +104,16 @@ _DECISIVE = ("request", "queue", "start_window", "time_offset", "is_flexible", "
 
 
 def _asks_the_same(closed: AdvanceReservation, series: Series, template: SeriesTemplate) -> bool:
-    """Whether what a series asks for is what this occurrence of it has asked for."""
+    """Return whether the series still requests the same as its closed occurrence."""
     same = all(getattr(closed, name) == getattr(template.new, name) for name in _DECISIVE)
     return same and closed.duration == series.duration
 
 
 def coming(series: Series) -> Iterator[tuple[int, int]]:
-    """Iterate over number and start of the occurrences that were not asked for.
+    """Iterate over number and start of the occurrences that are not requested yet.
 
-    Raises BadRequest with the first one if this machine can make no dates of the rule, or has no such time zone.
+    Raises BadRequest at the first item if this machine cannot compute dates of the rule, or does not know its time
+    zone.
     """
     if not series.next_start:
         return iter(())
@@ -117,7 +122,7 @@ def coming(series: Series) -> Iterator[tuple[int, int]]:
 
 
 def _is_over(new: NewReservation, start: int, end: int, now: int) -> bool:
-    """Whether an occurrence would be refused because its time has passed."""
+    """Return whether an occurrence would be rejected because its time has passed."""
     return start + new.start_window < now and end - now <= new.time_offset
 
 
@@ -134,7 +139,7 @@ def _note_passed(tx: "Transaction", closed: AdvanceReservation, passed: int) -> 
 
 
 def _note(tx: "Transaction", closed: AdvanceReservation, text: str) -> None:
-    """Write into the log of the occurrence before them what occurrences there are not."""
+    """Log the skipped occurrences in the log of the previous occurrence."""
     row = ReservationLog(closed.id, tx.now, ReservationEvent.SKIPPED, closed.state, message=text)
     tx.reservation_logs.log(row)
 
@@ -144,9 +149,9 @@ MOST_TOGETHER = 50
 
 
 def overlapping(series: Series, live: Sequence[AdvanceReservation]) -> list[NewReservation]:
-    """Return the next occurrences of a series, as it asks for them, by start, if some overlap each other; else [].
+    """Return the next occurrences of a series, by start, if some of them overlap; else [].
 
-    ``live``: those that were asked for and have not begun.
+    ``live``: requested occurrences that have not begun.
     """
     known = [(each.series_index, each.start) for each in live]
     following = islice(coming(series), max(0, MOST_TOGETHER - len(known)))
@@ -165,7 +170,10 @@ def alter(
     access: Sequence[AccessEntry] | None,
     **new: object,
 ) -> Series:
-    """Change what is asked for with the occurrences to come; None = as it is.  Return the series, which is locked."""
+    """Change the template of a locked series for its future occurrences; return the series.
+
+    None means unchanged.
+    """
     template = series.read_template
     changed = SeriesTemplate(
         template.new._replace(**{name: value for name, value in new.items() if value is not None}),  # type: ignore[arg-type]

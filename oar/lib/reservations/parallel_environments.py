@@ -1,4 +1,4 @@
-"""Parallel environments: how many slots of an advance reservation lie on each node, in the words of Grid Engine.  Pure.
+"""Parallel environments: how many slots of an advance reservation are on each node, in Grid Engine terms.  Pure.
 
 See docs/design/reservations.rst, "What is asked for".
 """
@@ -18,7 +18,7 @@ _RANGE = re.compile(r"(?:(\d{1,7})-(\d{1,7})|(\d{1,7})-|-(\d{1,7})|(\d{1,7}))", 
 
 
 class AllocationRule(StrEnum):
-    """How slots are laid on nodes; a number instead means so many on each."""
+    """How slots are distributed over nodes; a number instead means this many slots on each node."""
 
     FILL_UP = "$fill_up"  #: one node after the other is filled
     PE_SLOTS = "$pe_slots"  #: all on one node
@@ -30,7 +30,7 @@ Shape = tuple[tuple[Level, ...], ...]
 
 
 class Hosts(Enum):
-    """On which hosts a group of a request may lie."""
+    """The hosts on which a group of a request may be placed."""
 
     ANY = auto()
     MASTERS = auto()  #: those of the list of masters
@@ -54,14 +54,14 @@ BUILT_IN: Mapping[str, str] = {
 
 
 class SlotRange(NamedTuple):
-    """Numbers of slots from ``least`` to ``most``."""
+    """Slot counts from ``least`` to ``most``."""
 
     least: int
     most: int
 
 
 def read_ranges(text: str) -> tuple[SlotRange, ...]:
-    """Return the ranges of ``n``, ``n-m``, ``n-``, ``-m``, or a comma list of them.  Raises BadRequest."""
+    """Return the ranges of ``n``, ``n-m``, ``n-``, ``-m``, or a comma-separated list of them.  Raises BadRequest."""
     ranges = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -83,32 +83,32 @@ def _no_range(text: str) -> BadRequest:
 
 
 def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]:
-    """Iterate over the ranges, the largest numbers first, cut to ``largest``, the number of resources there are."""
+    """Iterate over the ranges, largest numbers first, limited to ``largest``, the number of existing resources."""
     for each in sorted(ranges, key=lambda one: (-one.most, -one.least)):
         if each.least <= largest:
             yield SlotRange(each.least, min(each.most, largest))
 
 
 def is_rule(text: str) -> bool:
-    """Whether a text is an allocation rule, and no name of a parallel environment."""
+    """Return whether a text is an allocation rule, not the name of a parallel environment."""
     return text in tuple(AllocationRule) or slots_on_each_host(text) > 0
 
 
 def check_rule(rule: str) -> None:
-    """Refuse what is no allocation rule.  Raises BadRequest."""
+    """Raise BadRequest if the text is not an allocation rule."""
     if not is_rule(rule):
         raise BadRequest(f'"{rule}" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
 
 
 def fits_rule(rule: str, slots: int) -> bool:
-    """Whether a rule can lay so many slots: a number on each host can only lay a multiple of it."""
+    """Return whether a rule can distribute this many slots; a fixed number per host needs a multiple of it."""
     return slots % (slots_on_each_host(rule) or 1) == 0
 
 
 def shapes_of(rule: str, slots: int, hosts: int) -> tuple[Shape, ...]:
-    """Return the ways in which a rule lays slots, the best one first; ``hosts``: how many there are.
+    """Return the ways in which a rule can distribute slots, best first; ``hosts``: number of existing hosts.
 
-    Raises BadRequest for a rule that cannot lay them.
+    Raises BadRequest if the rule cannot distribute them.
     """
     check_rule(rule)
     if not fits_rule(rule, slots):
@@ -123,10 +123,10 @@ def shapes_of(rule: str, slots: int, hosts: int) -> tuple[Shape, ...]:
 
 
 def master_layouts(shape: Shape, listed: int | None, hosts: int) -> tuple[Layout, ...]:
-    """Return the ways to lay a shape with a slot on a host of a list, that with the fewest hosts of it first.
+    """Return the layouts of a shape with a slot on a host of the master list, fewest listed hosts first.
 
-    Where the shape says how many hosts there are, those of the list are counted among them, and the others lie off it:
-    so no host is counted twice.  ``listed``: how many hosts of ``hosts`` the list has; None = that is not known.
+    If the shape fixes the number of hosts, the listed hosts count among them and the other hosts are not in the list.
+    So no host is counted twice.  ``listed``: how many of ``hosts`` are in the list; None means unknown.
     """
     (outer, *inner), *others = shape
     beside: Layout = tuple((Hosts.ANY, levels) for levels in others)
@@ -140,14 +140,14 @@ def master_layouts(shape: Shape, listed: int | None, hosts: int) -> tuple[Layout
 
 
 def _parted(hosts: Level, inner: tuple[Level, ...], masters: int) -> Layout:
-    """Return the layout of hosts of which so many are of the list of masters."""
+    """Return the layout of hosts, of which ``masters`` are in the master list."""
     on_list = (Hosts.MASTERS, (Level(hosts.property, masters), *inner))
     off_list = (Hosts.OTHERS, (Level(hosts.property, hosts.quantity - masters), *inner))
     return (on_list, off_list) if masters < hosts.quantity else (on_list,)
 
 
 def spread(least: int, most: int, count: int, step: int = 1) -> list[int]:
-    """Return at most ``count`` multiples of ``step`` spread evenly over a range, its ends too, the largest first.
+    """Return at most ``count`` multiples of ``step`` spread evenly over a range, including its ends, largest first.
 
     >>> spread(1, 5, 9), spread(1, 100, 4), spread(2, 9, 9, step=4)
     ([5, 4, 3, 2, 1], [100, 67, 34, 1], [8, 4])
@@ -159,7 +159,7 @@ def spread(least: int, most: int, count: int, step: int = 1) -> list[int]:
 
 
 def slots_on_each_host(rule: str) -> int:
-    """Return the slots that a rule lays on each host; 0 if it is another one."""
+    """Return the number of slots that a rule puts on each host; 0 if the rule has no fixed number."""
     return int(rule) if rule.isascii() and rule.isdigit() and len(rule) < 8 else 0
 
 
@@ -168,6 +168,6 @@ def _even(hosts: int, slots: int) -> tuple[Level, ...]:
 
 
 def _round(slots: int, hosts: int) -> Shape:
-    """Return the shape of slots on so many hosts: as many on each, and one more on some."""
+    """Return the shape with slots spread evenly over the hosts, one more on some hosts if needed."""
     each, more = divmod(slots, hosts)
     return (_even(hosts, each), _even(more, 1)) if more else (_even(hosts, each),)

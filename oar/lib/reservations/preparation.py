@@ -1,6 +1,6 @@
-"""Requests for advance reservations are read and checked here before the database is used.
+"""Parse and check requests for advance reservations before the database is used.
 
-The order of the checks, and their texts, are documented in docs/design/reservations.rst, "Refusals".
+The order of the checks, and their messages, are documented in docs/design/reservations.rst, "Refusals".
 """
 
 import re
@@ -35,17 +35,20 @@ _FREE_TEXTS = frozenset({"resources", "properties", "mail_list"})
 
 
 class BadReservation(WordedRefusal):
-    """A request cannot be read, or makes no sense; the message is a whole line."""
+    """A request cannot be parsed or satisfied; the message is a complete line."""
 
 
 def nothing_suits(why: str, way_out: str = "") -> BadReservation:
-    """Return the refusal of what no resource can ever be; ``why``: in one line or several, each behind two blanks."""
+    """Return the error for a request that no resource can satisfy.
+
+    ``why``: the reasons, one per line; each line is indented by two spaces.
+    """
     reasons = "".join(f"\n  {line.removeprefix('# ')}" for line in why.split("\n"))
     return BadReservation(f"Error: No queue instances to reserve{reasons}", way_out)
 
 
 class ReservationWish(NamedTuple):
-    """An advance reservation as somebody describes it: the texts of the options of qrsub, None = not given."""
+    """A requested advance reservation, as the texts of the options of qrsub; None means not given."""
 
     start: str | None = None
     end: str | None = None
@@ -80,7 +83,7 @@ class ReservationWish(NamedTuple):
 
 
 class ReadDates(NamedTuple):
-    """Dates and a duration that were read; None = not given."""
+    """Parsed dates and duration; None means not given."""
 
     start: int | None
     end: int | None
@@ -88,7 +91,7 @@ class ReadDates(NamedTuple):
 
 
 class ReservationAttributes(NamedTuple):
-    """What is asked of a reservation besides dates and resources."""
+    """Parsed attributes of a reservation, without dates and resources."""
 
     access: tuple[AccessEntry, ...]
     name: str
@@ -101,7 +104,7 @@ class ReservationAttributes(NamedTuple):
 
 
 class PreparedSeries(NamedTuple):
-    """The series that was asked for."""
+    """A parsed series."""
 
     rule: str
     zone: str
@@ -111,7 +114,7 @@ class PreparedSeries(NamedTuple):
 
 
 class PreparedReservation(NamedTuple):
-    """A wish that was read."""
+    """A parsed request."""
 
     start: int  #: of a series: of its first occurrence
     end: int
@@ -129,7 +132,7 @@ class PreparedReservation(NamedTuple):
 
 
 def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: str = "qrsub") -> PreparedReservation:
-    """Return a wish, read.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
+    """Return the parsed request.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
     check_texts(wish)
     check_verify(wish, program)
     start, end = _window(wish, now, program)
@@ -158,7 +161,7 @@ def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: s
 
 
 def read_attributes(wish: ReservationWish, asker: str, program: str) -> ReservationAttributes:
-    """Return what is asked besides dates and resources.  Raises BadReservation."""
+    """Return the parsed attributes of a request.  Raises BadReservation."""
     return ReservationAttributes(
         access=_access(wish.users, asker, wish.owner or asker),
         name=_name(wish.name),
@@ -172,7 +175,7 @@ def read_attributes(wish: ReservationWish, asker: str, program: str) -> Reservat
 
 
 def check_verify(wish: ReservationWish, program: str = "qrsub") -> bool:
-    """Return whether somebody only wants to be told.  Raises BadReservation."""
+    """Return whether the request is only a verification (``-w v``).  Raises BadReservation for an invalid value."""
     if wish.verify not in ("e", "v"):
         raise _invalid(program, "w", wish.verify, "write e, or v to be told only what would be")
     return wish.verify == "v"
@@ -195,7 +198,7 @@ _LABELS = {
 
 
 def check_texts(wish: ReservationWish) -> None:
-    """Refuse a wish that is too long, or has control characters: no text may forge a line.  Raises BadReservation."""
+    """Raise BadReservation if a request is too long or has control characters, which could forge lines of output."""
     if sum(map(len, _texts(wish))) > LONGEST_TEXT:
         raise BadReservation(f"denied: the request is longer than {LONGEST_TEXT} characters")
     for field, value in wish._asdict().items():
@@ -207,7 +210,6 @@ def check_texts(wish: ReservationWish) -> None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Iterate over all texts of a wish."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
@@ -219,7 +221,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
-    """Return start and end; of start, end and duration two are enough, and three must agree."""
+    """Return start and end; two of start, end and duration are enough, and three must agree."""
     start, end, duration = read_dates(wish.start, wish.end, wish.duration, now, program)
     if end is None and duration is None:
         raise BadReservation(
@@ -240,22 +242,22 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
 
 
 def check_agreement(start: int, end: int | None, duration: int | None) -> None:
-    """Refuse three values that contradict one another; an end before the start is refused as such.
+    """Raise BadReservation if start, end and duration contradict each other.
 
-    Raises BadReservation.
+    An end before the start is reported elsewhere.
     """
     if end is not None and duration is not None and end > start and end - start != duration:
         raise BadReservation("difference between end and start time does not correspond to duration")
 
 
 def check_horizon(end: int, now: int) -> None:
-    """Refuse an end that is too far away.  Raises BadReservation."""
+    """Raise BadReservation if the end is too far in the future."""
     if end > now + MOST_YEARS * ONE_YEAR:
         raise BadReservation(f"the reservation would end more than {MOST_YEARS} years from now")
 
 
 def read_dates(start: str | None, end: str | None, duration: str | None, now: int, program: str) -> ReadDates:
-    """Return what ``-a``, ``-e`` and ``-d`` say.  Raises BadReservation."""
+    """Return the parsed values of ``-a``, ``-e`` and ``-d``.  Raises BadReservation."""
     return ReadDates(_date(start, "a", now, program), _date(end, "e", now, program), _duration(duration, "d", program))
 
 
@@ -288,7 +290,7 @@ def _duration(text: str | None, option: str, program: str) -> int | None:
 
 
 def _series(wish: ReservationWish, start: int, program: str) -> PreparedSeries | None:
-    """Return the series that is asked for, None if there is none.  Raises BadReservation."""
+    """Return the parsed series; None if no rule is given.  Raises BadReservation."""
     if wish.rule is None:
         for option, text in (("depth", wish.depth), ("conflict", wish.conflict)):
             if text is not None:
@@ -316,7 +318,7 @@ def _series(wish: ReservationWish, start: int, program: str) -> PreparedSeries |
 
 
 def _depth(text: str | None, program: str) -> int:
-    """Return how many occurrences are asked for at a time, 0 = as the site has it.  Raises BadReservation."""
+    """Return how many occurrences are requested at a time; 0 means the default of the site.  Raises BadReservation."""
     if text is None:
         return 0
     if not _DEPTH.fullmatch(text):

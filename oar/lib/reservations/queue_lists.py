@@ -1,4 +1,4 @@
-"""The lists of queues and hosts that ``-q`` and ``-masterq`` take: ``queue``, ``queue@host``, ``queue@@hostgroup``.
+"""The lists of queues and hosts of ``-q`` and ``-masterq``: ``queue``, ``queue@host``, ``queue@@hostgroup``.
 
 Each part may be a pattern.  See docs/design/reservations.rst, "What is asked for".
 """
@@ -25,14 +25,14 @@ SHOWN_NAMES = 10
 
 
 class QueueCandidate(NamedTuple):
-    """A queue that suits a list."""
+    """A queue that matches a list."""
 
     queue: str  #: '' = that of the rules of the site
     condition: str = ""  #: on the resources that the list allows in it; '' = all
 
 
 class SiteQueues(NamedTuple):
-    """What a list may name."""
+    """The queues, hosts and environments that a list may name."""
 
     queues: Sequence[Queue]
     hosts: frozenset[str]
@@ -46,7 +46,7 @@ class _Entry(NamedTuple):
 
 
 def candidates(text: str, site: SiteQueues) -> list[QueueCandidate]:
-    """Return the queues that a list allows, the one of the highest priority first.  Raises BadReservation."""
+    """Return the queues that a list allows, highest priority first.  Raises BadReservation."""
     entries = _read(text, site)
     if not entries:
         return [QueueCandidate("")]
@@ -75,14 +75,14 @@ def listed_hosts(text: str, site: SiteQueues) -> ListedHosts:
 
 
 def _joined(entries: Sequence[_Entry], site: SiteQueues) -> str:
-    """Return the condition on the resources that any of some entries allows; '' = all."""
+    """Return the condition on the resources that at least one entry allows; '' means all."""
     hosts = frozenset[str]().union(*(entry.hosts for entry in entries))
     others = [entry.condition for entry in entries if not entry.hosts]
     return any_of([*others, _hosts_among(hosts, site)] if hosts else others)
 
 
 def any_of(conditions: Sequence[str]) -> str:
-    """Return the condition that one of some conditions is satisfied; '' among them is always."""
+    """Return the conditions joined with OR; '' if one of them is '', which is always true."""
     if not all(conditions):
         return ""
     different = list(dict.fromkeys(conditions))
@@ -90,12 +90,12 @@ def any_of(conditions: Sequence[str]) -> str:
 
 
 def of_slots(condition: str) -> str:
-    """Return a condition that says nothing of resources that are no slots, as licences."""
+    """Return a condition that applies only to slots, not to other resources such as licences."""
     return f"type <> 'default' OR ({condition})" if condition else ""
 
 
 def _hosts_among(names: frozenset[str], site: SiteQueues) -> str:
-    """Return the condition on resources that lie on some hosts, whose names hold no quote."""
+    """Return the condition that selects resources of these hosts; their names contain no quote."""
     if names >= site.hosts - {""}:
         return "network_address <> ''"
     quoted = ", ".join(f"'{name}'" for name in sorted(names))
@@ -138,7 +138,7 @@ def _groups_condition(word: str, pattern: str, site: SiteQueues) -> str:
 
 
 def _queues(pattern: str, site: SiteQueues) -> Iterator[str]:
-    """Return the queues of a pattern; one that is removed takes no new reservation."""
+    """Return the queues that match a pattern, without removed queues, which accept no new reservation."""
     meant = site.environments.queue_aliases.get(pattern, pattern)
     return (name for name in _usable_queues(site) if fnmatchcase(name, meant))
 
@@ -152,6 +152,6 @@ def _unknown(word: str, way_out: str) -> BadReservation:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first of some names, ascending."""
+    """Return the first names in ascending order, as a comma-separated text."""
     shown = sorted(names)
     return ", ".join(shown[:SHOWN_NAMES]) + (", ..." if len(shown) > SHOWN_NAMES else "")

@@ -1,6 +1,6 @@
-"""Records of advance reservations: rows, with the words of the trade instead of column names.
+"""Records of advance reservations: rows, with technical terms instead of column names.
 
-Dates are epoch seconds, 0 when there is none; durations are seconds.
+Dates are epoch seconds, 0 if there is none; durations are seconds.
 """
 
 import json
@@ -24,7 +24,7 @@ CREATORS, OPERATORS = "arusers", "aroperators"
 
 
 def is_number(word: str) -> bool:
-    """Whether a word is the number of a reservation or a series, and no name."""
+    """Return whether a text is the number of a reservation or a series, not a name."""
     return word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_NUMBER))
 
 
@@ -33,14 +33,14 @@ _LONGEST_ENTRY = 255
 
 
 class AccessEntry(NamedTuple):
-    """One entry of an access list, as it was given: a user, a pattern, ``@name``, ``%project``, or NONE."""
+    """One entry of an access list, as entered: a user, a pattern, ``@name``, ``%project``, or NONE."""
 
     text: str
     denied: bool = False  #: it was given with ``!`` before it
 
     @property
     def is_storable(self) -> bool:
-        """Whether it fits into its row; one that another program has written may be anything."""
+        """Return whether the entry fits into its row; entries written by other programs may be invalid."""
         is_text = type(self.text) is str and type(self.denied) is bool
         return is_text and len(self.text) <= _LONGEST_ENTRY and "\0" not in self.text
 
@@ -101,23 +101,23 @@ class AdvanceReservation(NamedTuple):
 
     @property
     def real_end(self) -> int:
-        """Its end; the date at which it was ended if that is sooner, since no job was in it."""
+        """The end time, or the earlier time at which the idle reservation was ended."""
         was_idle = self.state is ReservationState.EXITED and self.start <= self.state_date < self.end
         return self.state_date if was_idle else self.end
 
     @property
     def is_live(self) -> bool:
-        """Whether it is still in the system."""
+        """Whether the reservation is still in the system."""
         return self.ended == 0
 
     @property
     def latest_job_end(self) -> int:
-        """The date at which its jobs have to be over."""
+        """The time at which its jobs must have ended."""
         return self.end - self.time_offset
 
     @property
     def entry_type(self) -> str:
-        """The type of the jobs in it."""
+        """The job type of the jobs in the reservation."""
         if self.is_flexible:
             return f"{JobTypeName.ALLOWED}=ar{self.id}"
         return f"{JobTypeName.INNER}={self.frame_id}"
@@ -129,7 +129,7 @@ class AdvanceReservation(NamedTuple):
 
 
 class NewReservation(NamedTuple):
-    """An advance reservation that is asked for; columns that are not named here have their default."""
+    """A requested advance reservation; columns that are not listed here get their default."""
 
     owner: str
     start: int
@@ -163,7 +163,7 @@ class NewReservation(NamedTuple):
 
 
 class ReservationLog(NamedTuple):
-    """A row of ``reservation_logs``: what happened to an advance reservation."""
+    """A row of ``reservation_logs``: an event of an advance reservation."""
 
     reservation_id: int
     date: int
@@ -175,7 +175,7 @@ class ReservationLog(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A line of the log that the site is told of."""
+    """A line of the event log that is sent to the site."""
 
     line: int
     frame_id: int
@@ -186,7 +186,7 @@ class LogLine(NamedTuple):
 
 
 class ReservationRevision(NamedTuple):
-    """A row of ``reservation_revisions``: what an advance reservation was from a date on."""
+    """A row of ``reservation_revisions``: the attributes of an advance reservation from a date on."""
 
     reservation_id: int
     revision: int
@@ -201,7 +201,7 @@ class ReservationRevision(NamedTuple):
 
 
 class ReservationChange(NamedTuple):
-    """A row of ``reservation_changes``: what somebody wants to be changed."""
+    """A row of ``reservation_changes``: a requested change."""
 
     id: int
     reservation_id: int
@@ -215,7 +215,7 @@ class ReservationChange(NamedTuple):
 
 
 class ResourceInterval(NamedTuple):
-    """What a resource was to a reservation, or to a job in it, for a while."""
+    """An interval of time in which a resource belonged to a reservation or to a job in it."""
 
     resource_id: int
     start: int
@@ -235,7 +235,7 @@ class ReservationUsage(NamedTuple):
 
 
 class JobBound(NamedTuple):
-    """A reservation before which a job has to be over."""
+    """A reservation before which a job must have ended."""
 
     number: int
     is_inside: bool  #: the job is in it
@@ -254,18 +254,18 @@ MAX_OCCURRENCES = 1000
 
 
 class SeriesTemplate(NamedTuple):
-    """What is asked for with each occurrence of a series; its window and its place in the series follow."""
+    """The request of each occurrence of a series; the window and the index in the series are set later."""
 
     new: NewReservation
     access: tuple[AccessEntry, ...]
 
     def encode(self) -> str:
-        """Return it as it is stored."""
+        """Return the template as JSON for the database."""
         return json.dumps({"new": self.new._asdict(), "access": self.access})
 
 
 class NewSeries(NamedTuple):
-    """A series that is asked for; columns that are not named here have their default."""
+    """A requested series; columns that are not listed here get their default."""
 
     owner: str
     rule: str  #: of RFC 5545
@@ -299,7 +299,7 @@ class Series(NamedTuple):
 
     @property
     def read_template(self) -> SeriesTemplate:
-        """What is asked for with each occurrence.  Raises BrokenRow."""
+        """The parsed template of the occurrences.  Raises BrokenRow."""
         try:
             stored = json.loads(self.template)
             access = tuple(AccessEntry(text, denied) for text, denied in stored["access"])
@@ -326,7 +326,7 @@ Stored = TypeVar("Stored")
 
 
 class ReservationAlternative(NamedTuple):
-    """One way to satisfy a reservation: a request in one queue, after admission."""
+    """One way to satisfy a reservation: a resource request in one queue, after admission."""
 
     groups: tuple[Group, ...]
     pe: str = ""  #: the parallel environment by which the request was made; '' = none
@@ -346,7 +346,7 @@ def encode(alternatives: Sequence[ReservationAlternative]) -> str:
 
 
 def decode(text: str) -> tuple[ReservationAlternative, ...]:
-    """Return the alternatives in a stored JSON text; none if nothing was stored.  Raises BrokenRow."""
+    """Return the alternatives in a stored JSON text; none if the text is empty.  Raises BrokenRow."""
     try:
         return _alternatives(json.loads(text) or {"filters": [], "alternatives": []})
     except (ValueError, LookupError, TypeError, AttributeError):
@@ -354,7 +354,7 @@ def decode(text: str) -> tuple[ReservationAlternative, ...]:
 
 
 def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:
-    """Return what ``decode`` returns, nothing if the text cannot be read; for those who look at many reservations."""
+    """Return the alternatives as ``decode``, or none if the text cannot be read; for callers with many reservations."""
     try:
         return decode(text)
     except BrokenRow:
@@ -362,14 +362,14 @@ def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:
 
 
 def granted_groups(alternative: ReservationAlternative) -> tuple[Group, ...]:
-    """Return the groups of a granted request; they do not depend on drains, which the reservation precedes."""
+    """Return the groups of a granted alternative, which do not depend on drains: the reservation has precedence."""
     return tuple(
         group._replace(filter=_NOT_DRAINED.sub("drain IN ('YES', 'NO')", group.filter)) for group in alternative.groups
     )
 
 
 def _alternatives(stored: Mapping[str, Any]) -> tuple[ReservationAlternative, ...]:
-    """Return stored alternatives; anything else than their form raises a ValueError, LookupError or TypeError."""
+    """Return stored alternatives.  Raises ValueError, LookupError or TypeError if the structure is invalid."""
     filters = [_of_type(str, each) for each in stored["filters"]]
     return tuple(
         ReservationAlternative(

@@ -1,8 +1,7 @@
-"""Rules by which advance reservations repeat (RFC 5545): read strictly, and the dates that they give.
+"""Recurrence rules of advance reservations (RFC 5545): parse a rule strictly, and compute its dates.
 
-The wall-clock time of a zone is kept when summer time begins and ends: a local time that does not exist moves forward,
-one that exists twice is the first.
-
+The dates keep the wall-clock time of a zone when summer time begins and ends.  A local time that does not exist moves
+forward; a local time that occurs twice means the first.
 See docs/design/reservations.rst, "Series".
 """
 
@@ -61,7 +60,7 @@ _CYCLE, _LAST_YEAR = 400, 9999
 
 
 class RecurrenceRule(NamedTuple):
-    """A rule that was read."""
+    """A parsed rule."""
 
     pattern: str  #: without its end
     longest: int  #: it gives so many dates at most; 0 = there is no such end
@@ -69,7 +68,7 @@ class RecurrenceRule(NamedTuple):
 
 
 def parse(text: str) -> RecurrenceRule:
-    """Read a rule.  Raises BadRequest."""
+    """Parse a rule.  Raises BadRequest."""
     parts = _parts(text)
     if "FREQ" not in parts:
         raise BadRequest("FREQ is missing")
@@ -106,7 +105,7 @@ def _parts(text: str) -> dict[str, str]:
 
 
 def _read_until(text: str) -> datetime:
-    """Return the last moment of a rule, in the zone that its text means.  Raises BadRequest."""
+    """Return the last instant of a rule, in the time zone of the text.  Raises BadRequest."""
     form = "%Y%m%dT%H%M%S" if "T" in text else "%Y%m%d"
     try:
         until = datetime.strptime(text.rstrip("Z"), form)
@@ -116,10 +115,11 @@ def _read_until(text: str) -> datetime:
 
 
 def dates(text: str, first: int, zone: str) -> Iterator[int]:
-    """Iterate over the dates that a rule gives from ``first`` on, ascending, ``MAX_OCCURRENCES`` of them at most.
+    """Iterate over the dates of a rule from ``first``, in ascending order, at most ``MAX_OCCURRENCES``.
 
-    ``zone``: name of the zone whose wall-clock time is kept; '' = that of this machine.  Raises BadRequest, also if
-    this machine does not know the zone (any more).
+    ``zone``: name of the zone whose wall-clock time is kept; '' means the zone of this machine.  Raises BadRequest,
+    also if
+    this machine does not know the zone.
     """
     rule, clock = parse(text), WallClock(zone)
     last = clock.until(rule.until) if rule.until else None
@@ -130,7 +130,7 @@ def dates(text: str, first: int, zone: str) -> Iterator[int]:
 
 
 def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
-    """Iterate over all dates of a pattern; of local times that are the same instant there is one."""
+    """Iterate over all dates of a pattern; local times that are the same instant give one date."""
     from dateutil.rrule import rrulestr
 
     try:
@@ -148,7 +148,7 @@ def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
 
 
 def _within_the_calendar(moments: Iterable[datetime]) -> Iterator[datetime]:
-    """Iterate over moments up to the last year; the library looks beyond it in the last week."""
+    """Iterate over dates up to the last year; stop when the library exceeds it and raises ValueError."""
     try:
         yield from moments
     except ValueError:
@@ -156,9 +156,9 @@ def _within_the_calendar(moments: Iterable[datetime]) -> Iterator[datetime]:
 
 
 def local_zone() -> str:
-    """Return the name of the zone in which dates are read; '' if it has none."""
+    """Return the name of the local time zone; '' if it has none."""
     text = os.environ.get("TZ")
-    name = "UTC" if text == "" else (text or "").removeprefix(":")  # an empty one means UTC
+    name = "UTC" if text == "" else (text or "").removeprefix(":")  # an empty TZ means UTC
     if not name or name.startswith("/"):
         name = os.path.realpath(name or "/etc/localtime").partition("/zoneinfo/")[2]
     try:
@@ -168,9 +168,9 @@ def local_zone() -> str:
 
 
 def unknown_zone() -> str:
-    """Return TZ if it neither names nor describes a time zone, '' otherwise: the C library takes it for UTC then.
+    """Return TZ if it neither names nor describes a time zone; the C library then uses UTC.  Return '' otherwise.
 
-    A description is that of POSIX, as ``CET-1CEST``.
+    A description has the POSIX format, for example ``CET-1CEST``.
     """
     text = os.environ.get("TZ") or ""
     name = text.removeprefix(":")
@@ -179,9 +179,9 @@ def unknown_zone() -> str:
 
 
 def lasting_zone() -> str:
-    """Return the name of the zone in which a series goes on; '' = that of this machine, which has none.
+    """Return the name of the zone of a new series; '' means the zone of this machine, which has no name.
 
-    Raises BadRequest if TZ describes a zone instead of naming one: the server would go on in another one.
+    Raises BadRequest if TZ describes a zone instead of naming it: the server would continue the series in another zone.
     """
     zone, text = local_zone(), os.environ.get("TZ")
     if text and not zone:
@@ -193,19 +193,18 @@ class WallClock:
     """Local time of a zone."""
 
     def __init__(self, zone: str) -> None:
-        """``zone``: its name; '' = that of this machine.  Raises BadRequest if it is unknown."""
+        """``zone``: its name; '' means the zone of this machine.  Raises BadRequest if the zone is unknown."""
         self._zone = _zone(zone) if zone else None
 
     def read(self, date: int) -> datetime:
-        """Return what the clocks show at a date."""
+        """Return the local time at a date."""
         return datetime.fromtimestamp(date, self._zone).replace(tzinfo=None, fold=0)
 
     def write(self, local: datetime) -> int:
-        """Return the date at which the clocks first show a time; one that is left out is later by what they skip."""
+        """Return the first date with this local time; move a skipped local time forward by the length of the gap."""
         return round(local.replace(tzinfo=self._zone, fold=0).timestamp())
 
     def until(self, text: str) -> int:
-        """Return the last date of a rule."""
         local = _read_until(text)
         if not text.endswith("Z"):
             return self.write(local)
@@ -215,7 +214,7 @@ class WallClock:
 
 
 def _zone(name: str) -> "ZoneInfo":
-    """Return a zone.  Raises BadRequest: the zones of a machine are files, and names come and go with them."""
+    """Return a zone.  Raises BadRequest if this machine does not have its zone file."""
     from zoneinfo import ZoneInfo
 
     try:

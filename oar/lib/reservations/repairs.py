@@ -1,8 +1,7 @@
-"""Repairs of advance reservations, their frames and their jobs, when the server starts and by ``--check --deep``.
+"""Repair advance reservations, their frames and their jobs, at server start and with ``--check --deep``.
 
-No program of ours leaves what is mended here: a backup, an older program or SQL of a site does.  The row of the
-reservation is right, the rest follows it.
-
+OAR itself does not create these faults: they come from a restored backup, an older program, or SQL statements of a
+site.  The row of the reservation is authoritative; all other rows are corrected to match it.
 See docs/design/reservations.rst, "Repairs".
 """
 
@@ -28,14 +27,15 @@ PATIENCE_OF_REQUESTS = 10
 
 
 def oldest_request(now: int, patience: float) -> int:
-    """Return the date before which nobody's request waits any more; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
+    """Return the date before which no client still waits for a request; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
     return now - round(PATIENCE_OF_REQUESTS * patience)
 
 
 def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[ReservationFault, int]:
-    """Mend what can be mended; return how many rows had which fault.
+    """Repair all faults that can be repaired; return the number of faulty rows by fault.
 
-    ``patience``: RESERVATION_ANSWER_TIMEOUT.  ``ahead``: by so many seconds the date is ahead that is not believed yet.
+    ``patience``: RESERVATION_ANSWER_TIMEOUT.  ``ahead``: seconds by which the clock jumped ahead, which are not trusted
+    yet.
     """
     tx.reservations.lock([each.id for each in tx.reservations.live()])
     oldest = oldest_request(tx.now - ahead, patience)
@@ -53,7 +53,7 @@ def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[Reserv
 
 
 def _mend(tx: "Transaction", fault: ReservationFault) -> int:
-    """Mend all rows with a fault; return their number."""
+    """Repair all rows with a fault; return their number."""
     ids = tx.reservation_faults.find(fault)
     if ids and fault in _REPAIRS_OF_JOBS:
         _REPAIRS_OF_JOBS[fault](tx, ids)
@@ -73,7 +73,7 @@ def _fate(reservation: AdvanceReservation) -> str:
 
 
 def _has_begun(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Whether its start had come; one that is deleted was begun if its log says so."""
+    """Return whether the reservation had started; for a deleted reservation, read its log."""
     if reservation.state not in LEAVING:
         return reservation.state in STARTED
     return any(row.event == ReservationEvent.STARTED for row in tx.reservation_logs.logs([reservation.id]))
@@ -84,7 +84,7 @@ def _make_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the frame of a reservation that has begun run; one that cannot is replaced."""
+    """Start the frame of a reservation that has begun; replace a frame that cannot start."""
     frame = tx.jobs.get(reservation.frame_id)
     can_start = frame.state is JobState.WAITING and not tx.jobs.assigned([frame.id])
     if can_start and frames.set_window(tx, reservation):
@@ -111,7 +111,7 @@ def _hold_resources(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Give the frame its place in the plan; what a round knows of the plan is that of before."""
+    """Insert the prediction of the frame into the plan.  The date of the scheduling pass stays unchanged."""
     (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     present = tuple(row.id for row in tx.resources.select(reservation.resources))
     date_of_round = tx.plan.starts().get(0, tx.now)
@@ -122,7 +122,7 @@ def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def _enter(tx: "Transaction", job_ids: list[int]) -> None:
-    """Give jobs the types by which they are in the reservation that their rows name, and no other one."""
+    """Give jobs only the types of the reservation that their rows name."""
     reservation_ids = tx.reservations.of_jobs(job_ids)
     present = {each.id: each for each in tx.reservations.select(set(reservation_ids.values()))}
     tx.reservation_faults.leave(job_ids)
@@ -133,7 +133,7 @@ def _leave(tx: "Transaction", job_ids: list[int]) -> None:
     tx.reservation_faults.leave(job_ids)
 
 
-# -- rows beside the reservation --------------------------------------------------------------------------------------
+# -- other rows of a reservation --------------------------------------------------------------------------------------
 
 
 def _forget_missing(tx: "Transaction", reservation: AdvanceReservation) -> None:
@@ -151,7 +151,7 @@ def _log_end(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 
 def _log(tx: "Transaction", reservation: AdvanceReservation, event: ReservationEvent, date: int) -> None:
-    """Write what was not logged in its time, under its date; no mail follows."""
+    """Log a past event with its original date; send no mail."""
     tx.reservation_logs.log(ReservationLog(reservation.id, date, event, reservation.state, message="repaired"))
 
 

@@ -1,4 +1,4 @@
-"""The lines of Grid Engine's reporting file, made from the tables: always complete, and never half written."""
+"""The lines of Grid Engine's reporting file, generated from the tables: always complete, without partial lines."""
 
 from collections.abc import Iterator
 from heapq import merge
@@ -18,7 +18,10 @@ _UNKNOWN_USAGE = ("0",) * 17
 
 
 def reporting_lines(tx: "Transaction", since: int = 0) -> Iterator[str]:
-    """Iterate over the records since a date, in order of time; of one second in the order of the kinds here."""
+    """Iterate over the records since a date, in order of time.
+
+    Records of the same second are in the order of the sources below.
+    """
     reports = tx.reservation_logs
     sources = (
         _lines(0, "new_ar", reports.new_for_report(since)),
@@ -48,7 +51,7 @@ def _field(value: object) -> str:
 
 
 def _job_fields(job: "EndedJob") -> list[object]:
-    """Return the 45 fields of ``acct``; what is not known is 0."""
+    """Return the 45 fields of ``acct``; unknown values are 0."""
     seconds = job.stop - job.start
     return [
         *(job.queue, job.hostname or NONE, job.group, job.owner, job.name or NONE, job.id, "sge", 0),
@@ -61,7 +64,7 @@ def _job_fields(job: "EndedJob") -> list[object]:
 
 
 def exit_status(code: int | None) -> int:
-    """Return the exit status that a shell would tell: 128 and the signal, if one ended the job.
+    """Return the exit status that a shell reports; 128 plus the signal number if a signal ended the job.
 
     >>> exit_status(256), exit_status(9), exit_status(None)
     (1, 137, 0)

@@ -1,4 +1,4 @@
-"""What an advance reservation asks for: OAR's requests and Grid Engine's become alternatives.
+"""The resources of an advance reservation: convert OAR and Grid Engine requests to alternatives.
 
 See docs/design/reservations.rst, "What is asked for".
 """
@@ -50,7 +50,7 @@ _PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
 
 
 class Site(NamedTuple):
-    """What a request may name."""
+    """Properties, types, hosts and queues that a request may name."""
 
     columns: Mapping[str, str]  #: properties of resources with their SQL types
     types: frozenset[str]  #: types of resources besides ``default``
@@ -60,17 +60,17 @@ class Site(NamedTuple):
 
     @property
     def hosts(self) -> int:
-        """How many hosts there are."""
+        """The number of hosts."""
         return len(self.queues.hosts)
 
     @property
     def environments(self) -> SiteEnvironments:
-        """The names that the site has given."""
+        """The names that the site defines."""
         return self.queues.environments
 
 
 class AskedResources(NamedTuple):
-    """A request that was read."""
+    """A parsed resource request."""
 
     alternatives: tuple[ReservationAlternative, ...]
     pairs: tuple[tuple[str, str], ...]  #: names and values as they were given, for ``resource_list``
@@ -86,25 +86,25 @@ class _Slots(NamedTuple):
 
 
 def is_oar_request(text: str, labels: Sequence[str]) -> bool:
-    """Whether a ``-l`` is in OAR's language: it begins with a filter, or with a number of a level, as ``nodes=2``."""
+    """Return whether a ``-l`` value is in OAR syntax: it begins with a filter or a level, as in ``nodes=2``."""
     level = _LEVEL.match(text)
     is_level = level is not None and (level[1] in labels or level[1] in NODE_ALIASES)
     return text.startswith(("/", "{")) or "/" in text.partition("=")[0] or is_level
 
 
 def time_limit(resources: Sequence[str]) -> str | None:
-    """Return the value of ``h_rt`` in the ``-l`` of a request in Grid Engine's language."""
+    """Return the value of ``h_rt`` in ``-l`` values in Grid Engine syntax; None if it is not given."""
     return dict(_pairs(resources)).get(TIME_LIMIT)
 
 
 def names_hosts(resources: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether some ``-l`` in Grid Engine's language name the hosts of the slots."""
+    """Return whether ``-l`` values in Grid Engine syntax name the hosts of the slots."""
     texts = [text for text in resources if not is_oar_request(text, labels)]
     return any(name in HOST_NAMES for name, _ in _pairs(texts))
 
 
 def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
-    """Return the options by which a wish says which resources may be taken, as they were written."""
+    """Return the options that restrict the usable resources, as the user wrote them."""
     pairs = [
         f"{name}={value}"
         for text in wish.resources
@@ -127,7 +127,7 @@ def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
 
 
 def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
-    """Return what is asked for.  Raises BadReservation."""
+    """Return the parsed resource request.  Raises BadReservation."""
     oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
     if not oar:
         _check_parts(wish.resources)
@@ -141,11 +141,11 @@ def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
 
 
 def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, site: Site) -> AskedResources:
-    """Return a request in OAR's language; each ``-l`` is a part of it."""
+    """Return a request in OAR syntax; each ``-l`` is a part of it."""
     try:
         parts = checks.parse_requests(texts, config)
     except BadRequest as error:
-        why, _, _ = str(error).partition("\n")  # what oarsub advises contains a walltime
+        why, _, _ = str(error).partition("\n")  # the second line, a hint for oarsub, contains a walltime
         raise BadReservation(
             f"denied: {why}", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"
         ) from None
@@ -163,14 +163,15 @@ def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, si
 
 
 def on_one_line(text: str) -> str:
-    """Return a text without line ends and tabulators, which are white space in requests and conditions."""
+    """Return a text in which line ends and tabs are spaces; all are white space in requests and conditions."""
     return re.sub(r"\s*[\r\n\t\v\f]\s*", " ", text)
 
 
 def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
-    """Refuse numbers of levels among names of Grid Engine, where they would be something else.  Raises BadReservation.
+    """Raise BadReservation if levels are mixed with Grid Engine names, because levels then have another meaning.
 
-    ``core=2`` alone asks for two cores; with ``h=node-1`` it would be one slot whose property is two at least.
+    ``core=2`` alone requests two cores; with ``h=node-1`` it would request one slot whose property ``core`` is at least
+    2.
     """
     is_level = [name in {*labels, *NODE_ALIASES} and _QUANTITY.fullmatch(value) is not None for name, value in pairs]
     if not any(is_level):
@@ -181,7 +182,7 @@ def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> N
 
 
 def _as_option(name: str, value: str) -> str:
-    """Return the option that says the same as a name of Grid Engine."""
+    """Return the option that is equivalent to a Grid Engine resource."""
     if name in HOST_NAMES:
         return f"-h {value.replace('|', ',')}"
     if name in QUEUE_NAMES:
@@ -190,13 +191,13 @@ def _as_option(name: str, value: str) -> str:
 
 
 def all_of(conditions: Iterable[str]) -> str:
-    """Return the condition that all of some conditions are satisfied; '' always is."""
+    """Return the conditions joined with AND; '' is always true."""
     parts = list(dict.fromkeys(filter(None, conditions)))
     return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
 def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
-    """Return the conditions on the slots that options besides ``-l`` put: ``-h``, ``-ckpt``, ``-now``."""
+    """Return the conditions on the slots that the options ``-h``, ``-ckpt`` and ``-now`` set."""
     environments = site.environments
     if wish.hosts:
         _check_hosts(wish.hosts.split(","), site)
@@ -231,7 +232,7 @@ def _unknown_resource(name: str, site: Site) -> BadReservation:
 
 
 def is_interactive(wish: ReservationWish) -> bool:
-    """Whether ``-now`` is given: alone it means yes."""
+    """Return whether ``-now`` is given; without a value it means yes."""
     return bool(wish.now) and wish.now[-1] != "no" and wish.now[-1] != "n"
 
 
@@ -267,7 +268,7 @@ def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
 
 
 def _check_parts(resources: Iterable[str]) -> None:
-    """Refuse a list with an empty part, as of a script whose variable is empty.  Raises BadReservation."""
+    """Raise BadReservation if a list has an empty part, for example from an empty variable in a script."""
     for text in resources:
         parts = [part.strip() for part in text.split(",")]
         if not any(parts):
@@ -282,12 +283,12 @@ def _check_parts(resources: Iterable[str]) -> None:
 
 
 def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
-    """Return names and values, as they were given."""
+    """Return the names and values, as entered."""
     return [_pair(item) for text in resources for item in text.split(",") if item.strip()]
 
 
 def _pair(item: str) -> tuple[str, str]:
-    """Return name and value; a name alone means 1, where that can be.  Raises BadReservation if there is no value."""
+    """Return name and value; if allowed, a name alone means 1.  Raises BadReservation if the value is missing."""
     name, equals, value = (part.strip() for part in item.partition("="))
     if not value and (equals or name in _NEVER_ALONE):
         raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
@@ -303,7 +304,7 @@ LEAST_WAYS = 4
 
 
 def _ways(wish: ReservationWish, site: Site, masters: ListedHosts) -> Iterator[tuple[_Slots, Layout]]:
-    """Iterate over numbers of slots with a way to lay them: environments by name, of each the largest number first."""
+    """Iterate over slot counts with their layouts: environments by name, for each the largest count first."""
     environments = _environments(wish, site)
     quota = max(1, MAX_ALTERNATIVES // len(environments))
     for name, (rule, condition), text in environments:
@@ -315,7 +316,7 @@ def _ways(wish: ReservationWish, site: Site, masters: ListedHosts) -> Iterator[t
 
 
 def _layouts(rule: str, slots: int, hosts: int, masters: ListedHosts) -> list[Layout]:
-    """Return the ways in which a rule lays slots, one on a host of the list of masters, if there is one."""
+    """Return the layouts of a rule; if there is a master list, each layout has a slot on one of its hosts."""
     shapes = parallel_environments.shapes_of(rule, slots, hosts)
     if not masters.condition:
         return [tuple((Hosts.ANY, levels) for levels in shape) for shape in shapes]
@@ -323,14 +324,17 @@ def _layouts(rule: str, slots: int, hosts: int, masters: ListedHosts) -> list[La
 
 
 def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
-    """Return at most ``count`` items (one at least), evenly chosen; with two or more also the first and the last."""
+    """Return at most ``count`` items, at least one, evenly chosen.
+
+    With ``count`` of 2 or more, the first and the last item are included.
+    """
     if count < 2 or len(items) <= count:
         return items[: max(1, count)]
     return [items[place] for place in reversed(parallel_environments.spread(0, len(items) - 1, count))]
 
 
 def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, ParallelEnvironment, str]]:
-    """Return the environments that are meant by name, each with the range of slots; '' as name = none."""
+    """Return the environments that match the pattern, each with the range of slots; the name '' means none."""
     if wish.allocation and wish.pe:
         raise BadReservation("denied: -pe and -alloc cannot be mixed")
     if wish.allocation:
@@ -349,7 +353,7 @@ def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, Parallel
 
 
 def _numbers(rule: str, text: str, resources: int) -> list[int]:
-    """Return the numbers of slots of a range that are tried, the largest first.  Raises BadReservation."""
+    """Return the slot counts of a range to try, largest first.  Raises BadReservation."""
     try:
         parallel_environments.check_rule(rule)
         ranges = parallel_environments.read_ranges(text)
@@ -376,7 +380,10 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
 def _groups(
     layout: Layout, conditions: tuple[list[str], str], slots: int, extra: Sequence[tuple[str, int, int]]
 ) -> tuple[Group, ...]:
-    """Return the groups of an alternative; ``conditions``: on all slots, and that of the hosts of masters."""
+    """Return the groups of an alternative.
+
+    ``conditions``: the conditions on all slots, and the condition on the master hosts.
+    """
     common, masters = conditions
     on_hosts = {Hosts.ANY: "", Hosts.MASTERS: masters, Hosts.OTHERS: f"NOT ({masters})"}
     groups = [Group(all_of([*common, on_hosts[where]]), levels) for where, levels in layout]
@@ -396,9 +403,9 @@ def _amount(name: str, value: str) -> tuple[int, int]:
 
 
 def _check_hosts(hosts: Sequence[str], site: Site) -> None:
-    """Refuse a list in which one host of several does not exist.  Raises BadReservation.
+    """Raise BadReservation if a list of several hosts contains a host that does not exist.
 
-    (In Grid Engine's ``h=a|b`` one of them is enough.)
+    (In Grid Engine's ``h=a|b`` one existing host is enough.)
     """
     known = site.values.get("network_address", frozenset())
     for host in hosts if len(hosts) > 1 else ():
@@ -426,7 +433,7 @@ def _property_condition(name: str, value: str, site: Site) -> str:
 
 
 def _among(name: str, text: str, site: Site) -> str:
-    """Return the condition that a property has one of the values that match the patterns between ``|``."""
+    """Return the condition that a property has a value that matches one of the patterns between ``|``."""
     patterns = list(dict.fromkeys(text.split("|")))
     for pattern in patterns:
         if not _PATTERN_LETTERS.fullmatch(pattern):
@@ -447,7 +454,7 @@ def _among(name: str, text: str, site: Site) -> str:
 
 
 def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
-    """Return the way out for a value that no resource has."""
+    """Return a hint for a value that no resource has."""
     from oar.lib.base.did_you_mean import nearest
 
     values = known - {""}
@@ -462,7 +469,7 @@ def _literal(text: str) -> str:
 
 
 def site_of(tx: "Transaction", wish: ReservationWish, environments: SiteEnvironments) -> Site:
-    """Return what a request may name; values only of the properties that it compares with patterns."""
+    """Return what a request may name; values are loaded only for properties that the request compares with patterns."""
     columns = tx.resources.columns()
     names = {name for text in wish.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]}
     names = {"network_address" if name in HOST_NAMES else name for name in names} | {"network_address"}

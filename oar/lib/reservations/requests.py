@@ -25,9 +25,9 @@ class TooManyReservations(WordedRefusal):
 
 
 def create(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *, limit: int) -> StoredRequest:
-    """Write a request; the scheduler is woken after the commit.  Raises TooManyReservations.
+    """Store a request and wake the scheduler after the commit.  Raises TooManyReservations.
 
-    ``limit``: MAX_ADVANCE_RESERVATIONS, 0 = none; two requests at once cannot both be the last.
+    ``limit``: MAX_ADVANCE_RESERVATIONS, 0 means unlimited; a lock prevents concurrent requests from exceeding it.
     """
     listed_users.keep_usersets(tx, access)
     check_limit(tx, limit, 1)
@@ -44,9 +44,9 @@ def create_series(
     *,
     limit: int,
 ) -> StoredRequest:
-    """Write a series and the requests of its first occurrences, which begin at ``starts``; return the first one.
+    """Store a series and the requests of its first occurrences, at ``starts``; return the first one.
 
-    The limit counts those that are asked for at a time, not those that follow.  Raises TooManyReservations.
+    The limit counts the occurrences that are requested together, not later ones.  Raises TooManyReservations.
     """
     from oar.lib.reservations import occurrences
 
@@ -57,7 +57,7 @@ def create_series(
 
 
 def check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
-    """Refuse more reservations than the site allows at a time; 0 = all.  Raises TooManyReservations."""
+    """Raise TooManyReservations if ``wanted`` more reservations would exceed the site's limit; 0 means unlimited."""
     if limit:
         tx.system.take_lock(RESERVATION_LIMIT_LOCK)
         if tx.reservations.count() + wanted > limit:
@@ -65,9 +65,9 @@ def check_limit(tx: "Transaction", limit: int, wanted: int) -> None:
 
 
 def cancel(tx: "Transaction", reservation_id: int, author: str, message: str = "") -> AdvanceReservation | None:
-    """Withdraw a request, if it was written; return the reservation if its answer was first, else None.
+    """Withdraw a request that was not decided; return the reservation if it was already decided, else None.
 
-    With an occurrence all others of its series are withdrawn that have no answer, and the series ends.
+    With an occurrence, all undecided occurrences of its series are withdrawn, and the series ends.
     """
     from oar.lib.reservations import lifecycle
 
@@ -96,7 +96,7 @@ def wait_for_answer(
     patience: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answer | None:
-    """Return what ``look`` finds as soon as it finds something; None if there was nothing for ``patience`` seconds."""
+    """Return the result of ``look`` as soon as it is not empty; return None after ``patience`` seconds."""
     limit, pause = clock() + patience, FIRST_PAUSE
     with ReservationListener(database) as listener:
         while True:
@@ -110,20 +110,20 @@ def wait_for_answer(
 
 
 def find_answer(database: "Database", reservation_id: int) -> AdvanceReservation | None:
-    """Return a reservation with its answer; None if it has none yet."""
+    """Return the decided reservation; None if it is not decided yet."""
     with database.snapshot() as tx:
         (reservation,) = tx.reservations.select([reservation_id])
     return None if reservation.state is ReservationState.ASKED else reservation
 
 
 def find_change_answer(database: "Database", change_id: int) -> ReservationChange | None:
-    """Return a change with its answer; None if it has none yet."""
+    """Return the answered change; None if it is not answered yet."""
     with database.snapshot() as tx:
         change = tx.reservations.find_change(change_id)
     return None if change is None or change.answer is ChangeAnswer.NONE else change
 
 
 def cancel_unanswered(database: "Database", reservation_id: int, author: str) -> AdvanceReservation | None:
-    """Withdraw a request, if it was written; return the reservation if its answer was first, else None."""
+    """Withdraw a request that was not decided; return the reservation if it was already decided, else None."""
     with database.begin() as tx:
         return cancel(tx, reservation_id, author)

@@ -1,4 +1,4 @@
-"""How long advance reservations are kept (RETENTION_RESERVATIONS)."""
+"""Retention of advance reservations (RETENTION_RESERVATIONS)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,15 +14,15 @@ BATCH = 100
 
 
 def count_old(database: "Database", days: int) -> int:
-    """Return how many ``purge`` would remove.  Raises DatabaseUnavailable."""
+    """Return how many reservations ``purge`` would remove.  Raises DatabaseUnavailable."""
     with database.snapshot() as tx:
         return len(tx.retention.old_reservations(tx.now - days * DAY, None))
 
 
 def purge(database: "Database", days: int) -> Iterator[int]:
-    """Remove the advance reservations that ended more than ``days`` days ago; iterate over the numbers of removed ones.
+    """Remove the advance reservations that ended more than ``days`` days ago; yield the number removed in each batch.
 
-    Those stay of which a job is kept, or whose frame is not accounted.  Raises DatabaseUnavailable.
+    A reservation is kept while one of its jobs is kept, or its frame is not accounted.  Raises DatabaseUnavailable.
     """
 
     def remove(tx: "Transaction") -> int:

@@ -17,7 +17,7 @@ def granted_text(tx: "Transaction", reservation: AdvanceReservation) -> str:
 
 
 def add_revision(tx: "Transaction", reservation: AdvanceReservation, author: str) -> None:
-    """Write what a reservation is from now on."""
+    """Store the current attributes of a reservation as a new revision."""
     tx.reservation_logs.add_revision(
         ReservationRevision(
             reservation.id,

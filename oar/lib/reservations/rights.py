@@ -1,4 +1,4 @@
-"""Who may do what with advance reservations, decided on the real caller, in the transaction that uses it."""
+"""Permissions on advance reservations, checked for the real caller in the transaction that uses them."""
 
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Denied(WordedRefusal):
-    """Somebody may not do what he asked for; the message is a whole line."""
+    """The user does not have permission; the message is a complete line."""
 
 
 def main_group(user: str) -> str:
-    """Return the name of the main group of a user; '' if there is no such account."""
+    """Return the name of the main group of a user; '' if the account does not exist."""
     try:
         return name_service.group(name_service.account(user).pw_gid).gr_name
     except KeyError:
@@ -27,12 +27,12 @@ def main_group(user: str) -> str:
 
 
 def is_operator(tx: "Transaction", user: User) -> bool:
-    """Whether somebody may alter and delete every reservation: an administrator, or a member of ``aroperators``."""
+    """Return whether the user may alter and delete every reservation: administrators and members of ``aroperators``."""
     return user.is_admin or _is_member(tx, user, OPERATORS)
 
 
 def check_creator(tx: "Transaction", user: User, *, is_open: bool) -> None:
-    """Refuse somebody who may not create reservations.  ``is_open``: RESERVATION_OPEN.  Raises Denied."""
+    """Raise Denied if the user may not create reservations.  ``is_open``: RESERVATION_OPEN."""
     if not (is_open or user.is_admin or _is_member(tx, user, CREATORS)):
         raise Denied(
             f'denied: "{user.name}" must be manager or in userset "{CREATORS}"',
@@ -41,12 +41,12 @@ def check_creator(tx: "Transaction", user: User, *, is_open: bool) -> None:
 
 
 def may_change(tx: "Transaction", user: User, reservation: AdvanceReservation) -> bool:
-    """Whether somebody may alter and delete a reservation: its owner, or an operator."""
+    """Return whether the user may alter and delete a reservation: its owner or an operator."""
     return user.name == reservation.owner or is_operator(tx, user)
 
 
 def reader(tx: "Transaction", user: User, *, is_private: bool) -> ReservationReader:
-    """Return somebody as who looks at reservations.  ``is_private``: OARSTAT_PRIVATE."""
+    """Return the reader of reservations for a user.  ``is_private``: OARSTAT_PRIVATE."""
     from oar.lib.submission.visitors import visitor
 
     who = visitor(user.name) if is_private else Visitor(user.name)
