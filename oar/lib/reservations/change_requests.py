@@ -186,9 +186,8 @@ class Changer(NamedTuple):
         """Return the reservation with this name or number, and its requested new resources; None if they do not change.
 
         The reservation is not locked yet: scheduling passes would have to wait for the admission rules, which may take
-        long.
-        ``access``: a new access list.  ``of_series``: start from the template of its series instead of the reservation
-        itself.
+        long. ``access``: a new access list.  ``of_series``: start from the template of its series instead of the
+        reservation itself.
         Raises UserError.
         """
         found = _find(tx, self.user, name)
@@ -216,7 +215,7 @@ def _number(found: AdvanceReservation | None, name: str) -> int:
 
 
 def _find(tx: "Transaction", user: User, name: str) -> AdvanceReservation | None:
-    """Return the reservation that a word means; a name means one's own first.  Raises BadReservation."""
+    """Return the reservation with this number or name, first of all one of the user.  Raises BadReservation."""
     if is_number(name):
         return tx.reservations.by_numbers([int(name)]).get(int(name))
     named = [each for each in tx.reservations.live_by_name(name) if each.state in GRANTED]

@@ -215,8 +215,7 @@ def other_resources(
     """Return the resources that replace the resources of a reservation, usable by all users in ``access``.
 
     Without ``-l``, ``-pe`` and ``-alloc``, the requested resources stay and get additional conditions.  With one of
-    these
-    options, the resources are requested anew; options that are not given keep their value.
+    these options, the resources are requested anew; options that are not given keep their value.
     Raises BadReservation, BadCondition, RuleFailed.
     """
     preparation.check_texts(wish)

@@ -3,6 +3,7 @@
 A move is a compare-and-set on the state that the caller has read.  If two programs act at the same time, one succeeds;
 the other gets None and drops its action.  The event is logged in the same transaction, and notifications are added to
 ``tx.outbox``.
+
 See docs/design/reservations.rst, "States".
 """
 
@@ -75,8 +76,7 @@ def refuse(
     """Reject a request and end its frame; return False if the request was already decided.
 
     ``event``: SKIPPED for an occurrence of a series that continues.  ``conflicts``: messages of the later occurrences
-    that
-    are also rejected, by number and start.
+    that are also rejected, by number and start.
     """
     if not _refuse(tx, reservation, message, proposal=proposal, event=event, author=author):
         return False

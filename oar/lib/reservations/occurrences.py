@@ -60,10 +60,7 @@ def ask_next(
     try:
         next(coming(series), None)
         return _ask_next(tx, series, series.read_template, closed, conflicts)
-    except (
-        BadRequest,
-        BrokenRow,
-    ) as error:  # raised before any write, by the shared rule or template
+    except (BadRequest, BrokenRow) as error:  # raised before any write, by the shared rule or template
         tx.reservations.end_series(series.id)
         _note(tx, closed, f"series {series.id} ends: {error}")
         return []

@@ -2,6 +2,7 @@
 
 OAR itself does not create these faults: they come from a restored backup, an older program, or SQL statements of a
 site.  The row of the reservation is authoritative; all other rows are corrected to match it.
+
 See docs/design/reservations.rst, "Repairs".
 """
 
