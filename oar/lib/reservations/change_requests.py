@@ -215,7 +215,7 @@ def _number(found: AdvanceReservation | None, name: str) -> int:
 
 
 def _find(tx: "Transaction", user: User, name: str) -> AdvanceReservation | None:
-    """Return the reservation with this number or name, first of all one of the user.  Raises BadReservation."""
+    """Return the reservation with this number or name; prefer one that the user owns.  Raises BadReservation."""
     if is_number(name):
         return tx.reservations.by_numbers([int(name)]).get(int(name))
     named = [each for each in tx.reservations.live_by_name(name) if each.state in GRANTED]

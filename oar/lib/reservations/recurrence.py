@@ -118,8 +118,8 @@ def _read_until(text: str) -> datetime:
 def dates(text: str, first: int, zone: str) -> Iterator[int]:
     """Iterate over the dates of a rule from ``first``, in ascending order, at most ``MAX_OCCURRENCES``.
 
-    ``zone``: name of the zone whose wall-clock time is kept; '' means the zone of this machine.  Raises BadRequest, also
-    if this machine does not know the zone.
+    ``zone``: name of the zone whose wall-clock time is kept; '' means the zone of this machine.  Raises BadRequest,
+    also if this machine does not know the zone.
     """
     rule, clock = parse(text), WallClock(zone)
     last = clock.until(rule.until) if rule.until else None

@@ -1,7 +1,7 @@
-"""Changes of a series of advance reservations: what is asked for with the coming ones, and who has to be changed now.
+"""Change the template of a series of advance reservations, and find the live occurrences that must change too.
 
-Commands and the API call it alike, in this order: ``rehearse``, then whether its occurrences would be in each other's
-way (``oar/kao/rounds/hypothetical/series_trials.py``), ``change``, and then a change of each reservation by itself.
+The commands and the API both use this module, in this order: ``rehearse``; check whether the occurrences conflict with
+each other (``oar/kao/rounds/hypothetical/series_trials.py``); ``change``; then change each reservation separately.
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,24 @@ _PROGRAM = "qralter"
 
 
 class ChangedSeries(NamedTuple):
-    """A series with its new template, and its live reservations from the one that was named on."""
+    """A series with its new template, and its live reservations from the given one on."""
 
     series: Series
     coming: Sequence[AdvanceReservation]
 
     @property
     def to_begin(self) -> list[AdvanceReservation]:
-        """Those of them that have not begun."""
+        """The reservations that have not begun."""
         return [each for each in self.coming if each.state not in STARTED]
 
     @property
     def together(self) -> list[NewReservation]:
-        """The next occurrences as they are wished, if some of them overlap; [] = none does."""
+        """The next occurrences with the new template if some of them overlap; else []."""
         return occurrences.overlapping(self.series, self.to_begin)
 
 
 class _RehearsedSeries(Exception):
-    """The end of a rehearsal: nothing of it is committed."""
+    """Ends a rehearsal and rolls its transaction back."""
 
     def __init__(self, changed: ChangedSeries) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _RehearsedSeries(Exception):
 
 
 def rehearse(changer: Changer, wish: ChangeWish, name: str) -> ChangedSeries:
-    """Return what ``change`` would make of the series of a reservation; nothing is stored.  Raises UserError."""
+    """Return the result that ``change`` would have, without storing it.  Raises UserError."""
     try:
         with changer.database.begin() as tx:
             raise _RehearsedSeries(_change(changer, tx, wish, name))
@@ -53,9 +53,9 @@ def rehearse(changer: Changer, wish: ChangeWish, name: str) -> ChangedSeries:
 
 
 def change(changer: Changer, wish: ChangeWish, name: str) -> ChangedSeries:
-    """Change what is asked for with the coming reservations of a series; return those that are there already.
+    """Change the template of a series; return the series and its live reservations.
 
-    ``name``: number or name of one of them.  ``wish``: its dates count for nothing.  Raises UserError.
+    ``name``: number or name of one of its reservations.  ``wish``: its dates are ignored.  Raises UserError.
     """
     with changer.database.begin() as tx:
         return _change(changer, tx, wish, name)

@@ -1,7 +1,7 @@
-"""What may be wrong with advance reservations, their frames and their jobs: for each fault the rows that have it.
+"""Faults of advance reservations, their frames and their jobs: for each fault, a query for the faulty rows.
 
-``oar-database --check --deep`` names and mends them, the server does at its start; a round looks at once for those that
-would mislead it.
+``oar-database --check --deep`` reports and repairs them; the server repairs them when it starts.  Each scheduling pass
+looks for the faults that would mislead it.
 
 See docs/design/reservations.rst, "Repairs".
 """
@@ -14,7 +14,7 @@ from oar.lib.reservations.states import ReservationEvent
 
 
 class ReservationFault(StrEnum):
-    """What may be wrong, in words; all but OVERLAP can be mended."""
+    """Descriptions of the faults; all faults except OVERLAP can be repaired."""
 
     NO_FRAME = "live, and its frame is not"
     NOT_RUNNING = "begun, and its frame does not run"

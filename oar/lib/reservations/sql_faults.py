@@ -1,4 +1,4 @@
-"""The search for what is wrong with advance reservations, and its repair (``tx.reservation_faults``).
+"""Find and repair faults of advance reservations (``tx.reservation_faults``).
 
 See docs/design/reservations.rst, "Repairs".
 """
@@ -38,31 +38,37 @@ _LEAVE = """
 
 
 class ReservationFaults(Table):
-    """What is looked for, and the statements that only repairs need."""
+    """Queries for faults, and statements that only repairs need."""
 
     def find(self, fault: ReservationFault) -> list[int]:
-        """Return the ids of the rows that have a fault: reservations, or jobs if their table is of jobs."""
+        """Return the ids of the faulty rows.
+
+        These are ids of jobs if the fault is in the jobs table, else ids of reservations.
+        """
         return self._tx.column(FAULTS[fault][1])
 
     def mislead(self, asked_before: int) -> bool:
-        """Whether a round needs a repair first; ``asked_before``: requests of before this date are too old."""
+        """Return whether a scheduling pass needs a repair first.
+
+        ``asked_before``: requests made before this date are too old.
+        """
         found: bool = self._tx.value(_MISLEADING, (asked_before,))
         return found
 
     def too_old(self, asked_before: int) -> list[int]:
-        """Return the requests that have waited for an answer since before a date."""
+        """Return the undecided requests that were made before a date."""
         return self._tx.column(_TOO_OLD, (asked_before,))
 
     def leaving(self) -> list[int]:
-        """Return the live reservations that are at their end or deleted."""
+        """Return the live reservations that have ended or were deleted."""
         return self._tx.column(_LEAVING)
 
     def forget_revisions(self, reservation_id: int, first: int) -> None:
-        """Remove the revisions of a reservation from a number on."""
+        """Delete the revisions of a reservation from number ``first`` on."""
         self._tx.execute(_FORGET_REVISIONS, (reservation_id, first))
         self._changed(Topic.RESERVATIONS)
 
     def leave(self, job_ids: Collection[int]) -> None:
-        """Take from jobs the types by which they are in any reservation."""
+        """Remove from jobs the types that place them in a reservation."""
         self._tx.execute(_LEAVE, (list(job_ids),))
         self._changed(Topic.JOBS, Topic.RESERVATIONS)

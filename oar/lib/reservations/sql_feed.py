@@ -1,4 +1,4 @@
-"""Up to where the log of advance reservations can be read by who asks now and then.
+"""The position up to which clients that poll can read the log of advance reservations.
 
 See docs/design/events.rst, "The feed".
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReservationFeed:
-    """Knows up to which line nothing older can come.  May be shared by threads, which do not wait for one another."""
+    """Track the position below which the log is complete.  Threads may share it and do not block each other."""
 
     def __init__(self, database: "Database") -> None:
         self._database = database
@@ -25,13 +25,14 @@ class ReservationFeed:
 
     @property
     def pause(self) -> float:
-        """The seconds between two looks of who waits for lines."""
+        """The seconds between two polls for new lines."""
         return GAP_SECONDS if self._rows and self._rows.waits else POLL_SECONDS
 
     def settled(self) -> int | None:
-        """Return the last line behind which nothing older can come; None: those who wrote at the begin still write.
+        """Return the last line up to which the log is complete.
 
-        Lines up to it are seen by each transaction that begins later.  Raises DatabaseUnavailable.
+        Return None while transactions that were open at the start still run.  Transactions that begin later see all
+        lines up to the returned one.  Raises DatabaseUnavailable.
         """
         rows = self._database.look(self._advanced)
         with self._lock:
@@ -40,7 +41,7 @@ class ReservationFeed:
         return rows.last if rows.has_begun else None
 
     def _advanced(self, tx: "Transaction") -> SettledRows:
-        """Return what is settled now.  It is a copy that goes on, for another thread may go on at the same time."""
+        """Return the complete rows now.  Work on a copy, because another thread may advance at the same time."""
         if self._rows is None:
             newest = tx.reservation_logs.last_line()
             rows = SettledRows(Log.RESERVATIONS, newest, tx.history.writers(Log.RESERVATIONS))

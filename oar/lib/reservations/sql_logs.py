@@ -1,6 +1,7 @@
 """Logs, bills and reports of advance reservations (``tx.reservation_logs``).
 
-Statements are about all reservations at once: never a query for each.  See docs/design/reservations.rst.
+Each statement handles all reservations at once; there is never one query for each reservation.  See
+docs/design/reservations.rst.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -113,7 +114,7 @@ _TOTALS = """
 
 
 class EndedJob(NamedTuple):
-    """A job that ran and has ended, as accounting programs of Grid Engine want to know it."""
+    """A job that ran and has ended, with the fields of Grid Engine accounting."""
 
     queue: str
     hostname: str | None
@@ -149,7 +150,7 @@ class ReservationTotal(NamedTuple):
 
     @property
     def unused(self) -> int:
-        """What stood idle."""
+        """Time that was neither used nor unusable."""
         return self.reserved - self.used - self.unusable
 
 
@@ -164,15 +165,15 @@ _USAGE = """
 
 
 class ReservationLogs(Table):
-    """Lines of what happened, and revisions: what a reservation is from a change on to the next one."""
+    """Log lines, and revisions: the attributes of a reservation from one change to the next."""
 
     def log(self, row: ReservationLog) -> None:
-        """Write what happened."""
+        """Store an event."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_LOG, row)
 
     def log_all(self, rows: Sequence[ReservationLog]) -> None:
-        """Write what happened to several reservations."""
+        """Store events of several reservations."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.insert_many(_LOG_ALL, rows)
 
@@ -182,53 +183,56 @@ class ReservationLogs(Table):
         return line
 
     def new_lines(self, frames: Collection[int], after: int) -> list[LogLine]:
-        """Return the lines about the reservations of some frames behind a line, in order of writing."""
+        """Return the lines after a line, about the reservations of these frames, in the order of writing."""
         return [LogLine(*row) for row in self._tx.rows(_NEW_LINES, (list(frames), after))]
 
     def logs(self, ids: Collection[int]) -> list[ReservationLog]:
-        """Return what happened to reservations, each in order of time."""
+        """Return the events of reservations, for each reservation in order of time."""
         rows = self._tx.rows(_LOGS, (list(ids),)) if ids else []
         return [_log_row(row) for row in rows]
 
     def shown_lines(self, after: int, until: int, limit: int) -> list[tuple[int, ReservationLog]]:
-        """Return the lines about what was granted behind a line, up to and including another one, with their ids."""
+        """Return at most ``limit`` lines about granted reservations, with their ids.
+
+        The lines are after line ``after``, up to and including line ``until``.
+        """
         return [(row[0], _log_row(row[1:])) for row in self._tx.rows(_SHOWN_LINES, (after, until, limit))]
 
     def add_revision(self, revision: ReservationRevision) -> None:
-        """Write what a reservation is from now on, in the place of what another program wrote of the same revision."""
+        """Store the attributes of a reservation from now on; replace an equal revision number of another program."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_ADD_REVISION, revision)
 
     def revisions(self, reservation_id: int) -> list[ReservationRevision]:
-        """Return what a reservation ever was, in order."""
+        """Return all revisions of a reservation, in order."""
         return [ReservationRevision(*row) for row in self._tx.rows(_REVISIONS, (reservation_id,))]
 
     def new_for_report(self, since: int) -> Iterator[Row]:
-        """Iterate over grants: date, and the fields of ``new_ar``."""
+        """Iterate over grants: the date and the fields of ``new_ar``."""
         return self._pages("new_reservations", _NEW, since)
 
     def attributes_for_report(self, since: int) -> Iterator[Row]:
-        """Iterate over revisions: date, and the fields of ``ar_attribute``."""
+        """Iterate over revisions: the date and the fields of ``ar_attribute``."""
         return self._pages("reservation_attributes", _ATTRIBUTES, since)
 
     def logs_for_report(self, since: int) -> Iterator[Row]:
-        """Iterate over the history: date, and the fields of ``ar_log``."""
+        """Iterate over the history: the date and the fields of ``ar_log``."""
         return self._pages("reservation_history", _LOGS_OF_RESERVATION_REPORTS, since)
 
     def bills_for_report(self, since: int) -> Iterator[Row]:
-        """Iterate over bills: date, and the fields of ``ar_acct``."""
+        """Iterate over bills: the date and the fields of ``ar_acct``."""
         return self._pages("reservation_bills", _BILLS, since)
 
     def ended_jobs(self, since: int) -> Iterator[tuple[int, EndedJob]]:
-        """Iterate over jobs that have ended, each with the date."""
+        """Iterate over ended jobs, each with its date."""
         return ((date, EndedJob(*fields)) for date, *fields in self._pages("ended_jobs", _JOBS, since))
 
     def reservation_totals(
         self, start: int, stop: int, *, ids: Collection[int] | None = None, owner: str | None = None
     ) -> list[ReservationTotal]:
-        """Return the bills of the reservations that have ended and overlap ``[start, stop)``, by number.
+        """Return the bills of the ended reservations that overlap ``[start, stop)``, by number.
 
-        ``ids``: of these reservations only; None = of all.
+        ``ids``: only these reservations; None means all.
         """
         values = {"start": start, "stop": stop, "ids": None if ids is None else sorted(ids), "owner": owner}
         return [ReservationTotal(*row) for row in self._tx.rows(_TOTALS, values)]
@@ -240,7 +244,7 @@ class ReservationLogs(Table):
         self._tx.execute(f"CLOSE {name}")
 
     def add_bill(self, bills: Mapping[int, Sequence[ReservationUsage]]) -> None:
-        """Write the bills of reservations; those that are there already stay."""
+        """Store the bills of reservations; existing bills stay unchanged."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.insert_many(_ADD_USAGE, [(number, *row) for number, rows in bills.items() for row in rows])
 
@@ -249,7 +253,7 @@ class ReservationLogs(Table):
         return self.select_bills([reservation_id])[reservation_id]
 
     def select_bills(self, ids: Collection[int]) -> dict[int, list[ReservationUsage]]:
-        """Return the bills of reservations, by id; each by queue and node."""
+        """Return the bills of reservations by reservation id, each sorted by queue and node."""
         found: dict[int, list[ReservationUsage]] = {number: [] for number in ids}
         for reservation_id, *row in self._tx.rows(_USAGE, (list(ids),)) if ids else ():
             found[reservation_id].append(ReservationUsage(*row))

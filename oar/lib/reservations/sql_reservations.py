@@ -1,6 +1,7 @@
 """Advance reservations (``tx.reservations``): rows, access lists, series, intervals, jobs, requested changes.
 
-Statements are about all reservations at once: never a query for each.  See docs/design/reservations.rst.
+Each statement handles all reservations at once; there is never one query for each reservation.  See
+docs/design/reservations.rst.
 """
 
 from collections import defaultdict
@@ -251,15 +252,15 @@ def _change(row: Row) -> ReservationChange:
 
 
 class Reservations(Table):
-    """Reservations that are asked for, live or ended, and their access lists."""
+    """Requested, live and ended reservations, and their access lists."""
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def insert(self, new: NewReservation) -> tuple[int, int]:
-        """Insert a request in the state ASKED; return its id and its number.
+        """Insert a request in state ASKED; return its id and number.
 
-        A number that belongs to a live reservation is skipped.  Raises RuntimeError if a thousand in a row do, and
-        BrokenRow, which leaves the transaction as it was, if a value is none that its column holds.
+        A number that belongs to a live reservation is skipped.  Raises RuntimeError if MAX_NUMBERS_SKIPPED numbers in a
+        row are taken.  Raises BrokenRow if a value does not fit into its column; the transaction stays usable.
         """
         values = {name: flag(value) if isinstance(value, bool) else value for name, value in new._asdict().items()}
         for _ in range(MAX_NUMBERS_SKIPPED):
@@ -279,58 +280,58 @@ class Reservations(Table):
         raise RuntimeError(f"{MAX_NUMBERS_SKIPPED} numbers of advance reservations in a row are in use")
 
     def live(self) -> list[AdvanceReservation]:
-        """Return all that have not left the system, asked ones too, by id."""
+        """Return all reservations that are still in the system, including undecided requests, by id."""
         return [_reservation(row) for row in self._tx.rows(_LIVE)]
 
     def planned(self) -> list[AdvanceReservation]:
-        """Return what ``live`` returns, but for the requests of those that have been granted, which may be long."""
+        """Return the reservations that ``live`` returns; granted ones without their requests, which may be long."""
         return [_reservation(row) for row in self._tx.rows(_PLANNED)]
 
     def for_nobody(self, ids: Collection[int]) -> set[int]:
-        """Return those of some reservations that nobody may use: maintenance."""
+        """Return the ids of the reservations that no user may use (maintenance)."""
         return set(self._tx.column(_FOR_NOBODY, (list(ids),))) if ids else set()
 
     def requests(self, ids: Collection[int]) -> dict[int, str]:
-        """Return the requests of some reservations, by id."""
+        """Return the requests of reservations, by id."""
         return dict(self._tx.rows(_REQUESTS, (list(ids),))) if ids else {}
 
     def ever_granted(self) -> list[AdvanceReservation]:
-        """Return all that were granted, ended ones too, by id; without their requests, which may be long."""
+        """Return all reservations that were ever granted, by id, without their requests, which may be long."""
         return [_reservation(row) for row in self._tx.rows(_EVER_GRANTED)]
 
     def select(self, ids: Collection[int]) -> list[AdvanceReservation]:
-        """Return some reservations, by id."""
+        """Return the reservations with these ids, by id."""
         return [_reservation(row) for row in self._tx.rows(_BY_IDS, (list(ids),))] if ids else []
 
     def by_numbers(self, numbers: Collection[int]) -> dict[int, AdvanceReservation]:
-        """Return for each number the live reservation that has it, else the newest that ended; without unknown ones."""
+        """Return for each known number its live reservation, or else the one that ended last."""
         rows = self._tx.rows(_BY_NUMBERS, (list(numbers),)) if numbers else []
         return {row[1]: _reservation(row) for row in rows}
 
     def live_by_name(self, name: str) -> list[AdvanceReservation]:
-        """Return the live reservations of a name, by number."""
+        """Return the live reservations with a name, by number."""
         return [_reservation(row) for row in self._tx.rows(_LIVE_BY_NAME, (name,))]
 
     def ids_of(self, word: int | str) -> frozenset[int]:
-        """Return the ids of the reservations, ended ones too, that were granted with a number or a name."""
+        """Return the ids of all reservations, including ended ones, that were granted with this number or name."""
         return frozenset(self._tx.column(_IDS_OF_NUMBER if isinstance(word, int) else _IDS_OF_NAME, (word,)))
 
     def live_of_series(self, series_id: int) -> list[int]:
-        """Return the ids of the live occurrences of a series, ascending; those without an answer too."""
+        """Return the ids of the live occurrences of a series, ascending, including undecided ones."""
         return sorted(self._tx.column(_LIVE_OF_SERIES, (series_id,)))
 
     def of_series(self, ids: Collection[int]) -> list[AdvanceReservation]:
-        """Return all occurrences of series, by series and number; ended and refused ones too."""
+        """Return all occurrences of series, by series and number, including ended and rejected ones."""
         return [_reservation(row) for row in self._tx.rows(_OF_SERIES, (list(ids),))] if ids else []
 
     def lock(self, ids: Collection[int]) -> list[AdvanceReservation]:
-        """Return reservations whose rows nobody else changes until the end of the transaction, by id."""
+        """Lock the rows of reservations until the end of the transaction; return them by id."""
         return [_reservation(row) for row in self._tx.rows(_LOCK, (list(ids),))] if ids else []
 
     def lock_free(self, ids: Collection[int], patience: int) -> list[AdvanceReservation]:
-        """Lock reservations as ``lock`` does, without those that others still hold after ``patience`` milliseconds.
+        """Lock reservations as ``lock`` does, except those that others still lock after ``patience`` milliseconds.
 
-        Nor those of which somebody else waits for one while he holds another (a deadlock).
+        On a deadlock, too, only the reservations that are free are locked.
         """
         if not ids:
             return []
@@ -344,23 +345,23 @@ class Reservations(Table):
         return locked
 
     def share(self, reservation_id: int) -> AdvanceReservation | None:
-        """Return a reservation that is not changed until the end of the transaction, for a job that enters it."""
+        """Lock a reservation against changes until the end of the transaction, for a job that enters it; return it."""
         row = self._tx.row(_SHARE, (reservation_id,))
         return _reservation(row) if row else None
 
     def of_frames(self, job_ids: Collection[int]) -> dict[int, tuple[int, int]]:
-        """Return for those of some jobs that are frames the id and the number of their reservation."""
+        """Return id and number of the reservation for each job that is a frame."""
         if not job_ids:
             return {}
         (found,) = self._tx.about(job_ids, _OF_FRAMES)
         return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
     def counts(self) -> list[tuple[str, int, int]]:
-        """Return the live granted reservations by state: their number, and that of their missing resources."""
+        """Return the live granted reservations by state: number of reservations and of missing resources."""
         return [(state, number, missing) for state, number, missing in self._tx.rows(_COUNTS)]
 
     def count(self) -> int:
-        """Return how many reservations count in MAX_ADVANCE_RESERVATIONS."""
+        """Return how many reservations count towards MAX_ADVANCE_RESERVATIONS."""
         number: int = self._tx.value(_COUNT, ([str(state) for state in COUNTED],))
         return number
 
@@ -371,7 +372,7 @@ class Reservations(Table):
         return moved == 1
 
     def update(self, reservation_id: int, **columns: object) -> None:
-        """Change columns of a reservation, never its state; values as the table has them."""
+        """Change columns of a reservation, except its state; the values have the format of the table."""
         names = ", ".join(f"{name} = %s" for name in columns)
         self._tx.execute(
             f"UPDATE reservations SET {names} WHERE reservation_id = %s", (*columns.values(), reservation_id)
@@ -379,11 +380,11 @@ class Reservations(Table):
         self._tx.topics.add(Topic.RESERVATIONS)
 
     def close(self, ids: Collection[int], date: int) -> list[int]:
-        """Note that reservations have left the system; return those that had not."""
+        """Store the end date of reservations; return the ids of those that were live."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return sorted(self._tx.column(_CLOSE, (date, list(ids)))) if ids else []
 
-    # -- who may use them --------------------------------------------------------------------------------------------
+    # -- access lists ------------------------------------------------------------------------------------------------
 
     def set_access(self, reservation_id: int, entries: Sequence[AccessEntry]) -> None:
         """Replace the access list of a reservation."""
@@ -400,7 +401,7 @@ class Reservations(Table):
         return {reservation_id: tuple(entries[reservation_id]) for reservation_id in ids}
 
     def numbers_that_list(self, entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
-        """Return the numbers of the live reservations whose access lists allow or deny an entry, as is asked."""
+        """Return the numbers of the live reservations whose access lists allow or deny an entry."""
         return self._tx.column(_THAT_LIST, (entry, ["NO"] * allow + ["YES"] * deny))
 
     def insert_series(self, new: NewSeries) -> int:
@@ -411,52 +412,52 @@ class Reservations(Table):
         return series_id
 
     def select_series(self, ids: Collection[int]) -> dict[int, Series]:
-        """Return some series, by id."""
+        """Return the series with these ids, by id."""
         return (
             {row[0]: _series(row) for row in self._tx.rows(_BY_IDS_OF_RESERVATION_SERIES, (list(ids),))} if ids else {}
         )
 
     def all_series(self, *, ended: bool = False) -> list[Series]:
-        """Return all series that go on, by id.  ``ended``: those that ended, too."""
+        """Return all active series, by id.  ``ended``: include ended series."""
         return [_series(row) for row in self._tx.rows(_ALL if ended else _LIVE_OF_RESERVATION_SERIES)]
 
     def lock_series(self, series_id: int) -> Series | None:
-        """Return a series that goes on, which nobody else changes until the end of the transaction; None if it ended.
+        """Lock an active series until the end of the transaction and return it; return None if it has ended.
 
-        A transaction that locks reservations of it locks them before.
+        A transaction that also locks reservations of the series must lock them first.
         """
         row = self._tx.row(_LOCK_OF_RESERVATION_SERIES, (series_id,))
         return _series(row) if row else None
 
     def advance_series(self, series_id: int, next_index: int, next_start: int) -> None:
-        """Note which occurrence is asked for next; 0 as its start = none."""
+        """Store which occurrence is requested next; ``next_start`` 0 means none."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_ADVANCE, (next_index, next_start, series_id))
 
     def change_series(self, series_id: int, template: str, duration: int) -> None:
-        """Change what is asked for with the occurrences to come."""
+        """Store a new template and duration for future occurrences."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_CHANGE, (template, duration, series_id))
 
     def end_series(self, series_id: int) -> None:
-        """Note that no occurrence is asked for any more."""
+        """Mark a series as ended: no further occurrences are requested."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_END, (self._tx.now, series_id))
 
     def begin_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
-        """Note what resources are to a reservation from a date on."""
+        """Store that intervals of a kind begin for resources of a reservation."""
         self._tx.topics.add(Topic.RESERVATIONS)
         if resources:
             self._tx.execute(_BEGIN_INTERVALS, (reservation_id, sorted(resources), str(kind), date))
 
     def end_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
-        """Note that resources are no longer what they were to a reservation."""
+        """Store that intervals of a kind end for resources of a reservation."""
         self._tx.topics.add(Topic.RESERVATIONS)
         if resources:
             self._tx.execute(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
 
     def intervals_of(self, ids: Collection[int]) -> dict[int, dict[IntervalKind, list[ResourceInterval]]]:
-        """Return what resources were to reservations, of each by resource and date."""
+        """Return the resource intervals of reservations by kind, sorted by resource and date."""
         found: dict[int, dict[IntervalKind, list[ResourceInterval]]]
         found = {number: {kind: [] for kind in IntervalKind} for number in ids}
         for number, kind, *interval in self._tx.rows(_INTERVALS, (list(ids),)) if ids else ():
@@ -471,45 +472,45 @@ class Reservations(Table):
         return since
 
     def intervals_of_jobs(self, ids: Collection[int]) -> dict[int, list[ResourceInterval]]:
-        """Return when the jobs of reservations had which resources."""
+        """Return the intervals in which the jobs of reservations used resources."""
         found: dict[int, list[ResourceInterval]] = {number: [] for number in ids}
         for number, *interval in self._tx.rows(_JOB_INTERVALS, (list(ids),)) if ids else ():
             found[number].append(ResourceInterval(*interval))
         return found
 
     def interval_places(self, resource_ids: Collection[int]) -> dict[int, str]:
-        """Return the node of each resource, its type if it is on no node; without resources that were removed."""
+        """Return the node of each resource, or its type if it is on no node; skip removed resources."""
         return dict(self._tx.rows(_PLACES, (list(resource_ids),)))
 
     #: A question that views of jobs ask with others.
     NUMBERS = About(_NUMBERS, dict)
 
     def add_job(self, reservation_id: int, job_ids: Sequence[int]) -> None:
-        """Note that jobs belong to a reservation, and to no other."""
+        """Assign jobs to a reservation, and to no other."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_ADD_JOBS, (reservation_id, list(job_ids)))
 
     def remove_job(self, job_id: int) -> None:
-        """Note that a job belongs to no reservation any more."""
+        """Remove a job from its reservation."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
 
     def release_waiting(self, reservation_id: int, type_: str) -> list[int]:
-        """Take the waiting jobs out of a reservation, with the type by which they are in it; return them by id."""
+        """Remove the waiting jobs from a reservation, and their type for it; return their ids."""
         self._tx.topics |= {Topic.RESERVATIONS, Topic.JOBS}
         return self._tx.column(_RELEASE_WAITING, (reservation_id, type_))
 
     def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
-        """Return the id of the reservation of each of some jobs that has one."""
+        """Return the reservation id of each job that is in a reservation."""
         return dict(self._tx.rows(_JOBS, (list(job_ids),))) if job_ids else {}
 
     def job_bounds(self, job_id: int, resources: Collection[int]) -> list[JobBound]:
-        """Return the reservations before whose start or end a job on some resources has to be over."""
+        """Return the reservations before whose start or end a job on these resources must have ended."""
         states = [str(state) for state in GRANTED]
         return [JobBound(*row) for row in self._tx.rows(_BOUNDS, (job_id, states, list(resources)))]
 
     def live_jobs(self, ids: Collection[int]) -> dict[int, LiveJobCounts]:
-        """Return the live jobs of reservations, by id of the reservation."""
+        """Return the live jobs of reservations, by reservation id."""
         running: defaultdict[int, list[int]] = defaultdict(list)
         waiting: defaultdict[int, list[int]] = defaultdict(list)
         for reservation_id, job_id, is_waiting in self._tx.rows(_LIVE_JOBS, (list(ids),)) if ids else ():
@@ -517,30 +518,30 @@ class Reservations(Table):
         return {number: LiveJobCounts(tuple(running[number]), tuple(waiting[number])) for number in ids}
 
     def last_job_dates(self, ids: Collection[int]) -> dict[int, int]:
-        """Return when the last job of each reservation ended that had one."""
+        """Return when the last job of each reservation ended, for reservations that had a job."""
         return dict(self._tx.rows(_LAST_JOBS, (list(ids),))) if ids else {}
 
     def request_change(self, reservation_id: int, author: str, change: str, expires: int) -> int | None:
-        """Ask for a change; return its id, None if another one of the reservation is not answered yet."""
+        """Store a requested change; return its id, or None if another change of the reservation is still unanswered."""
         self._tx.topics.add(Topic.RESERVATIONS)
         change_id: int | None = self._tx.value(_ASK_CHANGE, (reservation_id, self._tx.now, author, change, expires))
         return change_id
 
     def open_changes(self) -> list[ReservationChange]:
-        """Return the changes that wait for an answer, by id."""
+        """Return the unanswered changes, by id."""
         return [_change(row) for row in self._tx.rows(_OPEN_CHANGES)]
 
     def find_change(self, change_id: int) -> ReservationChange | None:
-        """Return a change; None if there is none of this id."""
+        """Return a change; None if the id does not exist."""
         row = self._tx.row(_CHANGE_OF_RESERVATION_CHANGE_REQUESTS, (change_id,))
         return _change(row) if row else None
 
     def answer_change(self, change_id: int, answer: ChangeAnswer, message: str = "", proposal: int = 0) -> bool:
-        """Answer a change; False if it has an answer already."""
+        """Store the answer to a change; return False if it was already answered."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
 
     def drop_change(self, ids: Collection[int], message: str) -> None:
-        """Answer the changes of reservations that wait for an answer: they come too late."""
+        """Answer the open changes of reservations as dropped, because they come too late."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_DROP_CHANGE, (message, list(ids)))

@@ -1,7 +1,7 @@
 """States, moves and events of advance reservations (docs/design/reservations.rst, "States").
 
-An advance reservation is an object of its own, made by qrsub.  A job that was submitted with ``oarsub -r`` is called a
-reservation job; its enumeration is ``oar.lib.jobs.states.Reservation``.
+An advance reservation is an object of its own, created by qrsub.  A job that was submitted with ``oarsub -r`` is called
+a reservation job; its enumeration is ``oar.lib.jobs.states.Reservation``.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def may_enter(state: ReservationState) -> frozenset[ReservationState]:
 
 
 class ReservationEvent(StrEnum):
-    """What happened to an advance reservation, ``reservation_logs.event``; most words are Grid Engine's."""
+    """Event of an advance reservation, ``reservation_logs.event``; most names are Grid Engine's."""
 
     CREATED = "CREATED"  #: granted
     REFUSED = "REFUSED"  #: there is no place for it
@@ -71,7 +71,7 @@ class ReservationEvent(StrEnum):
 
 
 class ChangeAnswer(StrEnum):
-    """The answer to a change that somebody asked for, ``reservation_changes.answer``."""
+    """The answer to a requested change, ``reservation_changes.answer``."""
 
     NONE = ""  #: not yet answered
     GRANTED = "granted"
@@ -80,7 +80,7 @@ class ChangeAnswer(StrEnum):
 
 
 class IntervalKind(StrEnum):
-    """What a resource was to an advance reservation for a while, ``reservation_intervals.kind``."""
+    """Kind of a resource interval of an advance reservation, ``reservation_intervals.kind``."""
 
     GRANTED = "granted"
     MISSING = "missing"

@@ -1,4 +1,4 @@
-"""Changes of usersets by administrators; none that would take a live reservation from somebody goes unnoticed."""
+"""Changes of usersets by administrators; changes that would affect the users of live reservations are rejected."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?|[A-Za-z0-9_.@+*?\[\]!^
 
 
 class BadUserset(WordedRefusal):
-    """A userset or an entry does not exist, or cannot be."""
+    """A userset or an entry does not exist or is invalid."""
 
 
 class NoUserset(BadUserset):
-    """There is no userset of that name."""
+    """The userset does not exist."""
 
 
 class UsersetInUse(WordedRefusal):
@@ -38,10 +38,11 @@ class UsersetInUse(WordedRefusal):
 
 
 def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
-    """Add a comma list of entries to a userset, which is made if there is none; return each, and whether it is new.
+    """Add the entries of a comma-separated list to a userset; return each entry and whether it is new.
 
-    Refused is, unless it is forced, what takes a live reservation from somebody: an entry of a userset that a list
-    denies, and a new userset that hides a group which a list names.
+    Create the userset if it does not exist.  Unless forced, reject changes that would take a live reservation from a
+    user: an entry of a userset that an access list denies, and a new userset that hides a group named in an access
+    list.
     """
     user.check_administers()
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
@@ -71,7 +72,7 @@ def _check_addition(tx: "Transaction", name: str, added: Sequence[str], *, is_hi
 
 
 def unknown_names(text: str) -> list[str]:
-    """Return a sentence for each entry of a comma list that stands for nobody on this server; it may come later."""
+    """Return a sentence for each entry of a comma-separated list that does not exist on this server yet."""
     sentences = []
     for entry in _entries(text):
         try:
@@ -85,7 +86,7 @@ def unknown_names(text: str) -> list[str]:
 
 
 def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
-    """Take a comma list of entries out of a userset; return each, and whether it was there."""
+    """Remove the entries of a comma-separated list from a userset; return each entry and whether it was there."""
     user.check_administers()
     tx.access.lock_usersets(name)
     present, entries = entries_of(tx, name), _entries(text)
@@ -98,7 +99,7 @@ def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool =
 
 
 def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> None:
-    """Delete a userset; those that give rights can only be emptied."""
+    """Delete a userset; usersets that grant rights cannot be deleted, only emptied."""
     user.check_administers()
     tx.access.lock_usersets(name)
     entries_of(tx, name)
@@ -111,7 +112,7 @@ def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> 
 
 
 def _is_group(name: str) -> bool:
-    """Whether there is a group of this name on the server, which a userset of the same name would hide."""
+    """Return whether the server has a group of this name, which a userset of the same name would hide."""
     try:
         check_group(name)
     except BadReservation:
@@ -135,7 +136,7 @@ def _entries(text: str) -> Sequence[str]:
 
 
 def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
-    """Return the numbers of the live reservations whose access lists allow or deny an entry, or are asked to."""
+    """Return the numbers of the live reservations whose access list, or a requested one, allows or denies an entry."""
     present = tx.reservations.numbers_that_list(entry, allow=allow, deny=deny)
     asked = {
         change.reservation_id
@@ -146,7 +147,7 @@ def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool =
 
 
 def _wanted_access(change: ReservationChange) -> Iterator[AccessEntry]:
-    """Iterate over the access list that a change asks for; one that cannot be read will be refused."""
+    """Iterate over the access list in a requested change; nothing if it cannot be read, because it will be rejected."""
     try:
         yield from AttributeChange.of(read_change(change.change)).access or ()
     except BrokenRow:
@@ -154,7 +155,7 @@ def _wanted_access(change: ReservationChange) -> Iterator[AccessEntry]:
 
 
 def _check_use(what: str, numbers: Sequence[int]) -> None:
-    """Refuse what would let others use some live reservations than their owners have listed."""
+    """Raise UsersetInUse if the change would affect the users of live reservations."""
     if numbers:
         several = "s" if len(numbers) > 1 else ""
         text = f"denied: {what} would break the advance reservation{several} {enumerated(numbers)}"

@@ -1,4 +1,4 @@
-"""Views of advance reservations and their series: records, of which all formats are made."""
+"""Views of advance reservations and their series: records from which all output formats are made."""
 
 import json
 from collections import Counter
@@ -34,19 +34,19 @@ REMOVED = "removed"
 
 
 class ReservationReader(NamedTuple):
-    """Who looks at reservations."""
+    """The user who views reservations."""
 
     who: Visitor
     is_operator: bool = False
     is_private: bool = False  #: account and access list are hidden from those who cannot use the reservation
 
     def may_see_mail(self, reservation: AdvanceReservation) -> bool:
-        """Whether he is shown to whom its letters go."""
+        """Return whether the user may see the mail recipients."""
         return self.is_operator or self.who.user == reservation.owner
 
 
 class GrantedSlots(NamedTuple):
-    """The slots of a reservation at one place."""
+    """The slots of a reservation on one host."""
 
     queue: str
     host: str  #: the type of resources that are on no node
@@ -54,12 +54,12 @@ class GrantedSlots(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The queue instance, as Grid Engine calls it."""
+        """The queue instance, in Grid Engine's terms."""
         return f"{self.queue}@{self.host}"
 
 
 class ShownReservation(NamedTuple):
-    """A reservation with what is shown with it; what the reader may not see is not in it."""
+    """A reservation with the related data to display, without the fields that the reader may not see."""
 
     reservation: AdvanceReservation
     access: tuple[AccessEntry, ...]
@@ -72,23 +72,23 @@ class ShownReservation(NamedTuple):
 
     @property
     def resource_list(self) -> list[tuple[str, str]]:
-        """What was asked for by name, and how many slots it is."""
+        """The requested resources by name, and the number of slots."""
         given = [(str(name), str(value)) for name, value in json.loads(self.reservation.resource_list)]
         return [*(pair for pair in given if pair[0] != "slots"), ("slots", str(self.slots))]
 
     @property
     def mail_addresses(self) -> list[str]:
-        """To whom letters go, beside the owner."""
+        """The mail recipients in addition to the owner."""
         return [address for address in self.reservation.mail_list.split(",") if address]
 
     @property
     def master_queues(self) -> list[str]:
-        """Where the first slot has to be."""
+        """The queues for the first slot."""
         return [word for word in self.reservation.master_queue_list.split(",") if word]
 
 
 def reasons(reservation: AdvanceReservation) -> list[str]:
-    """Return why resources of a reservation are missing, a line each."""
+    """Return why resources of a reservation are missing, one line for each reason."""
     is_told = reservation.state in INCOMPLETE and reservation.message
     return reservation.message.split("\n") if is_told else []
 
@@ -110,12 +110,12 @@ _CHANGE_NAMES = {
 
 
 def change_text(change: ReservationChange) -> str:
-    """Return what somebody asks to change: ``end 12/14/2006 15:57:33, account b``."""
+    """Return a requested change as text: ``end 12/14/2006 15:57:33, account b``."""
     return ", ".join(_change_words(json.loads(change.change)))
 
 
 def _change_words(values: Mapping[str, Any]) -> list[str]:
-    """Return what is changed, each with its new value."""
+    """Return the changed attributes, each with its new value."""
     if "request" in values:
         values = {**values, "request": _asked_text(values.get("asked", {}))}
     shown = [name for name in _CHANGE_NAMES if name in values]
@@ -123,7 +123,7 @@ def _change_words(values: Mapping[str, Any]) -> list[str]:
 
 
 def change_names(values: Mapping[str, Any]) -> str:
-    """Return what a change is about, for the log; a value is told only if everybody may see it."""
+    """Return the changes for the log; values that not every user may see are left out."""
     given = {name: value for name, value in values.items() if value is not None}
     public = {name: value for name, value in given.items() if name not in _SECRETS}
     told = _change_words(public)
@@ -131,7 +131,10 @@ def change_names(values: Mapping[str, Any]) -> str:
 
 
 def _asked_text(columns: Mapping[str, str]) -> str:
-    """Return how resources are asked for: ``licence=2, slots=3``; a condition alone changes none."""
+    """Return the requested resources as text: ``licence=2, slots=3``.
+
+    With a condition only, the requested resources stay the same.
+    """
     pairs = json.loads(columns.get("resource_list", "[]"))
     words = [value if name == "oar" else f"{name}={value}" for name, value in pairs]
     words += [f"{columns['pe']} {columns['pe_range']}"] if columns.get("pe") else []
@@ -157,7 +160,7 @@ _SECRETS = ("account", "mail_list", "access")
 def open_changes(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
 ) -> dict[int, ReservationChange]:
-    """Return the changes that are not answered, by id of the reservation, which has one at most."""
+    """Return the unanswered change of each reservation, by reservation id; a reservation has at most one."""
     found = {change.reservation_id: change for change in tx.reservations.open_changes()}
     return {each.id: _seen(found[each.id], each, reader) for each in reservations if each.id in found}
 
@@ -172,7 +175,7 @@ def _seen(change: ReservationChange, reservation: AdvanceReservation, reader: Re
 def shown(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
 ) -> list[ShownReservation]:
-    """Return reservations with what is shown with them, in a fixed number of queries."""
+    """Return reservations with the related data to display, in a fixed number of queries."""
     ids = [reservation.id for reservation in reservations]
     numbers = {number for reservation in reservations for number in reservation.resources}
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
@@ -220,13 +223,13 @@ def _granted(reservation: AdvanceReservation, rows: "Mapping[int, Resource]") ->
 
 
 def granted_slots(tx: "Transaction", queue: str, resources: Collection[int]) -> tuple[GrantedSlots, ...]:
-    """Return the slots of some resources, by host."""
+    """Return the slots on each host."""
     hosts = Counter(row.network_address or row.type for row in tx.resources.select(resources))
     return tuple(GrantedSlots(queue, host, count) for host, count in sorted(hosts.items()))
 
 
 def log_record(row: ReservationLog) -> dict[str, Any]:
-    """Return the fields of a line of the history for machine formats."""
+    """Return an event as fields for machine-readable formats."""
     return {
         "date": row.date,
         "event": row.event,
@@ -238,7 +241,7 @@ def log_record(row: ReservationLog) -> dict[str, Any]:
 
 
 def revision_record(row: ReservationRevision, *, shows_account: bool) -> dict[str, Any]:
-    """Return what a reservation was from a date on for machine formats."""
+    """Return a revision as fields for machine-readable formats."""
     return {
         "revision": row.revision,
         "date": row.date,
@@ -253,7 +256,7 @@ def revision_record(row: ReservationRevision, *, shows_account: bool) -> dict[st
 
 
 def reservation_record(item: ShownReservation) -> dict[str, Any]:
-    """Return the fields for machine formats."""
+    """Return the fields for machine-readable formats."""
     each = item.reservation
     environment = {"name": each.granted_pe, "slots": each.granted_slots} if each.granted_pe else None
     return {
@@ -304,7 +307,7 @@ def reservation_record(item: ShownReservation) -> dict[str, Any]:
 
 
 def _asked_environment(reservation: AdvanceReservation) -> dict[str, str] | None:
-    """Return what ``-pe`` or ``-alloc`` said."""
+    """Return the value of ``-pe`` or ``-alloc``."""
     return {"name": reservation.pe, "range": reservation.pe_range} if reservation.pe else None
 
 
@@ -320,7 +323,7 @@ def _usage_record(row: ReservationUsage) -> dict[str, Any]:
 
 
 class ShownSeries(NamedTuple):
-    """A series with what is shown with it."""
+    """A series with the related data to display."""
 
     series: Series
     name: str  #: of the reservations to come
@@ -328,12 +331,12 @@ class ShownSeries(NamedTuple):
 
     @property
     def left(self) -> int:
-        """How many occurrences were not asked for."""
+        """The number of occurrences that are not requested yet."""
         return self.series.occurrences - self.series.next_index + 1 if self.series.next_start else 0
 
 
 def shown_series(tx: "Transaction", series: Sequence[Series]) -> list[ShownSeries]:
-    """Return series with what is shown with them, in a fixed number of queries."""
+    """Return series with the related data to display, in a fixed number of queries."""
     live: dict[int, list[int]] = {}
     for each in tx.reservations.of_series([each.id for each in series]):
         if each.is_live and each.state is not ReservationState.ASKED:
@@ -342,7 +345,7 @@ def shown_series(tx: "Transaction", series: Sequence[Series]) -> list[ShownSerie
 
 
 def _name(series: Series) -> str:
-    """Return the name of the reservations to come, '' of a series that cannot be read."""
+    """Return the name of future reservations; '' if the series cannot be read."""
     try:
         return series.read_template.new.name
     except BrokenRow:
@@ -350,7 +353,7 @@ def _name(series: Series) -> str:
 
 
 def series_record(item: ShownSeries) -> dict[str, Any]:
-    """Return the fields for machine formats."""
+    """Return the fields for machine-readable formats."""
     each = item.series
     return {
         "id": each.id,

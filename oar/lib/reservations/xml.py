@@ -11,7 +11,7 @@ INDENT = "   "
 
 
 def reservations_xml(items: Sequence[ShownReservation], unknown: Sequence[str], *, explains: bool) -> str:
-    """Return the document; ``unknown``: words that name no reservation."""
+    """Return the document; ``unknown``: names and numbers that match no reservation."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<qrstat>"]
     for item in items:
         lines += (INDENT + line for line in _element("ar_summary", _summary(item, explains=explains)))
@@ -21,7 +21,7 @@ def reservations_xml(items: Sequence[ShownReservation], unknown: Sequence[str], 
 
 
 def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
-    """Iterate over the elements of a reservation, in the order of the schema; what is empty is left out."""
+    """Iterate over the elements of a reservation, in the order of the schema; skip empty values."""
     each = item.reservation
     yield _text("id", str(each.number))
     yield from _if_given(("name", each.name), ("account", each.account))
@@ -45,13 +45,16 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
 
 
 def _granted_slots(item: ShownReservation) -> list[str]:
-    """Return an element for each place; the schema wants one at least: the queue with no slot, where there is none."""
+    """Return an element for each place.
+
+    Without granted slots, return the queue with 0 slots, since the schema requires at least one element.
+    """
     places = [(each.place, each.slots) for each in item.granted] or [(item.reservation.queue, 0)]
     return [_empty("granted_slots", queue_instance=place, slots=str(slots)) for place, slots in places]
 
 
 def _message(item: ShownReservation, *, explains: bool) -> list[str]:
-    """Return why resources are missing; ``explains``: and what is asked to be changed."""
+    """Return why resources are missing; ``explains``: also the requested change."""
     asked = [f"change asked: {change_text(item.change)}"] if explains and item.change else []
     return [*reasons(item.reservation), *asked]
 
@@ -62,7 +65,7 @@ def _mail(address: str) -> str:
 
 
 def _date(date: int) -> str:
-    """Return a date as XML has it: ``2006-11-27T17:11:34+01:00``."""
+    """Return a date in XML format: ``2006-11-27T17:11:34+01:00``."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(date)) + zone_offset(date)
 
 

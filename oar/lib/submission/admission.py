@@ -1,4 +1,4 @@
-"""The admission of a proposal: by the rules of the site, and by the resources that the cluster has."""
+"""Admission of a proposal: run the site's admission rules and check that the cluster can satisfy its requests."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ _MOST_NAMED = 10
 
 
 class Admission(NamedTuple):
-    """A submission that was admitted."""
+    """An admitted submission."""
 
     proposal: Proposal  #: as the rules left it
     output: admission_rules.RuleOutput
@@ -32,10 +32,9 @@ class Admission(NamedTuple):
 
 
 def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal) -> Admission:
-    """Run the rules; refuse a proposal that a rule refuses, whose queue does not exist, or that is too large.
+    """Run the rules; reject a proposal if a rule rejects it, its queue does not exist, or its requests are too large.
 
-    A proposal for an advance reservation is refused, too, if it may not be in it.
-
+    Also reject a job that may not use its advance reservation.
     Raises BadSubmission, RuleRefused, RuleFailed.
     """
     if proposal.spec.types:
@@ -52,7 +51,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
 def _admit_inside(
     tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
 ) -> Admission:
-    """Admit a job to an advance reservation: the rules do not see the type by which it is in it."""
+    """Admit a job to an advance reservation; the type that places it inside is hidden from the rules."""
     project = proposal.spec.project or config.project
     reservation = reservation_entry.find(tx, proposal, project)
     spec = proposal.spec._replace(queue=proposal.spec.queue or reservation.queue)
@@ -70,7 +69,7 @@ def _admit_inside(
 
 
 def rehearse(database: "Database", config: Config, proposal: Proposal) -> Admission:
-    """Return the admission of a proposal; nothing is stored.
+    """Return the admission of a proposal without storing anything.
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
@@ -83,7 +82,7 @@ def rehearse(database: "Database", config: Config, proposal: Proposal) -> Admiss
 
 
 def amended(database: "Database", config: Config, proposal: Proposal) -> Proposal:
-    """Return a proposal as the rules leave it, without the check of queue and resources; nothing is stored.
+    """Return a proposal as the rules changed it, without checking queue and resources; store nothing.
 
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
@@ -96,7 +95,7 @@ def amended(database: "Database", config: Config, proposal: Proposal) -> Proposa
 
 
 class _Rehearsed(Exception):
-    """The end of a rehearsal: whatever a rule wrote is rolled back."""
+    """Ends a rehearsal and rolls back everything that a rule wrote."""
 
     def __init__(self, admission: Admission) -> None:
         super().__init__()
@@ -109,7 +108,7 @@ class _Rehearsed(Exception):
 def _amend(
     tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal
 ) -> tuple[Proposal, admission_rules.RuleOutput]:
-    """Run the rules; the values that they leave are checked like those of the user."""
+    """Run the rules; check the values that they set like the values of the user."""
     spec, columns = proposal.spec, cluster.columns
     proposal = proposal._replace(
         spec=spec._replace(properties=_condition(cluster, spec.properties)),
@@ -131,7 +130,7 @@ def _amend(
 
 
 def _default_walltimes(asked: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
-    """Return of each request the walltime that the site gives it; 0 if one was asked for."""
+    """Return for each request the site's default walltime; 0 if the user requested one."""
     known = [True] * (len(amended) - len(asked))
     are_given = [request.walltime is not None for request in asked[: len(amended)]] + known
     return tuple(0 if given else request.walltime or 0 for given, request in zip(are_given, amended, strict=True))
@@ -144,7 +143,7 @@ def _rules(tx: "Transaction", config: Config) -> tuple[AdmissionRule, ...]:
 
 
 def _checked_filters(cluster: Cluster, requests: Sequence[ResourceRequest]) -> tuple[ResourceRequest, ...]:
-    """Check the conditions of a user before any rule puts its own beside them."""
+    """Check the conditions of a user before a rule adds its own."""
     return tuple(
         ResourceRequest(
             tuple(Group(_condition(cluster, group.filter) or "", group.levels) for group in request.groups),
@@ -175,7 +174,7 @@ def _type_warnings(proposal: Proposal, config: Config, now: int) -> Sequence[str
 
 
 def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
-    """Refuse names that no node has.  Raises BadSubmission."""
+    """Raise BadSubmission if a node does not exist."""
     nodes = tx.resources.nodes() if names else ()
     for name in names:
         if name not in nodes:
@@ -187,9 +186,9 @@ def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
 
 
 def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
-    """Refuse a queue that does not exist, or was removed and stays only for its advance reservations.
+    """Raise BadSubmission if the queue does not exist, or was removed and remains only for its advance reservations.
 
-    ``of_reservation``: the queue of the advance reservation that the job is in.  Raises BadSubmission.
+    ``of_reservation``: the queue of the advance reservation that contains the job.
     """
     if name != of_reservation and tx.queues.is_orphaned(name):
         removed = f"queue '{name}' was removed: it takes jobs of its advance reservations only"
@@ -205,8 +204,8 @@ def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
 def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
     """Return how many resources the first alternative would take.  Raises BadSubmission if one can never be satisfied.
 
-    ``amended``, ``proposal``: as the rules left it, and as it was before.  Of the alternatives of an advance
-    reservation one that can be satisfied is enough.
+    ``amended``, ``proposal``: the proposal after and before the rules.  For an advance reservation, one satisfiable
+    alternative is enough.
     """
     properties = amended.spec.properties or ""
     sizes, one_is_enough = [], amended.is_advance_reservation
@@ -222,7 +221,7 @@ def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
         if size is None:
             lack = cluster.lack(request.groups, properties, proposal.conditions_of_user(request, number))
             text = f"There are not enough resources for your request\n# {lack}"
-            verify = False if lack in (NONE_DECLARED, ALL_DEAD) else None  # no other request would do
+            verify = False if lack in (NONE_DECLARED, ALL_DEAD) else None  # no other request would fit either
             raise BadSubmission(Code.REQUEST, text, prefix="# ", verify=verify)
         sizes.append(size)
         if one_is_enough:

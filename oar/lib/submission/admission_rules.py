@@ -1,7 +1,7 @@
-"""Admission rules: Python of the administrator, which may change or refuse a submission.
+"""Admission rules: Python code of the administrator that may change or reject a submission.
 
-Each rule is compiled by itself; all run in one namespace of documented names, so that functions and comprehensions of
-a rule see its variables, and later rules see those of earlier ones.  A rule that fails, in whatever way, refuses the
+Each rule is compiled separately.  All rules run in one namespace with documented names: functions and comprehensions
+of a rule see its variables, and later rules see the variables of earlier rules.  Any failure of a rule rejects the
 submission: rules fail closed.
 """
 
@@ -34,7 +34,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RuleRefused(Refused):
-    """A rule refused the submission; the message is the rule's own."""
+    """A rule rejected the submission; the message comes from the rule."""
 
     def __init__(self, text: str, output: "RuleOutput") -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class RuleRefused(Refused):
 
 
 class RuleFailed(Refused):
-    """A rule failed: the message is for the user, ``trace`` for the administrator."""
+    """A rule failed; the message is for the user, ``trace`` for the administrator."""
 
     def __init__(self, rule: int, trace: str, output: "RuleOutput") -> None:
         super().__init__(f"# Error: an admission rule failed, please tell your administrator (rule {rule}).")
@@ -55,7 +55,7 @@ class Rejection(Exception):
 
 
 class _TimeIsUp(BaseException):
-    """The rules together took too long; not an Exception, so that no rule catches it."""
+    """The rules exceeded their time limit; not an Exception, so that no rule catches it."""
 
 
 class RuleOutput(NamedTuple):
@@ -67,7 +67,7 @@ class RuleOutput(NamedTuple):
 
 
 class RuleSet(NamedTuple):
-    """The rules that run, and the time that they have."""
+    """The rules to run, and their time limit."""
 
     rules: tuple[AdmissionRule, ...]
     timeout: int  #: seconds, for all rules together
@@ -75,12 +75,12 @@ class RuleSet(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def compile_rule(rule_id: int, text: str) -> CodeType:
-    """Return the code of a rule.  Raises SyntaxError or ValueError when the text is not Python."""
+    """Return the code of a rule.  Raises SyntaxError or ValueError if the text is not Python."""
     return compile(text, f"<admission rule #{rule_id}>", "exec", dont_inherit=True)
 
 
 def explain_bad_text(rule_id: int, text: str) -> str | None:
-    """Return the line of a text that is not Python, and what the compiler reports; None if it compiles."""
+    """Return the faulty line and the compiler's message for a text that is not Python; None if it compiles."""
     try:
         compile_rule(rule_id, text)
     except SyntaxError as error:
@@ -94,9 +94,9 @@ def explain_bad_text(rule_id: int, text: str) -> str | None:
 
 
 def read_rules(directory: str) -> list[AdmissionRule]:
-    """Return the rules in the files of a directory, in the order in which they run; a number is id and priority.
+    """Return the rules in the files of a directory, in the order of execution; a file's number is its id and priority.
 
-    Raises ConfigError if others than oar and root can write there.
+    Raises ConfigError if users other than oar and root can write to the directory.
     """
     try:
         status = os.stat(directory)
@@ -123,7 +123,7 @@ _OR = re.compile(r"\bor\b", re.IGNORECASE)
 
 
 class Namespace(dict[str, Any]):
-    """The globals of all rules.  A costly value is made when a rule first uses its name."""
+    """The globals of all rules.  An expensive value is created when a rule first uses its name."""
 
     def __init__(self, names: Mapping[str, Any], makers: Mapping[str, Callable[[], Any]]) -> None:
         super().__init__(names)
@@ -143,10 +143,9 @@ class Namespace(dict[str, Any]):
 def run(
     rules: RuleSet, names: Mapping[str, Any], makers: Mapping[str, Callable[[], Any]]
 ) -> tuple[Namespace, RuleOutput]:
-    """Run the rules; return the names as they left them, and the texts that they printed.
+    """Run the rules; return the final names and the texts that the rules printed.
 
-    ``makers``: the functions that make costly values, by the names of these.
-
+    ``makers``: the functions that create expensive values, by name.
     Raises RuleRefused, RuleFailed.
     """
     namespace = Namespace({**_helpers(), **names}, makers)
@@ -159,7 +158,7 @@ def run(
 
 
 class _Recorder:
-    """Records the texts that rules print, and which rule printed which."""
+    """Record the printed texts by rule."""
 
     def __init__(self) -> None:
         self.out = StringIO()
@@ -168,14 +167,13 @@ class _Recorder:
         self._seen = 0, 0
 
     def end_of(self, rule: AdmissionRule) -> None:
-        """Note that the text printed since the end of the last rule is of this rule."""
+        """Assign the text printed since the end of the previous rule to this rule."""
         text = self.out.getvalue()[self._seen[0] :] + self.err.getvalue()[self._seen[1] :]
         self._seen = len(self.out.getvalue()), len(self.err.getvalue())
         if text:
             self._by_rule.append((rule.id, text))
 
     def output(self) -> RuleOutput:
-        """Return all texts."""
         return RuleOutput(self.out.getvalue(), self.err.getvalue(), tuple(self._by_rule))
 
 
@@ -195,7 +193,7 @@ def _run_rule(rule: AdmissionRule, namespace: Namespace, recorder: _Recorder) ->
 
 
 def _trace(rule: AdmissionRule, error: BaseException) -> str:
-    """Return the error and the lines of the rule in which it happened."""
+    """Return the error and the lines of the rule that caused it."""
     import traceback
 
     if isinstance(error, _TimeIsUp):
@@ -249,7 +247,7 @@ def _memory_limit() -> Iterator[None]:
 
 @contextmanager
 def _clean_surroundings() -> Iterator[None]:
-    """Replace the environment and the working directory of the user by fixed ones."""
+    """Replace the environment and the working directory of the user with fixed ones."""
     import pwd
 
     former = dict(os.environ)
@@ -275,11 +273,11 @@ def _clean_surroundings() -> Iterator[None]:
             os.chdir(directory)
 
 
-# -- names that rules find --------------------------------------------------------------------------------------------
+# -- names for rules ---------------------------------------------------------------------------------------------------
 
 
 class ConfigView(Mapping[str, Any]):
-    """oar.conf as rules see it: values by key, without passwords."""
+    """The settings of oar.conf for rules: values by key, without passwords."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -340,7 +338,7 @@ def _local_to_sql(date: int) -> str:
 
 
 def user_groups(user: str) -> list[str]:
-    """Return the groups of a user on this machine, the primary one and the others."""
+    """Return the groups of a user on this machine, primary group first."""
     from oar.lib.access import name_service
 
     try:
@@ -351,11 +349,11 @@ def user_groups(user: str) -> list[str]:
     for group in name_service.groups_of(user, primary):
         try:
             names.append(name_service.group(group).gr_name)
-        except KeyError:  # a number without a name
+        except KeyError:  # a group id without a name
             continue
     return names
 
 
 def in_group(user: str, group: str) -> bool:
-    """Whether a user is in a group."""
+    """Return whether a user is in a group."""
     return group in user_groups(user)

@@ -1,7 +1,7 @@
-"""Changes of a job that waits: the altered job is checked and admitted as if it were submitted anew.
+"""Changes of a waiting job: the altered job is checked and admitted like a new submission.
 
-Rules may change it otherwise than they change the present job only in the fields that the user alters: an alteration is
-no way round them.  A reservation cannot be altered: it was promised as it is.
+The rules may change only the fields that the user alters; otherwise the alteration is rejected.  So an alteration
+cannot bypass the rules.  A reservation job cannot be altered, because its start time was granted.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ NOWHERE = "none"
 
 
 class JobChanges(NamedTuple):
-    """New values of a job; None: the value stays, an empty text or tuple: there is none any more."""
+    """New values of a job; None leaves a value unchanged, an empty text or tuple removes it."""
 
     name: str | None = None
     properties: str | None = None
@@ -62,7 +62,7 @@ class JobChanges(NamedTuple):
 
     @property
     def named(self) -> frozenset[str]:
-        """The names of the fields with new values."""
+        """The names of the changed fields."""
         return frozenset(name for name in JobChanges._fields if getattr(self, name) is not None)
 
     def __str__(self) -> str:
@@ -71,11 +71,11 @@ class JobChanges(NamedTuple):
 
 
 class StaysInside(WrongState):
-    """A running job stays in the advance reservation that it is in."""
+    """A running job cannot leave its advance reservation."""
 
 
 class Rehearsals:
-    """Admits altered jobs; the rules run once for jobs that are alike, as those of an array are."""
+    """Admit altered jobs; run the rules only once for equal jobs, such as the jobs of an array."""
 
     def __init__(self, database: "Database", config: "Config") -> None:
         self._database = database
@@ -111,7 +111,7 @@ def alter(
     rehearsals: Rehearsals | None = None,
     check: "Callable[[Transaction], None]" = lambda _: None,
 ) -> None:
-    """Alter a job that waits, as its owner or an administrator; ``check`` may refuse it in the transaction.
+    """Alter a waiting job, as its owner or an administrator; ``check`` may raise an error in the transaction.
 
     Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
     """
@@ -147,13 +147,13 @@ def alter(
 
 
 def _entry(tx: "Transaction", job_id: int) -> AdvanceReservation | None:
-    """Return the advance reservation that a job is in."""
+    """Return the advance reservation that contains a job, or None."""
     inside = tx.reservations.of_jobs([job_id])
     return next(iter(tx.reservations.select(list(inside.values()))), None)
 
 
 def _place(changed: str | None, present: str) -> str:
-    """Return the advance reservation of the altered job, '' if it is in none.  Raises BadSubmission."""
+    """Return the advance reservation of the altered job; '' means none.  Raises BadSubmission."""
     if changed is None:
         return present
     if changed == NOWHERE:
@@ -165,7 +165,7 @@ def _place(changed: str | None, present: str) -> str:
 def _exchange(
     tx: "Transaction", job_id: int, former: AdvanceReservation | None, present: AdvanceReservation | None
 ) -> None:
-    """Move a job from one advance reservation to another; None = it is in none."""
+    """Move a job from one advance reservation to another; None means no reservation."""
     tx.jobs.replace_type(
         job_id,
         former.entry_type if former else "",
@@ -192,7 +192,7 @@ def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) ->
 
 
 def _present_request(moldable: Moldable, *, is_anew: bool) -> ResourceRequest:
-    """Return the request of an alternative; ``is_anew``: it gets the walltime anew that it came without."""
+    """Return the request of an alternative; ``is_anew``: drop a default walltime, which is then computed again."""
     return ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
 
 
@@ -205,7 +205,7 @@ def _proposal(
     *,
     now: int,
 ) -> Proposal:
-    """Return the job with its changes as if it were submitted; ``present``: its requests without them."""
+    """Return the changed job as a new proposal; ``present``: the requests before the change."""
     submission = Submission(
         spec=JobSpec(
             user=job.user,
@@ -230,14 +230,14 @@ def _proposal(
 def _requests(
     completed: tuple[ResourceRequest, ...], texts: tuple[str, ...] | None, present: tuple[ResourceRequest, ...]
 ) -> tuple[ResourceRequest, ...]:
-    """Return the requests of the altered job: the part that a new ``-l`` does not name is that of the present request.
+    """Return the requests of the altered job; parts that a new ``-l`` does not name come from the present request.
 
-    ``texts``: each new ``-l``; ``completed``: the same, read and completed as for a new job.
+    ``texts``: each new ``-l``; ``completed``: the same, parsed and completed as for a new job.
     """
     if texts is None:
         return present
     named = [parse_request(text) for text in texts]
-    if not any(request.groups for request in named) and len(named) == 1:  # another walltime for all alternatives
+    if not any(request.groups for request in named) and len(named) == 1:  # only a new walltime, for all alternatives
         return tuple(ResourceRequest(request.groups, named[0].walltime) for request in present)
     return tuple(
         ResourceRequest(whole.groups if new.groups else before.groups, new.walltime or before.walltime)
@@ -246,7 +246,7 @@ def _requests(
 
 
 def _amended(database: "Database", config: "Config", present: Proposal) -> Proposal:
-    """Return the present job as the rules leave it; unchanged if they would refuse it today."""
+    """Return the present job as the rules change it; unchanged if the rules would reject it today."""
     try:
         return admission.amended(database, config, present)
     except (BadSubmission, RuleRefused):
@@ -254,7 +254,7 @@ def _amended(database: "Database", config: "Config", present: Proposal) -> Propo
 
 
 def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, changes: JobChanges) -> None:
-    """Refuse changes with which the rules change other fields of the job, too.  Raises BadRequest."""
+    """Raise BadRequest if the rules would also change fields that the user does not alter."""
     if admitted.spec.types[: len(altered.spec.types)] != altered.spec.types or len(admitted.spec.types) != len(
         altered.spec.types
     ) + bool(altered.advance_reservation):
@@ -271,7 +271,7 @@ def _fields(proposal: Proposal) -> dict[str, object]:
 
 
 def _new(changed: str | None, present: str | None) -> str | None:
-    """Return a text after the changes, None if there is none any more."""
+    """Return a text after the changes; None if it was removed."""
     return (present if changed is None else changed) or None
 
 

@@ -1,6 +1,6 @@
-"""The checks of a submission that need no database.
+"""Checks of a submission that need no database.
 
-They are functions of the submission and, for dates, of the time; each error has the exit code that is documented for
+They depend only on the submission and, for dates, on the current time.  Each error has the documented exit code of
 oarsub.
 """
 
@@ -24,7 +24,7 @@ LONGEST_NAME = 100
 LONGEST_TYPE = 255
 LONGEST_TEXT = 255
 
-# Regular expressions as texts: most submissions need few of them, and each takes 0.1 ms to compile.
+# Regular expressions are kept as texts: compiling one takes 0.1 ms, and most submissions need few of them.
 _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
@@ -60,12 +60,12 @@ class Code(IntEnum):
 
 
 class BadSubmission(BadRequest):
-    """A submission is refused.  ``str`` is the sentence; the attributes say how a command shows it."""
+    """A submission is rejected.  ``str`` is the message; the attributes control how a command prints it."""
 
     def __init__(
         self, code: Code, text: str, *, prefix: str = "# Error: ", verify: bool | None = None, usage: bool = False
     ) -> None:
-        """``verify``: a line that asks to check the syntax follows (default: with the code of requests)."""
+        """``verify``: a line that suggests checking the syntax follows (default: with the code of requests)."""
         super().__init__(text)
         self.code = code
         self.exit_code = int(code)
@@ -78,7 +78,7 @@ class BadSubmission(BadRequest):
 
 
 def check_modes(submission: Submission) -> None:
-    """Refuse options that exclude each other.  Raises BadSubmission."""
+    """Raise BadSubmission if options exclude each other."""
     spec, is_noop = submission.spec, JobTypeName.NOOP in JobTypes(submission.spec.types)
     if submission.is_interactive:
         if submission.reservation is not None:
@@ -93,12 +93,12 @@ def check_modes(submission: Submission) -> None:
 
 
 def array_size(spec: JobSpec) -> int:
-    """Return the number of jobs: a parameter file has one line for each."""
+    """Return the number of jobs; a parameter file has one line for each job."""
     return spec.array_size if spec.parameters is None else len(spec.parameters)
 
 
 def check_array(submission: Submission, largest: int) -> None:
-    """Refuse an array that is empty, has more jobs than ``largest``, or is interactive.  Raises BadSubmission."""
+    """Raise BadSubmission if an array is empty, has more than ``largest`` jobs, or is interactive."""
     spec, size = submission.spec, array_size(submission.spec)
     if submission.is_interactive and spec.parameters is not None:
         raise BadSubmission(
@@ -135,7 +135,7 @@ def _refusal_of_notify(notify: str | None) -> BadSubmission | None:
 
 
 def check_account(user: str) -> None:
-    """Refuse a user whose jobs no node would take: each would be blamed for it.  Raises BadSubmission."""
+    """Raise BadSubmission if nodes would reject the user name: the failure would be attributed to the nodes."""
     if not re.match(ACCOUNT, user):
         text = (
             f"the login {quote(user)} cannot have jobs: nodes take letters of ASCII, digits and _, with . and - inside."
@@ -144,13 +144,13 @@ def check_account(user: str) -> None:
 
 
 def check_notify(notify: str | None) -> None:
-    """Refuse a text that is no subscription to notifications.  Raises BadSubmission."""
+    """Raise BadSubmission if the text is not a valid notification subscription."""
     if refusal := _refusal_of_notify(notify):
         raise refusal
 
 
 def check_file_names(stdout: str | None, stderr: str | None) -> None:
-    """Refuse names of output files with characters that are not allowed.  Raises BadSubmission."""
+    """Raise BadSubmission if the name of an output file has a character that is not allowed."""
     if stdout is not None and not re.match(_FILE_NAME, stdout):
         raise BadSubmission(Code.STDOUT, "invalid stdout file name (bad character)")
     if stderr is not None and not re.match(_FILE_NAME, stderr):
@@ -158,7 +158,7 @@ def check_file_names(stdout: str | None, stderr: str | None) -> None:
 
 
 def check_command(command: str) -> None:
-    """Refuse a command that the kernel or the database could not take.  Raises BadSubmission."""
+    """Raise BadSubmission if the kernel or the database would reject the command."""
     if not _is_storable(command):
         raise BadSubmission(Code.COMMAND, "the command is not UTF-8 text.")
     size = len(command.encode())
@@ -167,9 +167,9 @@ def check_command(command: str) -> None:
 
 
 def check_text(label: str, text: str | None, longest: int = LONGEST_TEXT) -> None:
-    """Refuse a text of more than ``longest`` characters or with control characters.  Raises BadSubmission.
+    """Raise BadSubmission if a text has more than ``longest`` characters, or control characters.
 
-    ``label``: how the message names the text.
+    ``label``: the name of the text in the message.
     """
     if text is None:
         return
@@ -181,13 +181,13 @@ def check_text(label: str, text: str | None, longest: int = LONGEST_TEXT) -> Non
 
 
 def check_storable(label: str, text: str) -> None:
-    """Refuse a text that the database cannot hold; ``label``: how the message names it.  Raises BadSubmission."""
+    """Raise BadSubmission if the database cannot store the text; ``label``: the name of the text in the message."""
     if not _is_storable(text):
         raise BadSubmission(Code.REQUEST, f"the {label} is not UTF-8 text.")
 
 
 def _is_storable(text: str) -> bool:
-    """Whether a text can be written as UTF-8 (bytes that are not come as lone surrogates) and has no NUL."""
+    """Return whether a text is valid UTF-8 without NUL; invalid bytes appear as lone surrogates."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -195,7 +195,7 @@ def _is_storable(text: str) -> bool:
 
 
 def quote(text: str) -> str:
-    """Return a text of a user as error messages show it: in quotes, on one line, at most 60 characters."""
+    """Return a user's text for error messages: in quotes, on one line, at most 60 characters."""
     return '"' + re.sub(_CONTROL, "?", text.encode(errors="replace").decode())[:60] + '"'
 
 
@@ -212,7 +212,7 @@ def parse_signal(text: str) -> int:
 
 
 def check_checkpoint(delay: int, number: int) -> None:
-    """Refuse a negative delay, and a number that is no signal.  Raises BadSubmission."""
+    """Raise BadSubmission if the delay is negative, or the number is not a signal."""
     if delay < 0:
         raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
     if delay > _LARGEST_NUMBER:
@@ -222,7 +222,7 @@ def check_checkpoint(delay: int, number: int) -> None:
 
 
 def check_cpuset_name(name: str | None, size: int) -> None:
-    """Refuse a name that no cpuset can have, or that the jobs of an array would share.  Raises BadSubmission."""
+    """Raise BadSubmission if the cpuset name is invalid, or the jobs of an array would share it."""
     if name is None:
         return
     if not re.match(_CPUSET_NAME, name) or name.isdigit():
@@ -232,7 +232,7 @@ def check_cpuset_name(name: str | None, size: int) -> None:
 
 
 def default_file_name(name: str | None, stream: str) -> str:
-    """Return the pattern of an output file for a job whose user chose none.
+    """Return the default pattern of an output file.
 
     >>> default_file_name("a/b", "stdout"), default_file_name(None, "stderr")
     ('OAR.a_b.%jobid%.stdout', 'OAR.%jobid%.stderr')
@@ -242,7 +242,7 @@ def default_file_name(name: str | None, stream: str) -> str:
 
 
 def check_advance_reservation(text: str) -> None:
-    """Refuse a text that is neither the number nor the name of an advance reservation.  Raises BadSubmission."""
+    """Raise BadSubmission if the text is neither the number nor the name of an advance reservation."""
     if not re.match(_RESERVATION, text):
         raise BadSubmission(Code.REQUEST, f"invalid advance reservation {quote(text)}.")
 
@@ -251,7 +251,7 @@ def check_advance_reservation(text: str) -> None:
 
 
 def parse_requests(texts: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
-    """Read each ``-l``; one without resources gets the default resources.  Raises BadSubmission."""
+    """Parse each ``-l``; add the default resources to a request without resources.  Raises BadSubmission."""
     try:
         requests = [parse_request(text) for text in texts] or [ResourceRequest()]
     except BadRequest as error:
@@ -275,7 +275,7 @@ def _and(first: str, second: str) -> str:
 
 
 def named(requests: Sequence[ResourceRequest], columns: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
-    """Put the property of nodes in the place of ``nodes`` and ``node``, unless the site has a column of that name."""
+    """Replace ``nodes`` and ``node`` with the node property, unless the site has a column with this name."""
     names = frozenset(columns)
     return tuple(
         ResourceRequest(name_nodes(request.groups, names, config.oarsub_nodes_resources), request.walltime)
@@ -284,7 +284,7 @@ def named(requests: Sequence[ResourceRequest], columns: Iterable[str], config: C
 
 
 def condition_on_nodes(nodes: Iterable[str], excluded: Iterable[str]) -> str:
-    """Return the condition on resources that lie on certain nodes, or on no node at all.  Raises BadSubmission.
+    """Return the condition that selects resources on the given nodes, or on no node at all.  Raises BadSubmission.
 
     >>> condition_on_nodes(["node-1"], ["node-2", "node-3"])
     "network_address IN ('', 'node-1') AND network_address NOT IN ('node-2', 'node-3')"

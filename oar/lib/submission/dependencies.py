@@ -1,4 +1,4 @@
-"""Dependencies of a job that is submitted or altered: read, and looked up in the database."""
+"""Dependencies of a submitted or altered job: parse them, and find the required jobs in the database."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ MOST_DEPENDENCIES = 100_000
 
 
 class Members(StrEnum):
-    """The jobs that a dependency is on."""
+    """The jobs that a dependency requires."""
 
     ONE = ""  #: one job
     ALL = "[*]"  #: all jobs of an array
@@ -34,8 +34,9 @@ class Members(StrEnum):
 
 
 def parse(texts: Iterable[str]) -> tuple[Dependency, ...]:
-    """Read all ``-a`` but those on arrays, of several on one job the last; ``job_id`` is 0.  Raises BadSubmission.
+    """Parse each ``-a`` except those on arrays; if several name the same job, the last counts.  Raises BadSubmission.
 
+    ``job_id`` is 0.
     >>> parse(["12:ok,60,]600", "501[]"])
     (Dependency(job_id=0, required=12, condition='ok', min_shift='60', max_shift=']600'),)
     """
@@ -43,7 +44,7 @@ def parse(texts: Iterable[str]) -> tuple[Dependency, ...]:
 
 
 def has_same_index(spec: JobSpec) -> bool:
-    """Return whether a submission depends on the jobs of an array index by index."""
+    """Return whether each job of a submission depends on the job of the same index in an array."""
     return bool(_select(spec.dependencies, Members.SAME_INDEX))
 
 
@@ -52,7 +53,7 @@ def _select(texts: Iterable[str], members: Members) -> tuple[Dependency, ...]:
 
 
 def _parse(texts: Iterable[str]) -> dict[tuple[int, Members], Dependency]:
-    """Return dependencies by the required job or array, and by the jobs of it that are required."""
+    """Return the dependencies by required job or array, and by the required members."""
     dependencies: dict[tuple[int, Members], Dependency] = {}
     for text in texts:
         match = re.match(_DEPENDENCY, text.strip())
@@ -65,9 +66,9 @@ def _parse(texts: Iterable[str]) -> dict[tuple[int, Members], Dependency]:
 
 
 def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
-    """Return the dependencies that all jobs of a submission have.
+    """Return the dependencies that all jobs of a submission share.
 
-    Raises BadSubmission for a job or an array that is unknown, and for too many dependencies.
+    Raises BadSubmission if a job or an array does not exist, or if there are too many dependencies.
     """
     dependencies = {each.required: each for each in _find_ones(tx, spec)}
     arrays = _select(spec.dependencies, Members.ALL)
@@ -106,12 +107,12 @@ def _find_ones(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
 
 
 def warnings(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Return warnings about dependencies that may mean something else than the user thinks."""
+    """Return warnings about dependencies that may not mean what the user intended."""
     return [*_warn_about_windows(tx, spec), *_warn_about_arrays(tx, spec)]
 
 
 def _warn_about_arrays(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Warn about dependencies on the first job of an array, whose number is that of the array."""
+    """Return warnings about dependencies on the first job of an array, whose id is also the array id."""
     required = [each.required for each in parse(spec.dependencies)]
     sizes = tx.submission_checks.array_sizes(required) if required else {}
     return [
@@ -123,7 +124,7 @@ def _warn_about_arrays(tx: "Transaction", spec: JobSpec) -> list[str]:
 
 
 def _warn_about_windows(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Warn about a window at the place where the number of another job of the user may be meant."""
+    """Return warnings about a window whose number is also the id of another job of the user."""
     seconds = {each: int(each.min_shift) for each in parse(spec.dependencies) if each.min_shift.isdecimal()}
     owners = tx.jobs.owners(seconds.values()) if seconds else {}
     return [
@@ -135,10 +136,10 @@ def _warn_about_windows(tx: "Transaction", spec: JobSpec) -> list[str]:
 
 
 def find_indexed(tx: "Transaction", spec: JobSpec) -> list[IndexedDependency]:
-    """Return the dependencies of each job on the job of its index in another array.
+    """Return the dependencies of each job on the job with the same index in another array.
 
-    A single job has none: it depends on all jobs of the array.  Raises BadSubmission for an array that is unknown or
-    has no job with such an index.
+    A single job has none: it depends on all jobs of the array.  Raises BadSubmission if an array does not exist or has
+    no job with such an index.
     """
     indexes = range(1, spec.array_size + 1)
     dependencies = []

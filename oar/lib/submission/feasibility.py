@@ -1,7 +1,7 @@
-"""Whether the cluster could ever satisfy a request, and how many resources it would take.
+"""Check whether the cluster can ever satisfy a request, and how many resources the request would take.
 
-All resources that are not Dead count, whoever uses them now.  Conditions are those of users, and are evaluated under
-the read-only login.
+All resources that are not Dead count, whether they are in use or not.  The conditions come from users and are evaluated
+with the read-only login.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _MOST_NAMED = 20
 
 
 class UnknownProperty(BadRequest):
-    """A level of a request names no column of the resources."""
+    """A level of a request is not a column of the resources."""
 
     def __init__(self, name: str, columns: Iterable[str]) -> None:
         help_ = did_you_mean(name, {*columns, *NODE_ALIASES}) or _what_there_is(name, columns)
@@ -34,7 +34,7 @@ class UnknownProperty(BadRequest):
 
 
 def _what_there_is(name: str, columns: Iterable[str]) -> str:
-    """Return the lines that name what can be asked for, and how a site gets another property."""
+    """Return hint lines with the valid level names, and the commands that add a property."""
     names = [*sorted(set(columns) - OUR_PROPERTIES), "nodes"]
     known = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
     way = f"Administrators add it with oarproperty --add {name}, and set it with oarnodesetting -p {name}=VALUE"
@@ -42,29 +42,29 @@ def _what_there_is(name: str, columns: Iterable[str]) -> str:
 
 
 def asker_of(config: Config, user: str) -> Asker:
-    """Return what the conditions of a user's jobs may be."""
+    """Return which conditions the user's jobs may have."""
     return Asker(user, has_full_sql=user in config.user_sql_full_users)
 
 
 @contextmanager
 def open_cluster(database: Database, asker: Asker) -> Iterator["Cluster"]:
-    """Open a session of the read-only login for questions about the cluster."""
+    """Open a session of the read-only login for queries about the cluster."""
     with session(database, Subject.RESOURCES, asker) as conditions:
         yield Cluster(conditions)
 
 
 class _Checked(NamedTuple):
-    """A condition that has been checked."""
+    """A validated condition."""
 
     text: str  #: as it may be stored
     sql: str  #: what is sent to the database
 
 
 class Cluster:
-    """Answers questions about the resources of the site."""
+    """Queries about the resources of the site."""
 
     def __init__(self, conditions: Conditions, resources: Iterable[int] | None = None) -> None:
-        """``resources``: nothing else may be taken; None = all may be."""
+        """``resources``: the only resources that may be used; None means all."""
         self._conditions = conditions
         self._part = None if resources is None else frozenset(resources)
         self._free = "" if self._part is None else f"resource_id IN ({', '.join(map(str, [*sorted(self._part), 0]))})"
@@ -72,11 +72,11 @@ class Cluster:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The properties that resources have, with their SQL types."""
+        """The properties of resources with their SQL types."""
         return self._conditions.columns
 
     def condition(self, text: str) -> str:
-        """Return a condition as it may be stored.  Raises BadCondition."""
+        """Return a condition in the form that is stored.  Raises BadCondition."""
         return self._check(text).text
 
     def _check(self, text: str) -> "_Checked":
@@ -86,13 +86,13 @@ class Cluster:
         return self._checked[text]
 
     def part(self, resources: Iterable[int]) -> "Cluster":
-        """Return the part of the cluster that some resources are."""
+        """Return the cluster restricted to these resources."""
         return Cluster(self._conditions, resources)
 
     def size(self, groups: Sequence[Group], properties: str) -> int | None:
-        """Return how many resources a request would take of the whole cluster; None if there are too few.
+        """Return how many resources of the whole cluster a request would take; None if there are too few.
 
-        ``properties`` is the condition of all groups, '' = none.  Raises UnknownProperty, BadCondition.
+        ``properties``: the condition on all groups, '' means none.  Raises UnknownProperty, BadCondition.
         """
         for group in groups:
             for level in group.levels:
@@ -109,11 +109,11 @@ class Cluster:
     def lack(
         self, groups: Sequence[Group], properties: str, conditions: Sequence[str], words: str | None = None
     ) -> str:
-        """Return in one sentence which resources are missing for a request that has no size.
+        """Return a sentence about the missing resources of a request that the cluster cannot satisfy.
 
-        ``conditions``: of each group as the user wrote it, without the conditions that rules have added; these are
-        quoted where the user's own would leave enough.  ``words``: how he wrote his conditions, to stand for them;
-        '' = he put none.
+        ``conditions``: the condition of each group as the user wrote it.  If the user's own conditions leave enough
+        resources, the conditions that rules added are quoted.  ``words``: the options to show in place of the user's
+        conditions; '' means that the user set none.
         """
         if self._part is None and (nothing := self._nothing_at_all()):
             return nothing
@@ -133,7 +133,7 @@ class Cluster:
         return "each part of the request can be satisfied alone, but not all parts together"
 
     def _nothing_at_all(self) -> str:
-        """Return the sentence for a site that has nothing to run jobs on; '' if it has."""
+        """Return a sentence if the site has no usable resources, else ''."""
         with self._conditions.guarded() as tx:
             if not tx.submission_checks.is_any_declared():
                 return NONE_DECLARED
@@ -147,7 +147,7 @@ _LABELS = {"network_address": "node", "resource_id": "resource"}
 def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
     """Return the sentence; ``blocks``: number of values of the outermost level that satisfy the inner levels.
 
-    ``is_whole``: only those count that lie wholly in a part of the cluster.
+    ``is_whole``: only blocks that are completely inside the part of the cluster count.
     """
     outermost, *inner = group.levels
     label = f"{'whole ' if is_whole else ''}{_LABELS.get(outermost.property, outermost.property)}{'s' * (blocks > 1)}"
@@ -173,9 +173,9 @@ def _fit_all(
     pools: Sequence[int],
     part: Collection[int] | None,
 ) -> int | None:
-    """Return how many resources groups take together that exclude each other; None if there are too few.
+    """Return how many resources the groups take together, without sharing any; None if there are too few.
 
-    ``part``: what may be taken; None = everything.
+    ``part``: the resources that may be used; None means all.
     """
     from oar.lib.base.resource_set import from_positions
     from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, numbering

@@ -1,4 +1,4 @@
-"""The command line as it is stored with the job: without keys, and without the values of variables."""
+"""The command line that is stored with the job, without keys and without the values of variables."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,10 @@ _TYPE = r"(?s)--t(?:y(?:p(?:e)?)?)?(?:=(?P<value>.*))?\Z"
 
 
 def initial_request(arguments: Iterable[str]) -> str:
-    """Return the command line as it is stored; types are spelt ``-t <type>``, as programs look for them."""
+    """Return the command line to store.
+
+    Types are written as ``-t <type>``, because other programs search for this form.
+    """
     arguments_kept: list[str] = ["oarsub"]
     secret = ""  #: what the next argument holds: a key, a variable, or nothing that is secret
     for argument in arguments:
@@ -36,13 +39,13 @@ def initial_request(arguments: Iterable[str]) -> str:
 
 
 def script_line(line: str) -> str:
-    """Return an ``#OAR`` line of a script as it is stored."""
+    """Return an ``#OAR`` line of a script in the form that is stored."""
     line = re.sub(_VARIABLE_LINE, lambda match: match[1] + _HIDDEN_VALUE, line)
     return re.sub(_KEY_LINE, lambda match: match[1] + _HIDDEN_KEY, line)
 
 
 def _secret_of(option: str) -> str:
-    """Return which secret the argument of an option is, '' if it is none."""
+    """Return the kind of secret in the value of an option; '' if it is not secret."""
     if option.startswith(_KEY_OPTIONS):
         return "key"
     return "variable" if len(option) > len("--e") and "--env".startswith(option) else ""

@@ -1,7 +1,7 @@
-"""The environment that a user gives to a job, and the script that is stored with it.
+"""The environment that a user defines for a job, and the script that is stored with it.
 
-It is stored as a JSON object of variables, in a column that nobody else may read.  Names that begin with ``OAR_`` are
-reserved for OAR; one of them, ``SCRIPT``, holds the text of a spooled script.
+It is stored as a JSON object of variables, in a column that other users cannot read.  Names that begin with ``OAR_``
+are reserved for OAR; one of them, ``SCRIPT``, holds the text of a spooled script.
 
 See docs/design/schema.rst, "Logins".
 """
@@ -43,7 +43,7 @@ _SESSIONS = ("SSH_", "SUDO_", "XDG_", "BASH_FUNC_", _RESERVED)
 
 
 def chosen(requests: Iterable[str], caller: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that each ``--env`` asks for, in order: ``NAME=value``, ``NAME`` of the caller, ALL, NONE.
+    """Return the variables of each ``--env``, in order: ``NAME=value``, ``NAME`` of the caller, ALL, NONE.
 
     >>> chosen(["NONE", "A=1", "B"], {"B": "2", "C": "3"})
     {'A': '1', 'B': '2'}
@@ -85,7 +85,7 @@ def _is_text(value: str) -> bool:
 
 
 def check(environment: Mapping[str, str], jobs: int) -> None:
-    """Refuse an environment that is no text, or too large for one job or for ``jobs`` jobs.  Raises BadRequest."""
+    """Raise BadRequest if a value is not UTF-8 text, or if the environment is too large for ``jobs`` jobs."""
     for name, value in environment.items():
         if not re.match(_NAME, name) or (name.startswith(_RESERVED) and name != SCRIPT):
             raise BadRequest(f'a job cannot have the variable "{name}".')
@@ -111,12 +111,12 @@ def variables_of(text: str | None) -> dict[str, str]:
 
 
 def script_of(text: str | None) -> str | None:
-    """Return the script of a stored environment, None if there is none."""
+    """Return the script of a stored environment; None if there is none."""
     return read(text).get(SCRIPT)
 
 
 def command_in_job(command: str, text: str | None) -> str:
-    r"""Return the command as it is executed: the variable that names its place stands for a script that was spooled.
+    r"""Return the command to execute; for a spooled script, the variable with its path replaces the name of the script.
 
     >>> command_in_job("./run.sh -n '4 5'", '{"OAR_SCRIPT": "#!/bin/sh"}'), command_in_job("./run.sh", None)
     ('"$OAR_SCRIPT" -n \'4 5\'', './run.sh')
@@ -136,5 +136,5 @@ def command_in_job(command: str, text: str | None) -> str:
 
 
 def read(text: str | None) -> dict[str, str]:
-    """Return a stored environment with its script."""
+    """Return a stored environment, including its script."""
     return dict(json.loads(text)) if text else {}

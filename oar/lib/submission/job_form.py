@@ -1,4 +1,4 @@
-"""What a user says of a job, in the words of the options of oarsub: the same form for commands and the API."""
+"""The options of oarsub that describe a job, in the same form for the commands and the API."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -12,18 +12,18 @@ VERIFICATIONS = (REFUSE, ACCEPT) = ("e", "n")
 
 
 class ArraySize(NamedTuple):
-    """The number of jobs of an array, and how many of them may run at a time (None: all)."""
+    """The number of jobs of an array, and how many may run at the same time (None: all)."""
 
     size: int
     limit: int | None = None
 
     def __str__(self) -> str:
-        """Return the text that users type."""
+        """Return the size as users type it."""
         return f"{self.size}" if self.limit is None else f"{self.size}%{self.limit}"
 
 
 class JobForm(NamedTuple):
-    """What a user says of a job; what he does not say has its empty value."""
+    """The options of a job; options that are not given have their empty value."""
 
     requests: tuple[str, ...] = ()
     array: ArraySize | None = None
@@ -79,7 +79,7 @@ _SPELLINGS: Mapping[str, str] = {
 
 
 def submission_of(form: JobForm, user: str, command: str) -> Submission:
-    """Return the submission that a form describes, without the contents of files and the working directory."""
+    """Return the submission of a form, without the contents of files and the working directory."""
     array = form.array or ArraySize(1)
     return Submission(
         spec=JobSpec(
@@ -113,7 +113,7 @@ def submission_of(form: JobForm, user: str, command: str) -> Submission:
 
 
 def words_of(form: JobForm) -> Iterator[str]:
-    """Iterate over the options of oarsub that say the same as a form.
+    """Iterate over the options of oarsub that are equivalent to a form.
 
     >>> list(words_of(JobForm(requests=("nodes=2",), hold=True)))
     ['-l', 'nodes=2', '--hold']
@@ -130,7 +130,7 @@ def words_of(form: JobForm) -> Iterator[str]:
 
 
 def parameters_of(text: str) -> tuple[str, ...]:
-    """Return the lines of a parameter file, without comments and empty ones."""
+    """Return the lines of a parameter file, without comments and empty lines."""
     lines = (line.partition("#")[0].strip() for line in text.split("\n"))
     return tuple(line for line in lines if line)
 
@@ -140,7 +140,7 @@ def _nodes(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _types(form: JobForm) -> tuple[str, ...]:
-    """Return the types of the job; the number of restarts is the value of the type idempotent."""
+    """Return the types of the job; the maximum number of restarts is the value of the type idempotent."""
     if form.max_restarts is None:
         return form.types
     others = (job_type for job_type in form.types if job_type != JobTypeName.IDEMPOTENT)

@@ -1,4 +1,4 @@
-"""Challenges and SSH keys of jobs: generated, or imported from the user.  Nothing here is logged or shown."""
+"""Challenges and SSH keys of jobs: generated, or imported from the user.  Nothing in this module is logged or shown."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ BAD_KEY = "fail to extract the public key. Please verify that the job key to imp
 
 
 class KeyPair(NamedTuple):
-    """A private and a public key in the formats of OpenSSH."""
+    """A private and a public key in OpenSSH format."""
 
     private: str
     public: str
@@ -31,7 +31,7 @@ def generate() -> KeyPair:
 
 
 def read(private: str, public: str | None = None) -> KeyPair:
-    """Return the pair of a private key that a user gives; a public key must belong to it.
+    """Return the key pair of a user's private key; a given public key must match it.
 
     RSA of at least 2048 bits, ECDSA and Ed25519 are accepted, without passphrase.  Raises BadSubmission.
     """
@@ -42,7 +42,7 @@ def read(private: str, public: str | None = None) -> KeyPair:
 
 
 def with_challenges(keys: Sequence[KeyPair], count: int) -> list[JobKeys]:
-    """Return a new challenge for each of ``count`` jobs, and its keys if there are any."""
+    """Return a new challenge for each of ``count`` jobs, with its key pair if there is one."""
     random = os.urandom(_CHALLENGE_BYTES * count)
     challenges = [
         str(int.from_bytes(random[start : start + _CHALLENGE_BYTES], "big"))
@@ -64,7 +64,7 @@ def _load(text: str) -> "PrivateKeyTypes":
     load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data else load_pem_private_key
     try:
         key: PrivateKeyTypes = load(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: there is a passphrase
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a passphrase
         raise BadSubmission(Code.REQUEST, BAD_KEY) from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= LEAST_RSA_BITS:
         return key

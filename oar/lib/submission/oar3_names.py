@@ -1,6 +1,7 @@
-"""The names that admission rules written for OAR 3 expect: SQLAlchemy sessions, and models of the tables.
+"""Names that admission rules written for OAR 3 expect: SQLAlchemy sessions, and models of the tables.
 
-Loading SQLAlchemy costs a command more than all the rest of its work, so each name is made when a rule first uses it.
+Importing SQLAlchemy costs a command more time than all its other work.  So each name is created when a rule first uses
+it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -69,9 +70,9 @@ _FUNCTIONS = ("select", "or_", "and_", "not_", "text", "func")
 
 @contextmanager
 def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
-    """Tell how each name is made; ``session`` is in the transaction ``tx``, ``session_ro`` in one that only reads.
+    """Yield the function that creates each name; sessions that were opened are closed at the end of the block.
 
-    What was opened is closed at the end of the block.
+    ``session`` uses the transaction ``tx``, ``session_ro`` a read-only transaction.
     """
     with ExitStack() as opened:
         orm = _Orm(tx, database, opened)
@@ -88,9 +89,9 @@ def _makers(orm: "_Orm") -> dict[str, Callable[[], Any]]:
 
 
 class _Orm:
-    """SQLAlchemy on connections that somebody else begins, commits and closes.
+    """SQLAlchemy on connections whose transactions are managed elsewhere.
 
-    They are in autocommit mode with a BEGIN of their own, so that a commit of a session does nothing.
+    The connections are in autocommit mode and OAR sends its own BEGIN, so that a commit of a session has no effect.
     """
 
     def __init__(self, tx: "Transaction", database: "Database", opened: ExitStack) -> None:
@@ -99,7 +100,7 @@ class _Orm:
         self._opened = opened
 
     def session(self) -> "Session":
-        """Return a session in the submission's own transaction."""
+        """Return a session in the transaction of the submission."""
         from sqlalchemy.orm import Session
 
         return self._opened.enter_context(Session(_engine(self._tx)))
@@ -111,7 +112,7 @@ class _Orm:
         return self._opened.enter_context(Session(_engine(self._opened.enter_context(self._database.readonly()))))
 
     def model(self, name: str) -> Any:
-        """Return the class whose instances are rows of a table, with the columns that the table has now."""
+        """Return the model class of a table, with the current columns of the table."""
         from sqlalchemy.orm import registry
 
         table_name, renamed = MODELS[name]

@@ -1,4 +1,4 @@
-"""Lines to the oarsub that waits for its job, over TCP."""
+"""Lines sent over TCP to the oarsub that waits for its job."""
 
 import errno
 import os
@@ -9,9 +9,9 @@ REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 def tell_oarsub(address: str, line: str, timeout: float) -> str:
-    """Send one line to the oarsub that waits at ``host:port``; return the text of the error, "" if it was sent.
+    """Send one line to the oarsub that waits at ``host:port``; return the error text, '' if the line was sent.
 
-    The error is ``REFUSED`` if the oarsub has ended.
+    The error is ``REFUSED`` if oarsub has ended.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:

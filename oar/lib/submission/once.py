@@ -1,7 +1,7 @@
-"""Requests that are carried out once, however often they come: each has a key of its own.
+"""Idempotent requests: a request with a key is carried out once, even if the client sends it several times.
 
-The key is stored in the transaction of what is asked, with the answer.  Who comes with the same key waits for the end
-of that transaction, and gets the same answer; so does who comes again because the first answer was lost.
+The key is stored with the response, in the transaction of the request.  A second request with the same key waits for
+the end of this transaction and gets the same response; so does a client that repeats its request after a lost response.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class KeyReused(UserError):
 
 
 class AlreadyDone(Exception):
-    """The request was carried out before; ``answer`` is what was answered."""
+    """The request was already carried out; ``answer`` is the stored response."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class AlreadyDone(Exception):
 
 
 class Once(NamedTuple):
-    """A request with a key: what makes it the same one."""
+    """A request with a key: user, key and content identify it."""
 
     user: str
     key: str  #: its sum
@@ -42,11 +42,11 @@ class Once(NamedTuple):
 
     @classmethod
     def of(cls, user: str, key: str, request: str) -> "Once":
-        """Return the request of a user with a key; ``request``: all of it that matters, as a text."""
+        """Return the request of a user with a key; ``request``: its relevant content as text."""
         return cls(user, _sum(key), _sum(request))
 
     def begin(self, tx: "Transaction", hours: int) -> None:
-        """Take the key, in the transaction of what is asked; ``hours``: how long keys are kept.
+        """Claim the key in the transaction of the request; ``hours``: how long keys are kept.
 
         Raises AlreadyDone, KeyReused.
         """
@@ -59,7 +59,7 @@ class Once(NamedTuple):
         raise AlreadyDone(json.loads(former.answer))
 
     def end(self, tx: "Transaction", answer: Mapping[str, Any]) -> None:
-        """Keep the answer with the key."""
+        """Store the response with the key."""
         tx.new_jobs.store_answer(self.user, self.key, json.dumps(answer))
 
 

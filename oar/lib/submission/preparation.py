@@ -1,4 +1,4 @@
-"""Submissions are read and checked here before the database is used; the order of the errors is documented."""
+"""Parse and check submissions before the database is used; the order of the errors is documented."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LATE_SECONDS = 60
 
 
 def prepare(submission: Submission, config: Config, now: int) -> Proposal:
-    """Return the submission, read and completed.  Raises BadSubmission."""
+    """Return the parsed and completed submission.  Raises BadSubmission."""
     spec = submission.spec
     checks.check_modes(submission)
     requests = checks.parse_requests(submission.requests, config)
@@ -57,9 +57,9 @@ def prepare(submission: Submission, config: Config, now: int) -> Proposal:
 
 
 def check(spec: JobSpec) -> None:
-    """Refuse values that no job can have; the values that admission rules leave are checked again.
+    """Raise BadSubmission if a value is invalid for any job.
 
-    Raises BadSubmission.
+    It is called again for the values that the admission rules set.
     """
     checks.check_account(spec.user)
     checks.check_notify(spec.notify)
@@ -89,13 +89,13 @@ def _dates(reservation: str | None, now: int) -> "ReservationDates | None":
 
 
 def _has_no_command(submission: Submission) -> bool:
-    """Whether nothing is executed until somebody connects: also a reservation without command."""
+    """Return whether no command runs until the user connects; this includes a reservation without command."""
     is_reservation = submission.reservation is not None
     return submission.is_interactive or (is_reservation and not submission.spec.command.strip())
 
 
 def _types(types: tuple[str, ...], requests: Sequence[ResourceRequest]) -> tuple[str, ...]:
-    """Return the types, with the type of a job whose walltime may grow if a request says so."""
+    """Return the types; add the type of a growing job if a request has ``walltime=best``."""
     grows = any(request.grows for request in requests) and GROWING not in types
     return (*types, GROWING) if grows else types
 
@@ -111,7 +111,7 @@ def _properties(submission: Submission) -> str | None:
 
 
 def _check_whole(condition: str) -> None:
-    """Refuse a condition that would mean something else inside parentheses.  Raises BadSubmission."""
+    """Raise BadSubmission if parentheses around the condition would change its meaning."""
     from oar.lib.conditions.tokens import check_alone
 
     try:
@@ -130,13 +130,13 @@ def _array_warnings(spec: JobSpec) -> list[str]:
 
 
 def _notify_warnings(notify: str | None, config: Config) -> list[str]:
-    """Warn of mails that will reach nobody; whether the text is a subscription is checked elsewhere."""
+    """Return a warning if mails cannot be delivered; the syntax of the subscription is checked elsewhere."""
     is_mail = re.match(r"(?i)\s*(\[[^\]]*\]\s*)?mail\s*:", notify or "")
     return mail_warnings("--notify mail", config) if is_mail else []
 
 
 def mail_warnings(what: str, config: Config) -> list[str]:
-    """Warn who asks for mails where none is sent; ``what``: how he asks."""
+    """Return a warning if the site sends no mails; ``what``: the option that requests mails."""
     if config.mail_smtp_server and config.mail_sender:
         return []
     return [f"no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): {what} will reach nobody."]
@@ -155,5 +155,5 @@ def _date_warnings(dates: "ReservationDates | None", requests: Sequence[Resource
 
 
 def _differ(first: int | None, second: int | None) -> bool:
-    """Whether two walltimes contradict each other; one second is nothing, an end that was computed may be rounded."""
+    """Return whether two walltimes contradict each other; 1 s is tolerated, since a computed end may be rounded."""
     return first is not None and second is not None and abs(first - second) > 1

@@ -1,4 +1,4 @@
-"""The records of a job that is submitted: as the user describes it, and once it has been read and completed."""
+"""The records of a submitted job: as the user described it, and after parsing."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ NO_KEY_OPTION = "you must set the --use-job-key (or -k) option in order to use o
 
 
 class Submission(NamedTuple):
-    """A job as the user describes it; the texts here are read by ``preparation.prepare``."""
+    """A job as the user describes it; ``preparation.prepare`` parses its texts."""
 
     spec: JobSpec
     is_interactive: bool = False
@@ -27,7 +27,7 @@ class Submission(NamedTuple):
 
 
 class ImportedKey(NamedTuple):
-    """A private key that the user gives to the job, and its public key if that is given, too."""
+    """A private key that the user provides for the job, and optionally its public key."""
 
     private: str
     public: str | None = None
@@ -38,7 +38,7 @@ class ImportedKey(NamedTuple):
 
 
 class KeyWish(NamedTuple):
-    """What a user says of the SSH key of his job."""
+    """The options for the SSH key of a job."""
 
     use: bool = False
     private: str | None = None  #: a key to import, as text
@@ -47,7 +47,7 @@ class KeyWish(NamedTuple):
     export: str | None = None  #: the file that gets the key; ``%jobid%`` stands for the job
 
     def is_granted(self, *, forced: bool) -> bool:
-        """Whether the job has a key; ``forced``: each job has one.  Raises BadRequest."""
+        """Return whether the job gets a key; ``forced``: every job gets one.  Raises BadRequest."""
         if self.public is not None and self.private is None:
             raise BadRequest("--ssh_public_key needs --ssh_private_key.")
         if self.use or forced:
@@ -58,7 +58,7 @@ class KeyWish(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A submission that has been read; the admission rules may change it."""
+    """A parsed submission, which the admission rules may change."""
 
     spec: JobSpec
     job_type: JobType
@@ -79,7 +79,7 @@ class Proposal(NamedTuple):
 
     @property
     def asked(self) -> "Proposal":
-        """The same with the walltimes that were asked for."""
+        """The proposal with only the walltimes that the user requested."""
         defaults = self.default_walltimes or (0,) * len(self.requests)
         pairs = zip(self.requests, defaults, strict=True)
         return self._replace(
@@ -87,10 +87,10 @@ class Proposal(NamedTuple):
         )
 
     def conditions_of_user(self, amended: ResourceRequest, number: int) -> list[str]:
-        """Return the condition of each group of a request as the user wrote it; here rules have changed nothing yet.
+        """Return the condition of each group of a request as the user wrote it; for the proposal before the rules.
 
-        ``amended``, ``number``: the request as they left it, and its place.  Where they changed its groups it is the
-        common condition.
+        ``amended``, ``number``: the request after the rules, and its index.  If the rules changed its groups, the
+        common condition is returned for each group.
         """
         properties = self.spec.properties
         groups = self.requests[number].groups if number < len(self.requests) else ()

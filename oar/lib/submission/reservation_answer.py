@@ -1,4 +1,4 @@
-"""What the scheduler has answered to a reservation (oarsub -r): it is told by the state of its job."""
+"""The scheduler's decision on a reservation (oarsub -r), derived from the state of its job."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 
 class ReservationAnswer(NamedTuple):
-    """The scheduler's answer to a reservation."""
+    """The scheduler's decision on a reservation."""
 
     is_granted: bool
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return the answer as users read it."""
+        """Return the message for users."""
         return "Reservation valid --> OK" if self.is_granted else f"Reservation not valid --> KO ({self.reason})"
 
 
 def answer_in(job: "Job | None") -> ReservationAnswer | None:
-    """Return the answer that a job has got, None if there is none yet."""
+    """Return the decision on the reservation of a job; None if it is not decided yet."""
     if job is None:
         return ReservationAnswer(False, "the job does not exist any more")
     if job.state in (JobState.TO_ERROR, JobState.ERROR):

@@ -1,4 +1,4 @@
-"""The dates of a reservation (``oarsub -r start[,end]``), in the forms in which people write them."""
+"""The dates of a reservation (``oarsub -r start[,end]``), in the formats that users write."""
 
 import re
 import time
@@ -19,7 +19,7 @@ _DAY = 86400
 
 
 class ReservationDates(NamedTuple):
-    """The dates of a reservation; ``stop`` 0 = no end, ``late`` = seconds by which its start was over."""
+    """The dates of a reservation; ``stop`` 0 means no end, ``late`` is the number of seconds since a past start."""
 
     start: int
     stop: int = 0
@@ -27,7 +27,7 @@ class ReservationDates(NamedTuple):
 
     @property
     def walltime(self) -> int | None:
-        """Its length, None if it has no end."""
+        """The duration; None without an end."""
         return self.stop - self.start if self.stop else None
 
     def guess(self) -> str:
@@ -39,10 +39,10 @@ class ReservationDates(NamedTuple):
 
 
 def parse(text: str, now: int) -> ReservationDates:
-    """Read ``start[,end]`` of ``-r``; a start in the past is now.  Raises BadSubmission.
+    """Parse ``start[,end]`` of ``-r``; a start in the past becomes now.  Raises BadSubmission.
 
-    A time alone is today's; an end that is a time not after the start is the next day's, and one that is a day of the
-    week the next such day from the start on.
+    A time without a date means today.  An end time that is not after the start means the next day; a weekday as the end
+    means the next such day after the start.
     """
     start_text, comma, stop_text = text.partition(",")
     start = _date(start_text, now, now, "start")
@@ -56,7 +56,7 @@ def parse(text: str, now: int) -> ReservationDates:
 
 
 def parse_interval(text: str, now: int) -> tuple[int, int]:
-    """Read two dates, ``start,end``, in the forms of ``-r``; the end may be ``now``, and both may lie in the past.
+    """Parse ``start,end`` in the formats of ``-r``; the end may be ``now``, and both may be in the past.
 
     Raises BadRequest.
     """
@@ -69,7 +69,7 @@ def parse_interval(text: str, now: int) -> tuple[int, int]:
 
 
 def _end(text: str, start: int, now: int) -> int:
-    """Return the date that the text of an end means.  Raises BadSubmission."""
+    """Return the end date.  Raises BadSubmission."""
     text = text.strip()
     if re.match(_TIME, text):
         stop = _date(text, start, start, "end")
@@ -82,14 +82,14 @@ def _end(text: str, start: int, now: int) -> int:
 
 
 def _day_of(name: str, today: int) -> int:
-    """Return midnight of a day near today, or of the next day of the week with that name."""
+    """Return midnight of a day near today, or of the next weekday with that name."""
     _, weekday = local_midnight(today)
     ahead = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
     return _midnight(today, ahead)
 
 
 def _midnight(date: int, days: int) -> int:
-    """Return the midnight with which the day so many days after that of a date begins; not each has 24 hours.
+    """Return the midnight at the beginning of the day, ``days`` days after a date; days may not have 24 hours.
 
     Raises BadSubmission beyond the calendar.
     """
@@ -100,7 +100,7 @@ def _midnight(date: int, days: int) -> int:
 
 
 def _date(text: str, day: int, origin: int, which: str) -> int:
-    """Return the date that a text means: a date, a time of the day of ``day``, ``now``, a distance from ``origin``.
+    """Return the epoch of a date, a time on the day of ``day``, ``now``, or an offset from ``origin``.
 
     ``which``: start or end.  Raises BadSubmission.
     """

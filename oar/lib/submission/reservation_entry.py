@@ -1,4 +1,4 @@
-"""Jobs that are submitted into an advance reservation: which one is meant, who may enter, and what fits.
+"""Jobs that are submitted into an advance reservation: find the reservation, check access, check that the job fits.
 
 See docs/design/reservations.rst, "Jobs inside".
 """
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class NoEntry(BadSubmission):
-    """A job may not be in an advance reservation."""
+    """A job may not use an advance reservation."""
 
     def __init__(self, text: str) -> None:
         super().__init__(Code.REQUEST, text)
 
 
 def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
-    """Refuse types by which a job would enter an advance reservation without being asked who it is of.
+    """Raise NoEntry if job types would place a job in an advance reservation without an access check.
 
-    Also those that name one which is still to be made.  Raises NoEntry.
+    Types that name a future reservation are also rejected.
     """
     named = JobTypes(types)
     numbers = [int(text) for text in named.values(JobTypeName.INNER) if _is_number(text)]
@@ -60,7 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservation:
-    """Return the advance reservation that a proposal is for; ``project``: that of the job.  Raises NoEntry."""
+    """Return the advance reservation of a proposal; ``project``: the project of the job.  Raises NoEntry."""
     text = proposal.advance_reservation
     if JobTypeName.INNER in JobTypes(proposal.spec.types):
         raise NoEntry("a job cannot be in an advance reservation (--ar) and in a container (-t inner) of its own.")
@@ -79,7 +79,7 @@ def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservat
 
 
 def _by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> list[AdvanceReservation]:
-    """Return the live reservations of a name, first those that the user may use: running ones, then by start."""
+    """Return the live reservations of a name: first those that the user may use, running ones first, then by start."""
     live = tx.reservations.live_by_name(name)
     access = tx.reservations.access([each.id for each in live])
     usable = open_lists(tx, access, visitor(proposal.spec.user, project))
@@ -98,24 +98,24 @@ def _check_live(reservation: AdvanceReservation) -> None:
 
 
 def check_access(tx: "Transaction", reservation: AdvanceReservation, user: str, project: str) -> None:
-    """Refuse a user whom the access list does not allow.  Raises NoEntry."""
+    """Raise NoEntry if the access list does not allow the user."""
     access = tx.reservations.access([reservation.id])[reservation.id]
     if not may_use(tx, access, visitor(user, project)):
         raise NoEntry(f"you are not allowed to use the advance reservation {reservation.number}.")
 
 
 def longest(reservation: AdvanceReservation, date: int) -> int:
-    """Return the longest walltime of a job that begins at a date, or at the start of the reservation if that is later.
+    """Return the maximum walltime of a job that begins at a date, but not before the start of the reservation.
 
-    Jobs of a flexible reservation may go on after it: its own duration is their guideline.
+    Jobs of a flexible reservation may continue after it; its duration is only a guideline for them.
     """
     return max(0, reservation.latest_job_end - max(date, reservation.start))
 
 
 def with_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int) -> tuple[Proposal, list[str]]:
-    """Give the alternatives that came without walltime what is left, if that is less than the default of the site.
+    """Limit the default walltimes of the alternatives to the time left in the reservation.
 
-    Return also what is said about it.
+    Return the changed proposal and the messages about it.
     """
     requests, said = list(proposal.requests), []
     left = 0 if reservation.is_flexible else longest(reservation, proposal.start or now)
@@ -130,7 +130,7 @@ def with_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int
 def check_fits(
     cluster: Cluster, reservation: AdvanceReservation, proposal: Proposal, before: Proposal, now: int
 ) -> None:
-    """Refuse a job that cannot run in its reservation, though no other job were there.  Raises NoEntry.
+    """Raise NoEntry if a job could not run in its reservation even without other jobs.
 
     ``before``: the proposal before the rules changed it.
     """
@@ -164,9 +164,9 @@ def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: i
 
 
 def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> None:
-    """Note that jobs are in a reservation, which does not change until the end of the transaction.
+    """Store that jobs are in a reservation, and lock it against changes until the end of the transaction.
 
-    ``seen``: as it was when the jobs were checked.  Raises NoEntry.
+    ``seen``: the reservation when the jobs were checked.  Raises NoEntry.
     """
     now = tx.reservations.share(seen.id)
     if now is None:
@@ -182,8 +182,8 @@ def again(
 ) -> tuple[tuple[str, ...], AdvanceReservation | None]:
     """Return the types of a copy of a job, and the reservation that it stays in; None if it is in none.
 
-    ``walltime``: the longest that was asked for, at least a second.  Raises WrongState if the reservation has ended,
-    is too short, or is not open for its user any more.
+    ``walltime``: the longest requested walltime, at least 1 s.  Raises WrongState if the reservation has ended, is too
+    short, or no longer allows its user.
     """
     reservation_id = tx.reservations.of_jobs([job.id]).get(job.id)
     reservation = tx.reservations.share(reservation_id) if reservation_id else None
@@ -191,7 +191,7 @@ def again(
         return tuple(types), None
     others = tuple(text for text in types if text != reservation.entry_type)
     is_over = not reservation.is_live or reservation.state not in GRANTED
-    if is_over and reservation.is_flexible:  # its jobs go on after it
+    if is_over and reservation.is_flexible:  # its jobs continue outside
         return others, None
     if is_over:
         raise WrongState(f"the advance reservation {reservation.number} has ended.")

@@ -2,8 +2,8 @@
 
     {gpu='YES'}/switch=1/host=2/core=4+{type='licence'}/licence=1,walltime=1:30
 
-A filter is SQL and may hold any of ``, + / = { }`` inside its quoted strings, so the text is read from left to
-right and never cut at a character that could stand in a filter.
+A filter is SQL and may contain any of ``, + / = { }`` inside its quoted strings.  The text is therefore parsed from
+left to right and never split at a character that may be part of a filter.
 """
 
 import re
@@ -49,18 +49,18 @@ class ResourceRequest(NamedTuple):
 
 
 def parse_request(text: str) -> ResourceRequest:
-    """Read the argument of one ``-l``.
+    """Parse the argument of one ``-l``.
 
     >>> parse_request("/cpu=2,walltime=1:30")
     ResourceRequest(groups=(Group(filter='', levels=(Level(property='cpu', quantity=2),)),), walltime=5400, grows=False)
 
-    Raises BadRequest; the text names the part that is not understood.
+    Raises BadRequest; the message names the invalid part.
     """
     return _RequestReader(text).request()
 
 
 class _RequestReader:
-    """Reads a request from left to right."""
+    """Parses a request from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -74,7 +74,7 @@ class _RequestReader:
         if has_walltime and self._done():
             return ResourceRequest((), self._walltime, self._grows)
         if has_walltime:
-            self._at += 1  # the comma behind a leading walltime
+            self._at += 1  # skip the comma after a leading walltime
         groups = [self._group()]
         while not self._done():
             if self._peek() not in "+,":
@@ -90,7 +90,7 @@ class _RequestReader:
         return ResourceRequest(tuple(groups), self._walltime, self._grows)
 
     def _read_walltime(self, behind: str = "") -> bool:
-        """Read ``walltime=...`` if it stands here (at the beginning, or behind a comma); whether it does."""
+        """Parse ``walltime=...`` if it is next (at the beginning, or after a comma); return whether it was."""
         if "+" in behind:
             return False
         match = _WALLTIME.match(self._text, self._at + len(behind))
@@ -106,7 +106,7 @@ class _RequestReader:
         return True
 
     def _duration(self, written: str, text: str) -> int:
-        """Return the seconds of a walltime that stands in what is written."""
+        """Return the seconds of a walltime; ``written``: the complete value for the error message."""
         try:
             seconds = parse_duration(_full_duration(text))
         except BadRequest:
@@ -132,7 +132,7 @@ class _RequestReader:
         return Group(condition or "", tuple(levels))
 
     def _filter(self) -> str | None:
-        """Read ``{...}`` if it stands here; the first ``}`` outside a quoted string ends it."""
+        """Parse ``{...}`` if it is next; the first ``}`` outside a quoted string ends it."""
         if self._peek() != "{":
             return None
         quote = ""
@@ -161,7 +161,7 @@ class _RequestReader:
         return Level(match[1], quantity)
 
     def _separators(self) -> str:
-        """Return the run of equal separators that is next, which OAR 2.5 read as one."""
+        """Return the next run of equal separators; OAR 2.5 treated such a run as one separator."""
         separator = self._peek()
         end = self._at
         while separator in ("+", ",") and self._text[end : end + 1] == separator:
@@ -176,7 +176,7 @@ class _RequestReader:
             self._at += 1
 
     def _ends_with_slashes(self) -> bool:
-        """Skip slashes behind the last level of a group; return whether there are only slashes."""
+        """Skip slashes after the last level of a group; return whether only slashes are left in the group."""
         start = self._at
         self._skip_slashes()
         if self._done() or self._peek() in "+,":
@@ -195,7 +195,7 @@ class _RequestReader:
 
 
 def _full_duration(text: str) -> str:
-    """Return a walltime with 0 for the parts that are left out.
+    """Return a walltime with 0 for missing parts.
 
     >>> _full_duration("1:"), _full_duration(":30"), _full_duration("2:5:1")
     ('1:0', '0:30', '2:5:1')
@@ -213,7 +213,7 @@ def _quantity(text: str) -> int | None:
 
 
 def name_nodes(groups: Iterable[Group], columns: Iterable[str], node_property: str) -> tuple[Group, ...]:
-    """Put the property that is a node for ``nodes`` and ``node``, unless a column has that name."""
+    """Replace ``nodes`` and ``node`` with the node property, unless a column has that name."""
     aliases = NODE_ALIASES.difference(columns)
     return tuple(
         group._replace(
@@ -249,7 +249,7 @@ def format_request(groups: Iterable[Group], walltime: int | None) -> str:
 
 
 def format_wanted_resources(moldables: Iterable[Moldable]) -> str:
-    """Return the ``wanted_resources`` of oarstat: ``-l "..." `` for each alternative, each followed by a blank."""
+    """Return the ``wanted_resources`` of oarstat: ``-l "..." `` for each alternative, each followed by a space."""
     return "".join([f'-l "{_format_stored(moldable.groups, moldable.walltime)}" ' for moldable in moldables])
 
 
@@ -271,14 +271,14 @@ _TYPE = re.compile(r"([^=:]*)(?:[=:](.*))?\Z", re.DOTALL)
 
 
 class TypeText(NamedTuple):
-    """One ``-t``: its name and what follows the first ``=`` or ``:``; None = nothing follows."""
+    """One ``-t``: its name and the text after the first ``=`` or ``:``; None if there is none."""
 
     name: str
     value: str | None = None
 
 
 def parse_type(text: str) -> TypeText:
-    """Read one ``-t``.
+    """Parse one ``-t``.
 
     >>> parse_type("token:matlab=2"), parse_type("besteffort")
     (TypeText(name='token', value='matlab=2'), TypeText(name='besteffort', value=None))
@@ -290,7 +290,7 @@ def parse_type(text: str) -> TypeText:
 
 
 def parse_token(value: str) -> tuple[str, int]:
-    """Return the name and the number of tokens of the value of a type ``token:<name>=<number>``.  Raises BadRequest.
+    """Return name and number of tokens in the value of a type ``token:<name>=<number>``.  Raises BadRequest.
 
     >>> parse_token("matlab=2")
     ('matlab', 2)
@@ -302,7 +302,7 @@ def parse_token(value: str) -> tuple[str, int]:
 
 
 class JobTypes:
-    """The types of one job, as questions."""
+    """The types of one job, with queries."""
 
     __slots__ = ("_types",)
 
@@ -316,11 +316,11 @@ class JobTypes:
         return iter(self._types)
 
     def value(self, name: JobTypeName) -> str | None:
-        """Return the value of the last type of that name; None if there is none, or it has no value."""
+        """Return the value of the last type with this name; None if there is no such type or it has no value."""
         return next((type_.value for type_ in reversed(self._types) if type_.name == name), None)
 
     def values(self, name: JobTypeName) -> tuple[str, ...]:
-        """Return the values of all types of that name."""
+        """Return the values of all types with this name."""
         return tuple(type_.value for type_ in self._types if type_.name == name and type_.value is not None)
 
     @property
@@ -330,7 +330,7 @@ class JobTypes:
 
     @property
     def is_standby(self) -> bool:
-        """Whether the job may start on sleeping nodes without waking them (``deploy=standby`` and the like)."""
+        """Whether the job may start on sleeping nodes without waking them (``deploy=standby`` and similar types)."""
         return any(type_.value == "standby" and type_.name in _STANDBY for type_ in self._types)
 
     @property
@@ -356,7 +356,7 @@ def format_job_message(
 ) -> str:
     """Return ``jobs.message``.
 
-    ``array_limit``: so many jobs of its array may run at a time; 0 = all.
+    ``array_limit``: maximum number of running jobs of its array; 0 means unlimited.
 
     >>> format_job_message(resources=16, walltime=7200, letter=JobLetter.BATCH, name="fem", types=["idempotent"])
     'R=16,W=2:0:0,J=B,N=fem,T=idempotent'

@@ -1,6 +1,6 @@
-"""A copy of a job that has ended, which its owner or the system submits.
+"""Resubmission: submit a copy of an ended job, as its owner or automatically.
 
-The copy takes over the array, the keys, and the dependents of the old job.  It has a challenge of its own.  Admission
+The copy takes over the array, the keys, and the dependent jobs of the old job.  It has its own challenge.  Admission
 rules are not run again.
 
 See docs/design/launch.rst, "Resubmission".
@@ -29,7 +29,7 @@ _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 
 
 def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> int:
-    """Submit a copy of a job that has ended, as its owner or an administrator; return its id.
+    """Submit a copy of an ended job, as its owner or an administrator; return the id of the copy.
 
     Raises NoSuchJob, BadRequest, WrongState, NotAllowed, BadSubmission.
     """
@@ -54,9 +54,9 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
 
 
 def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
-    """Insert a copy of a job, on which the dependents of the job depend from now on; return its id.
+    """Insert a copy of a job and redirect its dependent jobs to the copy; return the id of the copy.
 
-    ``automatically``: at most once for each job, whichever process asks for it.  The caller wakes the server.
+    ``automatically``: copy each job at most once, even if several processes try.  The caller must wake the server.
     Raises NoSuchJob, WrongState.
     """
     job = tx.jobs.get(job_id)
@@ -100,7 +100,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
 
 
 def _spec(job: Job, types: tuple[str, ...]) -> JobSpec:
-    """Return the specification with which a job was submitted, without its dependencies."""
+    """Return the specification of a job as submitted, without its dependencies."""
     columns = {name: getattr(job, name) for name in JobSpec._fields if name in Job._fields}
     present = {name: value for name, value in columns.items() if value is not None}
     is_named_by_number = job.cpuset_name == f"{job.user}_{job.id}"
@@ -125,7 +125,7 @@ def _keys(tx: "Transaction", job: Job) -> list[JobKeys]:
 def _alternative(
     tx: "Transaction", moldable: Moldable, job: Job, change: "WalltimeChange", reservation: AdvanceReservation | None
 ) -> NewAlternative:
-    """Return an alternative of a job anew; one without walltime has what is left of its advance reservation."""
+    """Return the copy of an alternative; a default walltime is limited to the time left in its advance reservation."""
     walltime, default = _submitted_walltime(moldable, job, change), moldable.default_walltime
     if default:
         is_cut = reservation is not None and not reservation.is_flexible
@@ -134,11 +134,11 @@ def _alternative(
 
 
 def _submitted_walltime(moldable: Moldable, job: Job, change: "WalltimeChange") -> int:
-    """Return the walltime with which a job was submitted, whatever it was granted later."""
+    """Return the walltime with which a job was submitted, without later extensions."""
     return moldable.walltime - (change.granted if moldable.id == job.assigned_moldable else 0)
 
 
 def _size(job: Job) -> int:
-    """Return how many resources the message of a job names; the next round writes the right number."""
+    """Return the number of resources in the message of a job; the next scheduling pass corrects it."""
     size = job.message.removeprefix("R=").partition(",")[0]
     return int(size) if size.isascii() and size.isdigit() else 0

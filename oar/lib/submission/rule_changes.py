@@ -1,4 +1,4 @@
-"""Changes of the admission rules by administrators.  Commands and the API call it alike."""
+"""Changes of the admission rules by administrators, for the commands and the API."""
 
 import re
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _PERL_CHAPTER = ' The text looks like Perl: docs/adoption.rst, "Rules in Perl", 
 
 
 class NoSuchRule(UserError):
-    """There is no admission rule of that id."""
+    """The admission rule does not exist."""
 
     exit_code = 2
 
@@ -39,7 +39,7 @@ def find(tx: "Transaction", rule_id: int) -> AdmissionRule:
 
 
 def create(tx: "Transaction", user: User, text: str, *, priority: int, enabled: bool, force: bool = False) -> int:
-    """Add a rule; return its id.  ``force``: a text that does not compile is stored, disabled.
+    """Add a rule; return its id.  ``force``: store a text that does not compile as a disabled rule.
 
     Raises NotAllowed, BadRuleText.
     """
@@ -59,9 +59,10 @@ def modify(
     enabled: bool | None = None,
     force: bool = False,
 ) -> AdmissionRule:
-    """Change a rule; None = as it is.  Return it.  Raises NotAllowed, NoSuchRule, BadRuleText.
+    """Change a rule and return it; None means unchanged.  Raises NotAllowed, NoSuchRule, BadRuleText.
 
-    ``force``: a new text that does not compile is stored, disabled.  A stored one is never enabled.
+    ``force``: store a new text that does not compile as a disabled rule.  A stored text that does not compile is never
+    enabled.
     """
     user.check_administers()
     former = find(tx, rule_id)
@@ -88,7 +89,7 @@ def delete(tx: "Transaction", user: User, rule_id: int) -> None:
 
 
 def _compiles(text: str, *, force: bool) -> bool:
-    """Whether a text compiles.  Raises BadRuleText for one that does not, unless it is forced."""
+    """Return whether a text compiles.  Raises BadRuleText if it does not, unless forced."""
     error = admission_rules.explain_bad_text(0, text)
     if error is not None and not force:
         way_out = _PERL_CHAPTER if _PERL.search(text) else ""

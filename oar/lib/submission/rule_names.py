@@ -1,7 +1,7 @@
-"""The names by which admission rules know the parts of a submission: made of a proposal, and read again.
+"""The names of the parts of a submission in admission rules: set from a proposal, and parsed after the rules.
 
-Rules work on plain Python values with the documented names.  A value that they leave is read
-only if it has the right shape: with a rule that leaves anything else the job is refused.
+Rules use plain Python values with the documented names.  After the rules, each value is parsed only if it has the right
+structure; otherwise the job is rejected.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ _FIXED = (
 
 
 class AlternativeEstimate(NamedTuple):
-    """What one alternative would take: an answer of ``estimate`` in a rule."""
+    """The size of one alternative; an item of the result of ``estimate`` in a rule."""
 
     nbresources: int
     walltime: int
 
 
 def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Proposal) -> dict[str, Any]:
-    """Return the names with which rules begin."""
+    """Return the initial names for the rules."""
     spec = proposal.spec
     fields = {**spec._asdict(), **proposal._asdict()}
     return {
@@ -63,7 +63,7 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
 
 @contextmanager
 def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
-    """Yield the functions that make costly names, SQLAlchemy's and those of modules, when a rule first uses one."""
+    """Yield the functions that create expensive names: those of SQLAlchemy and of modules."""
 
     def json() -> Any:
         import json
@@ -86,7 +86,7 @@ def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str,
     def estimate(resource_request: Sequence[Sequence[Any]], properties: str | None) -> list[AlternativeEstimate]:
         try:
             return sizes(resource_request, properties)
-        except UserError as error:  # what the user wrote, not what the rule did with it
+        except UserError as error:  # an error in the user's text, not in the rule
             raise admission_rules.Rejection(str(error)) from None
 
     def estimate_job_nb_resources(
@@ -117,7 +117,8 @@ def _shown_group(group: Group) -> dict[str, Any]:
     return {"property": group.filter, "resources": levels}
 
 
-# -- reading what rules leave ------------------------------------------------------------------------------------------
+# -- parse the values that rules set
+# ------------------------------------------------------------------------------------
 
 
 class _BadValue(Exception):
@@ -131,9 +132,9 @@ def amend(
     config: Config,
     output: admission_rules.RuleOutput,
 ) -> Proposal:
-    """Return the proposal as the rules left it; ``before``, ``after``: the names before and after they ran.
+    """Return the proposal as the rules changed it; ``before``, ``after``: the names before and after the rules ran.
 
-    Raises RuleRefused for values of the wrong type.
+    Raises RuleRefused if a value has the wrong type.
     """
     warnings = [
         f"an admission rule changed '{name}', which is ignored." for name in _FIXED if after.get(name) != before[name]
@@ -157,7 +158,7 @@ def _read(before: Mapping[str, Any], after: Mapping[str, Any], output: admission
     try:
         for name, changeable in _CHANGEABLE.items():
             values[changeable.field] = changeable.read(after.get(name))
-        name = "directory"  # another name of launching_directory: if both are changed, this one counts
+        name = "directory"  # another name of launching_directory: if both are changed, "directory" has precedence
         if after.get(name) != before[name]:
             values["launching_directory"] = _text(after.get(name))
     except _BadValue:
@@ -217,7 +218,7 @@ def _requests(value: Any) -> tuple[ResourceRequest, ...]:
 
 
 def _read_request(alternative: Sequence[Any]) -> ResourceRequest:
-    """Read one alternative as rules have it: ``[groups, walltime]``, the values as text or numbers."""
+    """Parse one alternative in the format of rules: ``[groups, walltime]``, the values as text or numbers."""
     shown_groups, walltime = alternative
     groups = []
     for shown in shown_groups:

@@ -1,4 +1,4 @@
-"""``#OAR`` lines of a script: options of oarsub, as they are written there."""
+"""Options of oarsub in the ``#OAR`` lines of a script, with the same syntax."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _DIGITS = 18
 
 
 class Argument(Enum):
-    """What stands behind an option."""
+    """The kind of value of an option."""
 
     FLAG = "nothing"
     TEXT = "a text"
@@ -35,7 +35,7 @@ class ScriptOption(NamedTuple):
 
     @property
     def long(self) -> str:
-        """Return the name of the option as messages give it."""
+        """The long spelling of the option for messages."""
         return next(spelling for spelling in self.spellings if spelling.startswith("--"))
 
 
@@ -88,7 +88,7 @@ def option_of(name: str) -> ScriptOption:
 
 
 def option_lines(text: str) -> list[str]:
-    """Return the lines of a script that hold options: none if its first line is no comment."""
+    """Return the lines of a script that hold options; none if its first line is not a comment."""
     return [line for _, line in _numbered_option_lines(text)]
 
 
@@ -100,7 +100,7 @@ def _numbered_option_lines(text: str) -> list[tuple[int, str]]:
 
 
 def foreign_lines(text: str) -> str:
-    r"""Return how the lines of a script begin that hold options of another scheduler; '' if there are none.
+    r"""Return the prefix of lines with options of another scheduler; '' if there are none.
 
     >>> foreign_lines("#!/bin/sh\n#SBATCH -N 1\n")
     '#SBATCH'
@@ -110,7 +110,7 @@ def foreign_lines(text: str) -> str:
 
 
 class LostLine(NamedTuple):
-    """A line that looks like an option and is not read."""
+    """A line that looks like an option and is ignored."""
 
     number: int
     text: str
@@ -119,7 +119,7 @@ class LostLine(NamedTuple):
 
 
 def lost_line(text: str) -> LostLine | None:
-    r"""Return the first line that looks like an option and is not read; ``##OAR`` turns a line off on purpose.
+    r"""Return the first line that looks like an option and is ignored; ``##OAR`` disables a line on purpose.
 
     >>> lost_line("#!/bin/sh\n# OAR -l core=1\n")[:2]
     (2, '# OAR -l core=1')
@@ -145,7 +145,7 @@ _LOOK = re.compile(r"(?i)[ \t\ufeff]*#[ \t]*OAR[: \t]*(?=--?[A-Za-z])")
 
 
 def _why_no_line_is_read(first: str) -> str:
-    """Return what is wrong with the first line of a script."""
+    """Return the fault in the first line of a script."""
     if first.startswith("\ufeff"):
         return "the script begins with a byte order mark"
     if first.lstrip().startswith("#!"):
@@ -154,7 +154,7 @@ def _why_no_line_is_read(first: str) -> str:
 
 
 def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
-    r"""Yield warnings about what the author of a script cannot have meant.  ``has_options``: some lines are read.
+    r"""Yield warnings about probable mistakes in a script.  ``has_options``: some ``#OAR`` lines are used.
 
     >>> list(doubts("job.sh", "#!/bin/sh\n#PBS -l nodes=1\n", has_options=False))
     ['job.sh: its #PBS lines are ignored: they are for another scheduler. Write #OAR lines.']
@@ -173,9 +173,9 @@ _LONGEST_SHOWN = 100
 
 
 def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
-    r"""Yield a warning about lines with options in a script that runs like any other program.
+    r"""Yield a warning about ``#OAR`` lines in a script that is submitted without ``-S``.
 
-    ``command``: the command line that would read them.
+    ``command``: the command line that uses them.
 
     >>> next(unread_lines("x", "#!/bin/sh\n#OAR -n x\n", "oarsub -S ./x")).partition(". ")[2]
     'To use them, delete this job (oardel) and run: oarsub -S ./x'
@@ -189,7 +189,7 @@ def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
 
 
 def with_place(command: str) -> str:
-    """Return a command that runs the script in the working directory whose lines were read, no program of PATH.
+    """Return a command that runs the script in the working directory, not a program of the same name in PATH.
 
     >>> with_place("job.sh a b"), with_place("'my job.sh'"), with_place("./job.sh")
     ('./job.sh a b', "'./my job.sh'", './job.sh')
@@ -199,12 +199,12 @@ def with_place(command: str) -> str:
 
 
 def is_old_checkpoint(line: str) -> bool:
-    """Return whether a line begins with ``-k SECONDS``, with which OAR 2.0 set the delay of the checkpoint."""
+    """Return whether a line begins with ``-k SECONDS``, the checkpoint delay of OAR 2.0."""
     return bool(re.match(_OLD_CHECKPOINT, line))
 
 
 def words_of_several(line: str) -> list[str] | None:
-    """Return the words of a line that may hold several options, None for one that does not."""
+    """Return the words of a line that may hold several options; None if it cannot."""
     try:
         words = shlex.split(_modern(line).removeprefix("#OAR"))
     except ValueError:
@@ -217,7 +217,7 @@ def _modern(line: str) -> str:
 
 
 def single_option(line: str) -> tuple[str, str | None]:
-    """Return the option of a line that holds one, and its value, None without one.  Raises BadRequest."""
+    """Return the option of a line that holds one option, and its value or None.  Raises BadRequest."""
     match = re.match(_LINE, _modern(line))
     if not match:
         raise BadRequest("not an option")
@@ -226,7 +226,7 @@ def single_option(line: str) -> tuple[str, str | None]:
 
 
 def unquoted(value: str) -> str:
-    """Return a value without the quotes around it, and without the backslashes of a shell."""
+    """Return a value without surrounding quotes and shell backslashes."""
     quote = value[:1]
     if len(value) > 1 and quote in "\"'" and value.endswith(quote) and not re.search(rf"(?<!\\){quote}", value[1:-1]):
         value = value[1:-1]
@@ -236,9 +236,9 @@ def unquoted(value: str) -> str:
 
 
 def values_of(text: str) -> dict[str, list[Value]]:
-    """Return what the lines of a script set, by the names of the options, in their order.
+    """Return the option values of a script by option name, in their order.
 
-    Raises BadRequest for the first line that is not understood.
+    Raises BadRequest for the first invalid line.
     """
     values: dict[str, list[Value]] = {}
     for number, line in _numbered_option_lines(text):
@@ -252,7 +252,7 @@ def values_of(text: str) -> dict[str, list[Value]]:
 
 
 def joined(option: ScriptOption, values: Sequence[Value]) -> Value | tuple[Value, ...]:
-    """Return the values of an option as one: texts as a tuple, conditions with AND, else the last value."""
+    """Return the values of an option as one: texts as a tuple, conditions joined with AND, otherwise the last value."""
     if option.kind is Argument.TEXTS:
         return tuple(values)
     if option.name == "properties" and len(values) > 1:
@@ -268,7 +268,7 @@ def _read(line: str) -> list[tuple[ScriptOption, Value]]:
         try:
             return list(_options(words))
         except BadRequest:
-            pass  # it holds one, whose value has dashes
+            pass  # the line holds one option, whose value has dashes
     spelling, value = single_option(line)
     return [_with_value(spelling, value)]
 
@@ -284,7 +284,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[ScriptOption, Value]]:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """Return an option and what is written right behind it: ``--name=x``, ``-nx``."""
+    """Return an option and its attached value: ``--name=x``, ``-nx``."""
     if word in _BY_SPELLING:
         return word, None
     if word.startswith("--"):

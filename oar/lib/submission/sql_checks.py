@@ -1,4 +1,4 @@
-"""Checks of a submission (``tx.submission_checks``): other jobs, sizes of requests, stored conditions."""
+"""Database queries for submission checks (``tx.submission_checks``): other jobs, request sizes, stored conditions."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -72,7 +72,7 @@ FINEST = "resource_id"
 
 
 def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> str:
-    """Return the blocks of the outermost level with their sizes, NULL for those that hold too little."""
+    """Return the SQL of the blocks of the outermost level with their sizes; NULL if a block is too small."""
     pool = _pool(conditions, levels)
     if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
         size = f"CASE WHEN {free} THEN 1 END" if free else "1"
@@ -89,7 +89,7 @@ def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> st
 
 
 def _pool(conditions: Sequence[str], levels: Sequence[Level]) -> str:
-    """Return the condition of what may be taken at all: alive in the long run, and with a value for each level."""
+    """Return the condition on usable resources: not Dead, and with a value for each level."""
     names = {level.property: quoted(level.property) for level in levels if level.property != FINEST}
     tests = [f"{name} IS NOT NULL AND {name}::text <> ''" for name in names.values()]
     return " AND ".join(["state <> 'Dead'", *tests, *(f"({condition}\n)" for condition in conditions if condition)])
@@ -100,7 +100,7 @@ def _columns(levels: Sequence[Level]) -> str:
 
 
 def _level(inner: str, depth: int, quantity: int) -> str:
-    """Return the blocks of the levels above ``depth`` with their sizes, NULL for those that hold too little."""
+    """Return the SQL of the blocks above ``depth`` with their sizes; NULL if a block is too small."""
     outer = ", ".join(f"level{number}" for number in range(depth))
     ranked = (
         f"SELECT {outer}, size, row_number() OVER (PARTITION BY {outer} ORDER BY size DESC NULLS LAST) AS place,"
@@ -119,7 +119,7 @@ def _outermost(inner: str, levels: Sequence[Level]) -> str:
 
 
 def _taken(quantity: int) -> str:
-    """Return the size of what is taken of ranked blocks: the largest ones first, NULL if they are too few."""
+    """Return the SQL of the size taken from ranked blocks, largest first; NULL if there are too few."""
     if quantity > 0:
         return f"CASE WHEN min(fitting) >= {quantity} THEN sum(size) FILTER (WHERE place <= {quantity}) END::bigint"
     if quantity == ALL:
@@ -139,7 +139,7 @@ _OF_LIVE_JOBS = f"""
 
 
 class StoredCondition(NamedTuple):
-    """A condition of a job, on resources."""
+    """A condition on resources of a job."""
 
     job_id: int
     user: str
@@ -147,10 +147,10 @@ class StoredCondition(NamedTuple):
 
 
 class SubmissionChecks(Table):
-    """Questions about containers, arrays, reservations, and what the server keeps for jobs."""
+    """Queries about containers, arrays, reservations, and data stored for jobs."""
 
     def find_container(self, reference: str) -> Container | None:
-        """Return the live container with this number, or this name."""
+        """Return the live container with this number or name."""
         number = int(reference) if reference.isascii() and reference.isdigit() and len(reference) <= 18 else 0
         row = self._tx.row(_CONTAINER, {"named": f"container={reference}", "id": number})
         if row is None:
@@ -159,66 +159,70 @@ class SubmissionChecks(Table):
         return Container(row[0], row[1], row[2], tuple(users.split("+")) if users else ())
 
     def values_in_container(self, container: int, column: str) -> int:
-        """Return the number of values of a property in a container; as long as it has no resources, in its request."""
+        """Return the number of values of a property in a container.
+
+        Before the container has resources, the number is taken from its request.
+        """
         sql = _VALUES_IN_CONTAINER.format(column=quoted(column, has_parameters=True))
         number: int = self._tx.value(sql, {"id": container, "name": column})
         return number
 
     def members_of_array(self, array: int) -> dict[int, int]:
-        """Return the ids of the jobs of an array by index; of a job that was resubmitted, the id of the last copy."""
+        """Return the job ids of an array by index; for a resubmitted job, the id of its last copy."""
         return dict(self._tx.rows(_MEMBERS_OF_ARRAY, (array,)))
 
     def array_sizes(self, arrays: Collection[int]) -> dict[int, int]:
-        """Return how many indexes each of some arrays has."""
+        """Return the number of indexes of each array."""
         return dict(self._tx.rows(_ARRAY_SIZES, (list(arrays),)))
 
     def count_waiting_reservations(self, user: str) -> int:
-        """Return the number of reservations of a user that have not begun."""
+        """Return the number of a user's reservations that have not begun."""
         number: int = self._tx.value(_WAITING_RESERVATIONS, (user,))
         return number
 
     def kept_bytes(self, user: str) -> int:
-        """Return the bytes of scripts and variables of a user's live jobs; locks out other submissions of the user."""
+        """Return the bytes of scripts and variables of a user's live jobs; block other submissions of the user."""
         self._tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (USER_LOCK_CLASS, user))
         number: int = self._tx.value(_KEPT_BYTES, (user,))
         return number
 
     def jobs_of_cpuset(self, name: str) -> list[int]:
-        """Return the ids of the live jobs with this name of cpuset."""
+        """Return the ids of the live jobs with this cpuset name."""
         return self._tx.column(_JOBS_OF_CPUSET, (name,))
 
     def count_resources(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int | None:
-        """Return the number of resources that the levels take of those that satisfy conditions; None if too few do.
+        """Return how many of the resources that satisfy the conditions the levels take; None if too few satisfy them.
 
-        The properties are names of columns; a condition may be empty.  ``free``: the condition of what may be taken.
+        The properties are column names; a condition may be empty.  ``free``: the condition on resources that may be
+        taken.
         """
         number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free), levels))
         return number
 
     def count_blocks(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int:
-        """Return the number of values of the outermost level that hold what the levels within it ask for."""
+        """Return the number of values of the outermost level that satisfy the inner levels."""
         number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels, free)}) blocks")
         return number
 
     def is_any_declared(self) -> bool:
-        """Whether the site has any resource, be it Dead."""
+        """Return whether the site has any resource, including Dead ones."""
         is_any: bool = self._tx.value("SELECT EXISTS (SELECT FROM resources)")
         return is_any
 
     def pools(self, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
         """Return the resources that any group could take, with the properties that the groups name, and their pools.
 
-        The pool of a resource is a number whose bit *n* is set if it satisfies group *n*.  ``condition`` is that of
-        all groups.
+        The pool of a resource is a number whose bit *n* is set if the resource satisfies group *n*.  ``condition``: the
+        condition on all groups.
         """
         names = sorted({level.property for group in groups for level in group.levels} | {FINEST})
         tests = [f"({_pool([condition, group.filter], group.levels)}) IS TRUE" for group in groups]
         bits = " + ".join(f"CASE WHEN {test} THEN {1 << number} ELSE 0 END" for number, test in enumerate(tests))
         rows = self._tx.rows(f"SELECT {', '.join(map(quoted, names))}, {bits} FROM resources ORDER BY {FINEST}")
         rows = [row for row in rows if row[-1]]
-        pools = [int(row[-1]) for row in rows]  # PostgreSQL's numbers of more than 63 bits are decimal ones
+        pools = [int(row[-1]) for row in rows]  # PostgreSQL returns numbers of more than 63 bits as decimals
         return [dict(zip(names, row, strict=False)) for row in rows], pools
 
     def conditions_of_live_jobs(self) -> list[StoredCondition]:
-        """Return those of the jobs that have not ended, by job."""
+        """Return the conditions of the jobs that have not ended, by job."""
         return [StoredCondition(*row) for row in self._tx.rows(_OF_LIVE_JOBS)]

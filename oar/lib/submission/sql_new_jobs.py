@@ -1,7 +1,7 @@
 """New jobs (``tx.new_jobs``): rows, alternatives, dependencies, staged files, submission keys, resubmissions.
 
-The jobs of an array differ in number, command and secrets only; everything else is sent once and multiplied by the
-database.
+The jobs of an array differ only in number, command and secrets; all other values are sent once, and the database
+inserts them for each job.
 
 See docs/design/schema.rst, "Bulk statements".
 """
@@ -97,9 +97,9 @@ _INDEXED_DEPENDENCIES = """
 
 
 class NewJob(NamedTuple):
-    """A row of ``jobs`` to be inserted; the columns that neither this nor the specification names have their default.
+    """A row of ``jobs`` to insert; columns that neither this record nor the specification names get their default.
 
-    An ``id`` or ``array_id`` of 0 stands for a new number; an empty name of cpuset is made of user and number.
+    An ``id`` or ``array_id`` of 0 stands for a new number; an empty cpuset name is built from user and number.
     """
 
     spec: JobSpec
@@ -123,7 +123,7 @@ class NewAlternative(NamedTuple):
 
 
 class IndexedDependency(NamedTuple):
-    """A dependency of each of several jobs on another job."""
+    """A dependency of each of several jobs on a different job."""
 
     required: Sequence[int]  #: of each job
     condition: str = ""
@@ -132,7 +132,7 @@ class IndexedDependency(NamedTuple):
 
 
 class JobBatch(NamedTuple):
-    """Jobs to be inserted together: as many as the array of the first one has, numbered from its index on."""
+    """Jobs to insert together: the array of the first job gives their number, and its index their first index."""
 
     first: NewJob
     alternatives: Sequence[NewAlternative]
@@ -141,7 +141,7 @@ class JobBatch(NamedTuple):
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
-    """Return the columns of rows, of which there is one at least, as arrays for unnest."""
+    """Return the columns of at least one row, as arrays for unnest."""
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
@@ -177,7 +177,7 @@ _ByJob = dict[int, list[Moldable]]
 
 
 def _of_rows(rows: Sequence[Row]) -> _ByJob:
-    """Return the alternatives that joined rows are of."""
+    """Return the alternatives in joined rows."""
     alternatives = dict.fromkeys([(row[0], *row[3:6]) for row in rows])
     groups = dict.fromkeys([(row[0], row[1], row[6]) for row in rows if row[1] is not None])
     levels = [(row[1], row[2], *row[7:]) for row in rows if row[7] is not None]
@@ -185,7 +185,10 @@ def _of_rows(rows: Sequence[Row]) -> _ByJob:
 
 
 def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
-    """Return the alternatives of many jobs, and perhaps of others between them, table by table: of one snapshot."""
+    """Return the alternatives of many jobs, read table by table from one snapshot.
+
+    Alternatives of other jobs may be included.
+    """
     alternatives = tx.rows_about(_ALTERNATIVES_OF_MANY, job_ids)
     groups = tx.rows_about(_GROUPS_OF_MANY, [row[0] for row in alternatives])
     levels = tx.rows_about(_LEVELS_OF_MANY, [row[1] for row in groups])
@@ -193,13 +196,13 @@ def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
 
 
 def _gathered(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequence[Row]) -> _ByJob:
-    """Return alternatives with their groups and levels; the rows are those of the statements of many."""
+    """Return the alternatives with their groups and levels, from the rows of the statements for many jobs."""
     ids, jobs, walltimes, defaults = _columns_of_moldables(alternatives, 4)
     owners, group_ids, filters = _columns_of_moldables(groups, 3)
     in_groups, orders, names, values = _columns_of_moldables(levels, 4)
     pairs = list(zip(names, values, strict=True))
     asked: Iterable[_Stored]
-    if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, and they lie side by side
+    if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, in the same order
         asked = zip(zip(filters, zip(pairs, strict=True), strict=True), strict=True)
     else:
         levels_of = _by_owner(in_groups, orders, pairs)
@@ -213,7 +216,7 @@ def _columns_of_moldables(rows: Sequence[Row], number: int) -> Sequence[Sequence
 
 
 def _by_owner(owners: Sequence[int], places: Sequence[int], things: Sequence[T]) -> dict[int, tuple[T, ...]]:
-    """Return the things of each owner, most of whom have one; several are in the order of their places."""
+    """Return the items of each owner, sorted by place; most owners have one item."""
     found: dict[int, tuple[T, ...]] = dict(zip(owners, zip(things, strict=True), strict=True))
     if len(found) < len(owners):
         several = {owner for owner, count in Counter(owners).items() if count > 1}
@@ -231,7 +234,7 @@ def _by_job(
     defaults: Sequence[int],
 ) -> _ByJob:
     fields = zip(ids, jobs, walltimes, requests, defaults, strict=True)
-    found = map(tuple.__new__, repeat(Moldable), fields)  # as Moldable._make, in half of the time
+    found = map(tuple.__new__, repeat(Moldable), fields)  # same as Moldable._make, in half the time
     if len(set(jobs)) == len(jobs):
         return {job_id: [alternative] for job_id, alternative in zip(jobs, found, strict=True)}
     alternatives: _ByJob = defaultdict(list)
@@ -241,7 +244,7 @@ def _by_job(
 
 
 class _Requests(dict[_Stored, tuple[Group, ...]]):
-    """The groups of requests, each made once: most of ten thousand jobs ask for the same."""
+    """A cache of the groups of requests: most of 10000 jobs have the same request."""
 
     def __missing__(self, request: _Stored) -> tuple[Group, ...]:
         groups = self[request] = tuple([Group(text or "", tuple(starmap(Level, levels))) for text, levels in request])
@@ -281,14 +284,14 @@ _UNUSED = """
 
 
 class StagedFile(NamedTuple):
-    """A file that the server keeps for jobs."""
+    """A file that the server stores for jobs."""
 
     id: int
     location: str  #: its path on the server
 
 
 class KeyedRequest(NamedTuple):
-    """A request with a key that was carried out, a row of ``submission_keys``."""
+    """A completed request with a key, a row of ``submission_keys``."""
 
     request: str  #: sum of what was asked
     answer: str  #: what was answered, JSON
@@ -325,7 +328,7 @@ _CHAIN = """
 
 
 class ResubmissionFacts(NamedTuple):
-    """What decides whether a job may be submitted again."""
+    """The facts that decide whether a job may be submitted again."""
 
     kill_asked: bool = False
     was_resubmitted: bool = False
@@ -336,12 +339,12 @@ class NewJobs(Table):
     """Rows of ``jobs`` and of all tables that describe jobs."""
 
     def new_id(self) -> int:
-        """Return a fresh job id, for rows that have to be written before the job."""
+        """Return a new job id, for rows that must be written before the job."""
         job_id: int = self._tx.value("SELECT nextval('jobs_job_id_seq')")
         return job_id
 
     def insert(self, batch: JobBatch, keys: Sequence[JobKeys]) -> list[int]:
-        """Insert jobs with all that describes them; return their ids, ascending.  ``keys``: of each job."""
+        """Insert jobs with all their related rows; return their ids, ascending.  ``keys``: the keys of each job."""
         spec = batch.first.spec
         new_jobs = 0 if batch.first.id else spec.array_size
         ids, moldables, groups = self._new_ids(spec.array_size, batch.alternatives, jobs=new_jobs)
@@ -360,14 +363,14 @@ class NewJobs(Table):
         return ids
 
     def replace_requests(self, job_id: int, alternatives: Sequence[NewAlternative]) -> None:
-        """Replace the requests of a job that waits."""
+        """Replace the requests of a waiting job."""
         self._tx.execute(_DELETE_REQUESTS, (job_id,))
         _, moldables, groups = self._new_ids(1, alternatives, jobs=0)
         self._insert_requests(alternatives, [job_id], moldables, groups)
         self._changed(Topic.JOBS)
 
     def keep_alternative(self, job_id: int, moldable_id: int, walltime: int) -> None:
-        """Let a job that waits have one of its alternatives only, with a walltime."""
+        """Delete all alternatives of a waiting job except one, and set its walltime."""
         self._tx.topics.add(Topic.JOBS)
         self._tx.execute(_DELETE_OTHER_REQUESTS, (job_id, moldable_id))
         self._tx.execute(
@@ -376,7 +379,7 @@ class NewJobs(Table):
         )
 
     def replace_groups(self, moldable_id: int, groups: Sequence[Group]) -> None:
-        """Let an alternative of a job ask for other resources."""
+        """Replace the requested resources of an alternative."""
         self._tx.execute(_DELETE_GROUPS, (moldable_id,))
         _, _, ids = self._new_ids(1, [NewAlternative(0, tuple(groups))], jobs=0)
         self._insert_groups([moldable_id] * len(groups), groups, ids)
@@ -390,7 +393,7 @@ class NewJobs(Table):
         self._changed(Topic.JOBS)
 
     def _new_ids(self, count: int, alternatives: Sequence[NewAlternative], *, jobs: int) -> list[list[int]]:
-        """Return fresh ids, ascending: of so many jobs, and of the alternatives and groups of ``count`` jobs."""
+        """Return new ids, ascending: for ``jobs`` jobs, and for the alternatives and groups of ``count`` jobs."""
         groups = sum(len(alternative.groups) for alternative in alternatives)
         counts = {"jobs": jobs, "moldables": count * len(alternatives), "groups": count * groups}
         return [sorted(ids) for ids in self._tx.row(_NEW_IDS, counts) or ((), (), ())]
@@ -452,48 +455,48 @@ class NewJobs(Table):
         return _of_rows(self._tx.rows(_JOINED, (list(ids),)))
 
     def dependencies_of(self, ids: Collection[int], most: int) -> list[Dependency]:
-        """Return what some jobs depend on, so many dependencies at most."""
+        """Return the dependencies of jobs on other jobs, at most ``most``."""
         return [Dependency(*row) for row in self._tx.rows(_OF, (list(ids), most))]
 
     def dependencies_on(self, ids: Collection[int], most: int) -> list[Dependency]:
-        """Return what depends on some jobs, so many dependencies at most."""
+        """Return the dependencies of other jobs on these jobs, at most ``most``."""
         return [Dependency(*row) for row in self._tx.rows(_ON, (list(ids), most))]
 
     def dependants(self, job_id: int) -> frozenset[int]:
-        """Return a job with all live jobs that depend on it, directly or through others."""
+        """Return a job and all live jobs that depend on it, directly or indirectly."""
         return frozenset(self._tx.column(_DEPENDANTS, (job_id,)))
 
     def find_file(self, md5sum: str, location: str) -> StagedFile | None:
-        """Return the file with this checksum at this path, None if there is none."""
+        """Return the file with this checksum and path; None if there is none."""
         row = self._tx.row(_FIND, (md5sum, location))
         return StagedFile(*row) if row else None
 
     def file_locations(self, locations: Collection[str]) -> frozenset[str]:
-        """Return those of some paths that are paths of files."""
+        """Return the given paths that are stored as file locations."""
         return frozenset(self._tx.column("SELECT location FROM files WHERE location = ANY(%s)", (list(locations),)))
 
     def add_file(self, md5sum: str, location: str, compression: str, size: int) -> StagedFile:
-        """Add a file; ``compression`` is the kind of archive, '' if it is none; ``size`` is in bytes."""
+        """Add a file; ``compression``: the kind of archive, '' if it is none; ``size``: in bytes."""
         return StagedFile(self._tx.value(_INSERT, (md5sum, location, compression, size)), location)
 
     def remove_file_unless_named(self, file_id: int) -> bool:
-        """Remove a file unless a job names it; return whether it was removed."""
+        """Delete a file unless a job refers to it; return whether it was deleted."""
         return self._tx.execute(_REMOVE, (file_id,)) > 0
 
     def remove_file(self, file_id: int) -> None:
-        """Remove a file, also from the jobs that name it; they have ended."""
+        """Delete a file, and the references of ended jobs to it."""
         self._tx.execute("UPDATE jobs SET file_id = NULL WHERE file_id = %s", (file_id,))
         self._changed(Topic.JOBS)
         self._tx.execute("DELETE FROM files WHERE file_id = %s", (file_id,))
 
     def unused_files(self, since: int) -> list[StagedFile]:
-        """Return the files that no live job names, nor one that was started or submitted after a date."""
+        """Return the files to which no live job refers, and no job that was started or submitted after a date."""
         return [StagedFile(*row) for row in self._tx.rows(_UNUSED, (since,))]
 
     def claim_key(self, user: str, key: str, request: str) -> KeyedRequest | None:
-        """Take a key for a request; return the request that had it before, if there is one.
+        """Claim a key for a request; return None, or the earlier request with this key.
 
-        ``key``, ``request``: their sums.
+        ``key``, ``request``: their checksums.
         """
         if self._tx.value(_CLAIM, (user, key, request, self._tx.now)) is not None:
             return None
@@ -501,30 +504,30 @@ class NewJobs(Table):
         return KeyedRequest(*row) if row else None
 
     def store_answer(self, user: str, key: str, text: str) -> None:
-        """Keep what is answered to the request that has a key."""
+        """Store the response to the request with this key."""
         self._tx.execute(_ANSWER, (text, user, key))
 
     def forget_keys(self, before: int, limit: int) -> None:
-        """Forget so many of the keys that are older than a date."""
+        """Delete at most ``limit`` keys that are older than a date."""
         self._tx.execute(_FORGET, (before, limit))
 
     #: A question that views ask with others.
     COPIES = About(_COPIES, dict)
 
     def store_resubmission(self, job_id: int, copy: int) -> bool:
-        """Note that a job was submitted again as ``copy``; False if it has a copy already."""
+        """Store ``copy`` as the resubmission of a job; return False if the job already has a copy."""
         self._changed(Topic.JOBS)
         return self._tx.execute(_NOTE, (job_id, copy)) == 1
 
     def resubmitted_copies(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the copy of each of some jobs that has one."""
+        """Return the copy of each job that was resubmitted."""
         return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
 
     def resubmission_facts(self, ids: Collection[int]) -> dict[int, ResubmissionFacts]:
-        """Return for each of some jobs what decides whether it may be submitted again."""
+        """Return for each job the facts that decide whether it may be submitted again."""
         return {row[0]: ResubmissionFacts(*row[1:]) for row in self._tx.rows(_FACTS, (sorted(ids),))} if ids else {}
 
     def chain_length(self, job_id: int) -> int:
-        """Return the number of automatic resubmissions that led to a job: 0 if a user submitted it."""
+        """Return the number of automatic resubmissions that led to a job; 0 if a user submitted it."""
         length: int = self._tx.value(_CHAIN, (job_id,))
         return length

@@ -8,7 +8,7 @@ _ALL = Prepared("SELECT id, priority, enabled, rule FROM admission_rules ORDER B
 
 
 class AdmissionRule(NamedTuple):
-    """An admission rule: a text of Python."""
+    """An admission rule in Python."""
 
     id: int
     priority: int
@@ -20,18 +20,21 @@ class AdmissionRules(Table):
     """Rows of ``admission_rules`` and ``admission_rules_log``."""
 
     def all(self, *, enabled: bool | None = None) -> list[AdmissionRule]:
-        """Return the rules in the order in which they run: all, or those that are enabled, or those that are not."""
+        """Return the rules in the order of execution.
+
+        ``enabled``: True for enabled rules only, False for disabled rules only, None for all.
+        """
         rows = self._tx.rows(_ALL)
         rules = [_rule(row) for row in rows]
         return [rule for rule in rules if enabled is None or rule.enabled is enabled]
 
     def find(self, rule_id: int) -> AdmissionRule | None:
-        """Return one rule, None if it does not exist."""
+        """Return one rule; None if it does not exist."""
         row = self._tx.row("SELECT id, priority, enabled, rule FROM admission_rules WHERE id = %s", (rule_id,))
         return _rule(row) if row else None
 
     def hold(self, rule_id: int) -> None:
-        """Let a rule stay as it is until the end of the transaction."""
+        """Lock a rule until the end of the transaction."""
         self._tx.execute("SELECT 1 FROM admission_rules WHERE id = %s FOR UPDATE", (rule_id,))
 
     def insert(self, text: str, *, priority: int, enabled: bool, author: str) -> int:
@@ -44,7 +47,7 @@ class AdmissionRules(Table):
         return rule_id
 
     def update(self, rule: AdmissionRule, author: str) -> None:
-        """Replace a rule; its former text is kept in the log."""
+        """Replace a rule; log its former text."""
         former = self.find(rule.id)
         self._log(rule.id, "modify", author, former.text if former else "")
         self._tx.execute(
@@ -53,7 +56,7 @@ class AdmissionRules(Table):
         )
 
     def delete(self, rule: AdmissionRule, author: str) -> None:
-        """Remove a rule; its text is kept in the log."""
+        """Delete a rule; log its text."""
         self._log(rule.id, "delete", author, rule.text)
         self._tx.execute("DELETE FROM admission_rules WHERE id = %s", (rule.id,))
 

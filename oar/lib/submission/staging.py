@@ -1,7 +1,7 @@
-"""Files that users give to jobs that fetch them (stage-in): copies in one directory, and their rows.
+"""Stage-in files that users submit with desktop computing jobs: copies in one directory, and their rows.
 
-A copy is named by its MD5 sum and its owner, and is not made twice.  A user who knows a sum, or makes another file with
-the same sum, never gets the file of another user.  A copy is removed some days after the start of its last job.
+A copy is identified by its MD5 sum and owner, and is stored once.  Knowing the sum, or creating a file with the same
+sum, never gives access to a file of another user.  A copy is removed some days after the start of its last job.
 """
 
 import fcntl
@@ -42,30 +42,30 @@ _BLOCK = 1 << 20
 
 
 class StageWish(NamedTuple):
-    """The file that a user gives to a job."""
+    """The stage-in file of a job."""
 
     path: str | None = None
     md5sum: str | None = None  #: that it must have, or of one that was staged before
 
     @property
     def words(self) -> list[str]:
-        """The options of oarsub that say the same."""
+        """The equivalent options of oarsub."""
         given = {"--stagein": self.path, "--stagein-md5sum": self.md5sum}
         return [word for option, value in given.items() if value is not None for word in (option, value)]
 
 
 class FilesOfUser(Protocol):
-    """The files of a user, opened with the rights of the user."""
+    """The files of a user, opened with the permissions of the user."""
 
     def md5sum(self, path: str) -> str:
-        """Return the MD5 sum of a plain file.  Raises OSError."""
+        """Return the MD5 sum of a regular file.  Raises OSError."""
 
     def pour(self, path: str, target: IO[bytes], most: int) -> None:
-        """Write at most so many bytes of a plain file to an open one.  Raises OSError."""
+        """Write at most ``most`` bytes of a regular file to an open file.  Raises OSError."""
 
 
 class Staging:
-    """The stage-in directory, for one user."""
+    """The stage-in directory of one user."""
 
     def __init__(self, database: "Database", config: Config, owner: str, files: FilesOfUser) -> None:
         self._database = database
@@ -75,9 +75,9 @@ class Staging:
 
     @contextmanager
     def staged(self, path: str | None, md5sum: str | None) -> Iterator[int]:
-        """Have a copy ready for the job that is submitted meanwhile; yield its id.  A refused job leaves no copy.
+        """Provide a copy while the job is submitted; yield its id.  Remove a new copy if the job is rejected.
 
-        ``path``: of the user's file, None for a file that was staged before; ``md5sum``: that it must have.
+        ``path``: the user's file, None for a file that was staged earlier; ``md5sum``: the sum that it must have.
         Raises BadSubmission.
         """
         expected = _read_sum(md5sum)
@@ -111,7 +111,7 @@ class Staging:
         return os.path.join(self._config.stagein_dir, f"{md5sum}.{self._owner}")
 
     def _find(self, md5sum: str) -> StagedFile | None:
-        """Return the copy with this sum if it exists; it is not removed for a while."""
+        """Return the copy with this sum if it exists; update its timestamp, so that it is kept for a while."""
         with self._database.snapshot() as tx:
             copy = tx.new_jobs.find_file(md5sum, self._location(md5sum))
         try:
@@ -122,7 +122,10 @@ class Staging:
         return copy
 
     def _copy(self, path: str, expected: str | None) -> StagedFile:
-        """Copy the user's file; the sum is that of the copy: the file may change.  Raises BadSubmission, OSError."""
+        """Copy the user's file and compute the sum of the copy, since the file may change.
+
+        Raises BadSubmission, OSError.
+        """
         unfinished, descriptor = self._create()
         limit = self._config.api_max_upload
         try:
@@ -143,7 +146,7 @@ class Staging:
             return tx.new_jobs.find_file(md5sum, location) or tx.new_jobs.add_file(md5sum, location, _kind(path), size)
 
     def _create(self) -> tuple[str, int]:
-        """Return path and descriptor of a new file, locked for as long as it is written.  Raises BadSubmission."""
+        """Return path and descriptor of a new file, locked while it is written.  Raises BadSubmission."""
         directory = self._config.stagein_dir
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -156,7 +159,7 @@ class Staging:
         return path, descriptor
 
     def _remove_broken(self, directory: str) -> None:
-        """Remove the files of processes that were killed while they copied, or before they inserted the row."""
+        """Remove the files of processes that were killed during the copy, or before they inserted the row."""
         paths = {name: os.path.join(directory, name) for name in os.listdir(directory)}
         copies = {path for name, path in paths.items() if _COPY.match(name) and not _is_fresh(path)}
         with self._database.snapshot() as tx:
@@ -168,7 +171,7 @@ class Staging:
                     os.unlink(path)
 
     def _remove(self, copy: StagedFile) -> None:
-        """Remove a copy for which no job was submitted, unless another job uses it."""
+        """Remove a copy whose job was not submitted, unless another job uses it."""
         with self._database.begin() as tx:
             is_removed = tx.new_jobs.remove_file_unless_named(copy.id)
         if is_removed:
@@ -177,7 +180,7 @@ class Staging:
 
 
 def remove_unused(database: "Database", config: Config) -> None:
-    """Remove the copies that no job has used for as long as the site keeps them."""
+    """Remove the copies that no job used during the retention time of the site."""
     with database.begin() as tx:
         for copy in tx.new_jobs.unused_files(tx.now - config.stagein_cache_expiry * _HOUR):
             if not _is_fresh(copy.location):
@@ -190,7 +193,7 @@ def remove_unused(database: "Database", config: Config) -> None:
 def staged_file(
     staging: Staging, wish: StageWish, types: Sequence[str], warn: Callable[[str], object]
 ) -> Iterator[int | None]:
-    """Have a file ready while a job of these types is submitted; yield its id, None without a file.
+    """Provide a file while a job of these types is submitted; yield its id, or None without a file.
 
     Raises BadSubmission.
     """
@@ -229,7 +232,7 @@ def _is_fresh(path: str, seconds: float = _GRACE) -> bool:
 
 
 def _is_unlocked(path: str) -> bool:
-    """Whether no process writes a file any more: one that does holds a lock on it."""
+    """Return whether no process writes the file: a writer holds a lock on it."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -248,5 +251,5 @@ def _measure(descriptor: int) -> tuple[int, str]:
 
 
 def _kind(path: str) -> str:
-    """Return the kind of archive that a file is, '' if it is none."""
+    """Return the kind of archive; '' if the file is not an archive."""
     return next((kind for suffix, kind in _KINDS.items() if path.lower().endswith(suffix)), "")

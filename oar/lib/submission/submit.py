@@ -1,6 +1,6 @@
-"""Submission of a proposal: its admission and the insertion of its jobs, in one transaction.
+"""Submit a proposal: admit it and insert its jobs in one transaction.
 
-The jobs are inserted in their first real state; a submission that is refused leaves nothing but an event.
+The jobs are inserted in their first real state; a rejected submission stores only an event.
 """
 
 import re
@@ -34,7 +34,7 @@ REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL, LONGEST_TRACE = 100, 1000, 4000
 
 
 class Submitted(NamedTuple):
-    """The jobs that were submitted."""
+    """The submitted jobs."""
 
     ids: tuple[int, ...]
     output: RuleOutput
@@ -43,22 +43,21 @@ class Submitted(NamedTuple):
 
 
 class Companion(Protocol):
-    """Something that takes part in the transaction of a submission."""
+    """Runs additional steps in the transaction of a submission."""
 
     def begin(self, tx: "Transaction") -> None:
-        """Come first."""
+        """Run at the start of the transaction."""
 
     def end(self, tx: "Transaction", submitted: Submitted) -> None:
-        """Come when the jobs are there."""
+        """Run after the jobs are inserted."""
 
 
 def submit(
     database: "Database", config: Config, proposal: Proposal, *, companion: Companion | None = None
 ) -> Submitted:
-    """Admit a proposal, and insert its jobs; unless they are on hold, the server is woken after the commit.
+    """Admit a proposal and insert its jobs; after the commit, wake the server unless the jobs are on hold.
 
-    ``companion``: takes part in the transaction.
-
+    ``companion``: runs additional steps in the transaction.
     Raises BadSubmission, RuleRefused, RuleFailed, DatabaseUnavailable.
     """
     try:
@@ -70,7 +69,7 @@ def submit(
 
 
 def _note_refusal(database: "Database", user: str, refusal: Exception) -> None:
-    """Write the refusal as an event, and why a rule failed as another one: the server logs both."""
+    """Store the rejection as an event, and the failure of a rule as another event; the server logs both."""
     words = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
     with database.begin() as tx:
         if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
@@ -80,7 +79,7 @@ def _note_refusal(database: "Database", user: str, refusal: Exception) -> None:
 
 
 def _note_failure(tx: "Transaction", trace: str) -> None:
-    """Write why a rule failed, once a minute for each rule."""
+    """Store why a rule failed, at most once a minute for each rule."""
     rule = trace.partition(":")[0]
     latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
     if not any(event.description.partition(":")[0] == rule for event in latest):
@@ -110,7 +109,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
             _ask_growth(tx, config, proposal, ids)
         if config.oarsub_store_adm_rules_outputs:
             _store_output(tx, ids[0], admission.output)
-        if not spec.hold:  # what is on hold is not planned
+        if not spec.hold:  # jobs on hold are not planned
             tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
         by_job = dict(zip(ids, keys, strict=True)) if keys else {}
         submitted = Submitted(tuple(ids), admission.output, warnings, by_job)
@@ -120,7 +119,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
 
 
 def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | None, jobs: int) -> None:
-    """Refuse more scripts and variables than the live jobs of one user may have.  Raises BadSubmission."""
+    """Raise BadSubmission if the scripts and variables of the user's live jobs would exceed the limit."""
     size, limit = len((env or "").encode()) * jobs, config.max_kept_bytes_per_user
     if not size:
         return
@@ -134,7 +133,7 @@ def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | 
 
 
 def _keys(tx: "Transaction", proposal: Proposal) -> list[KeyPair]:
-    """Return the key pair of each job, none without job keys."""
+    """Return the key pair of each job; none without job keys."""
     imported, array_size = proposal.imported_key, proposal.spec.array_size
     if imported is None:
         return [job_keys.generate() for _ in range(array_size)] if proposal.use_job_key else []
@@ -147,7 +146,7 @@ def _keys(tx: "Transaction", proposal: Proposal) -> list[KeyPair]:
 
 
 def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Refuse a name of cpuset that could belong to another user; return warnings."""
+    """Reject a cpuset name that could belong to another user; return warnings."""
     name = spec.cpuset_name
     if name is None:
         return []
@@ -166,12 +165,12 @@ def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
 
 
 def _cpuset(spec: JobSpec) -> str:
-    """Return the name of the cpuset of a job, '' if it is made of the job's number."""
+    """Return the cpuset name of a job; '' if it is built from the job's number."""
     return f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else ""
 
 
 def _container_warnings(tx: "Transaction", admission: Admission) -> list[str]:
-    """Warn of a container that is too small for the job, which is accepted, and waits."""
+    """Return a warning if the container is too small for the job; the job is accepted and waits."""
     proposal = admission.proposal
     if admission.reservation:
         return []
@@ -217,7 +216,7 @@ def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
 
 
 def new_alternatives(proposal: Proposal) -> list[NewAlternative]:
-    """Return the rows of the alternatives of a job that was admitted."""
+    """Return the rows of the alternatives of an admitted job."""
     pairs = zip(proposal.requests, proposal.default_walltimes, strict=True)
     return [NewAlternative(request.walltime or 0, request.groups, default) for request, default in pairs]
 

@@ -1,6 +1,6 @@
-"""Job types that mean less than their user thinks: impossible dates, dates that are over, types without effect.
+"""Checks of job types: invalid dates, dates in the past, types without effect.
 
-The admission rules decide which types there are; what they leave is checked here.
+The admission rules decide which types are allowed; this module checks the types after the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _EXCLUDE_TIMESHARING = (JobTypeName.CONTAINER, JobTypeName.PLACEHOLDER)
 
 
 def check(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]:
-    """Refuse types that no job can have; return warnings about the others.  Raises BadSubmission."""
+    """Raise BadSubmission if a type is invalid; return warnings about the other types."""
     types = JobTypes(proposal.spec.types)
     if GROWING in proposal.spec.types:
         growth(proposal, config)
@@ -37,14 +37,14 @@ def check(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]:
 
 
 def _check_fetched(proposal: Proposal, types: JobTypes) -> None:
-    """Refuse what would need a connection to the computer of a job that an agent fetches.  Raises BadSubmission."""
+    """Raise BadSubmission if a desktop computing job needs a connection to its computer."""
     has_shell = proposal.job_type is JobType.INTERACTIVE
     if JobTypeName.DESKTOP_COMPUTING in types and (has_shell or proposal.spec.checkpoint):
         raise BadSubmission(Code.REQUEST, NOT_FOR_DESKTOPS)
 
 
 def _check_tokens(types: JobTypes, known: Sequence[str]) -> None:
-    """Refuse tokens that no script counts: the job would wait for ever.  ``known``: the names of those that exist."""
+    """Raise BadSubmission if no script counts a token: the job would wait forever.  ``known``: existing token names."""
     for value in types.values(JobTypeName.TOKEN):
         try:
             name, _ = parse_token(value)
@@ -71,7 +71,7 @@ def _shortest_walltime(proposal: Proposal) -> int:
 
 
 def _warnings(proposal: Proposal, types: JobTypes, now: int) -> Iterator[str]:
-    """Tell which types do nothing, or end the job at once."""
+    """Yield warnings about types that have no effect, or that end the job at once."""
     if JobTypeName.NOOP in types and proposal.spec.command.strip():
         yield "a noop job runs nothing: its command is ignored."
     yield from _date_warnings(types, _shortest_walltime(proposal), now)

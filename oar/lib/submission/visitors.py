@@ -1,4 +1,4 @@
-"""Who wants to use an advance reservation, and whether its access list lets him."""
+"""Users who request access to an advance reservation, and whether its access list allows them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +15,7 @@ Key = TypeVar("Key")
 
 
 def visitor(user: str, project: str = "") -> Visitor:
-    """Return somebody with his groups on this machine; without groups if there is no such account."""
+    """Return the visitor of a user, with the groups on this machine; without groups if the account does not exist."""
     try:
         account = name_service.account(user)
     except KeyError:
@@ -30,18 +30,18 @@ def visitor(user: str, project: str = "") -> Visitor:
 
 
 def allowed(tx: "Transaction", entries: Sequence[AccessEntry], visitors: Mapping[Key, Visitor]) -> set[Key]:
-    """Return the keys of those whom an access list lets use its reservation."""
+    """Return the keys of the visitors that an access list allows."""
     usersets = tx.access.userset_entries(access_lists.names_of(entries).groups)
     return {key for key, who in visitors.items() if access_lists.allows(entries, who, usersets)}
 
 
 def open_lists(tx: "Transaction", lists: Mapping[Key, Sequence[AccessEntry]], who: Visitor) -> set[Key]:
-    """Return the keys of the access lists that let somebody use their reservations."""
+    """Return the keys of the access lists that allow the visitor."""
     groups = {name for entries in lists.values() for name in access_lists.names_of(entries).groups}
     usersets = tx.access.userset_entries(groups)
     return {key for key, entries in lists.items() if access_lists.allows(entries, who, usersets)}
 
 
 def may_use(tx: "Transaction", entries: Sequence[AccessEntry], who: Visitor) -> bool:
-    """Whether an access list lets somebody use its reservation."""
+    """Return whether an access list allows the visitor."""
     return bool(allowed(tx, entries, {who.user: who}))
