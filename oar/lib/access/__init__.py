@@ -1,1 +1,1 @@
-"""Users, groups, tokens and what they may do."""
+"""Users, groups, tokens and their permissions."""

@@ -1,4 +1,4 @@
-"""Accounts of this machine, as identities name them."""
+"""Accounts of this machine for authenticated users."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ PRIVILEGED = frozenset({"root", "oar"})
 
 
 def user_of(uid: int, config: "Config") -> User:
-    """Return the user whose process the kernel has named.  Raises NotAllowed."""
+    """Return the user of a process, by the uid that the kernel reports.  Raises NotAllowed."""
     try:
         account = name_service.account(uid)
     except KeyError:
@@ -26,26 +26,26 @@ def user_of(uid: int, config: "Config") -> User:
 
 
 def user_named(name: str, config: "Config", *, administers: bool) -> User:
-    """Return a user; ``administers``: he has shown enough to be an administrator, if he is one.  Raises NotAllowed."""
+    """Return a user; ``administers``: the user authenticated well enough for administration.  Raises NotAllowed."""
     try:
         account = name_service.account(name)
-    except (KeyError, ValueError):  # no name at all: with NUL, or half a character
+    except (KeyError, ValueError):  # not a valid name: with NUL or a lone surrogate
         reason = f"no account on this machine has this name. Check the name service: getent passwd {name!r}"
         raise NotAllowed(f"cannot identify the user: {name!r}: {reason}") from None
     return User(name, account.pw_uid, administers and is_administrator(account, config))
 
 
 def has_account(name: str) -> bool:
-    """Whether there is an account of that name on this machine."""
+    """Return whether this machine has an account with this name."""
     try:
         name_service.account(name)
-    except (KeyError, ValueError):  # no name at all: with NUL, or half a character
+    except (KeyError, ValueError):  # not a valid name: with NUL or a lone surrogate
         return False
     return True
 
 
 def with_rights(user: User, config: "Config") -> User:
-    """Return a user of a command, as an administrator if he is in their group."""
+    """Return the user of a command, as an administrator if the account is one."""
     try:
         account = name_service.account(user.name)
     except KeyError:
@@ -54,7 +54,7 @@ def with_rights(user: User, config: "Config") -> User:
 
 
 def is_administrator(account: "pwd.struct_passwd", config: "Config") -> bool:
-    """Whether an account is oar, root, or a member of the group of administrators."""
+    """Return whether an account is oar, root, or a member of the administrators' group."""
     if account.pw_name in PRIVILEGED:
         return True
     if not config.api_admin_group:

@@ -1,11 +1,11 @@
-"""Look-ups of accounts and groups in the name service (NSS), such as LDAP; the C library waits without a limit.
+"""Look up accounts and groups in the name service (NSS), such as LDAP; the C library waits without a limit.
 
 Commands limit the time of look-ups (``oar/cli/common/process.py``), and so does the API
 (``oar/api/accounts.py``).  Other programs wait until the name service answers.
 """
 
 import os
-from _thread import allocate_lock  # commands load no "threading" before they need it
+from _thread import allocate_lock  # commands import "threading" only when they need it
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -44,7 +44,7 @@ _watch: Watch = _unwatched
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """Run look-ups by ``watch``, which may raise NameServiceSilent."""
+    """Run the look-ups in this block with ``watch``, which may raise NameServiceSilent."""
     global _watch  # noqa: PLW0603 - a process runs one command at a time
     former, _watch = _watch, watch
     try:
@@ -54,21 +54,21 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 def account(who: int | str) -> "pwd.struct_passwd":
-    """Return an account by its number or name.  Raises KeyError, NameServiceSilent; ValueError for what is no name."""
+    """Return an account by number or name.  Raises KeyError, NameServiceSilent; ValueError for an invalid name."""
     import pwd
 
     return _watch(f"account {who}", lambda: pwd.getpwuid(who) if isinstance(who, int) else pwd.getpwnam(who))
 
 
 def group(which: int | str) -> "grp.struct_group":
-    """Return a group by its number or name.  Raises KeyError, NameServiceSilent; ValueError for what is no name."""
+    """Return a group by number or name.  Raises KeyError, NameServiceSilent; ValueError for an invalid name."""
     import grp
 
     return _watch(f"group {which}", lambda: grp.getgrgid(which) if isinstance(which, int) else grp.getgrnam(which))
 
 
 def groups_of(name: str, main: int) -> list[int]:
-    """Return the numbers of the groups of an account, its main group among them.  Raises NameServiceSilent."""
+    """Return the group ids of an account, including its main group.  Raises NameServiceSilent."""
     return _watch(f"groups of {name}", lambda: _group_list(name, main))
 
 
@@ -78,7 +78,7 @@ def accounts() -> "list[pwd.struct_passwd]":
 
 
 def _all_accounts() -> "list[pwd.struct_passwd]":
-    """Return what ``pwd.getpwall`` does, which blocks all other threads (it keeps the interpreter lock)."""
+    """Return the same as ``pwd.getpwall``, which blocks all other threads because it holds the interpreter lock."""
     import ctypes
     import pwd
 
@@ -89,7 +89,7 @@ def _all_accounts() -> "list[pwd.struct_passwd]":
 
     library, found = ctypes.CDLL(None), []
     library.getpwent.restype = ctypes.c_void_p
-    with _listing:  # the C library has one place in the list, and one entry
+    with _listing:  # the C library has only one position in the list and one entry buffer
         library.setpwent()
         try:
             while address := library.getpwent():
@@ -105,7 +105,7 @@ def _as_python(value: int | bytes | None) -> int | str:
 
 
 def _group_list(name: str, main: int) -> list[int]:
-    """Return what ``os.getgrouplist`` does, which blocks all other threads.  Raises OSError."""
+    """Return the same as ``os.getgrouplist``, which blocks all other threads.  Raises OSError."""
     import ctypes
 
     size, room = 0, ctypes.c_int(_GROUPS)

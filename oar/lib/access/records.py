@@ -6,7 +6,7 @@ from oar.lib.base.errors import NotAllowed
 
 
 class User(NamedTuple):
-    """Who is asking: decided once, by the command or the API."""
+    """The caller of a command or the API, identified once."""
 
     name: str
     uid: int
@@ -14,10 +14,10 @@ class User(NamedTuple):
 
     @property
     def is_admin(self) -> bool:
-        """Whether this is an administrator: oar and root, and who has shown to be one."""
+        """Whether the user is oar, root, or an authenticated administrator."""
         return self.name in ("oar", "root") if self.administers is None else self.administers
 
     def check_administers(self) -> None:
-        """Refuse what only administrators do.  Raises NotAllowed."""
+        """Raise NotAllowed if the user is not an administrator."""
         if not self.is_admin:
             raise NotAllowed("this is for administrators: you must be oar or root")

@@ -1,4 +1,4 @@
-"""Scopes: what a token lets a program do of what its user may.  See docs/api.rst, "Tokens"."""
+"""Scopes: the subset of its user's permissions that a token grants.  See docs/api.rst, "Tokens"."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from oar.lib.base.errors import BadRequest
 
 
 class JobAct(StrEnum):
-    """What can be done with a job that exists."""
+    """Actions on an existing job."""
 
     DELETE = "delete"
     SIGNAL = "signal"
@@ -46,7 +46,7 @@ _WORDS = frozenset({"rw", "ro", "submit", "admin", SESSION})
 
 
 class Scopes(NamedTuple):
-    """What a token allows: its words, and the jobs and the desktop computers that it names."""
+    """The permissions of a token: its scope words, and the jobs and desktop computers that it names."""
 
     words: frozenset[str]
     jobs: frozenset[int] = frozenset()
@@ -54,7 +54,7 @@ class Scopes(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Scopes":
-        """Return the scopes of a list with commas.  Raises BadRequest."""
+        """Return the scopes in a comma-separated list.  Raises BadRequest."""
         words, jobs, agents = set(), set(), set()
         for word in text.split(","):
             if found := _ONE_JOB.fullmatch(word):
@@ -72,36 +72,36 @@ class Scopes(NamedTuple):
         return ",".join([*sorted(self.words), *named])
 
     def is_agent_of(self, host: str) -> bool:
-        """Whether this is the token of the agent of a computer."""
+        """Return whether the token belongs to the agent of a computer."""
         return host in self.agents or self.is_any_agent
 
     @property
     def is_any_agent(self) -> bool:
-        """Whether this is the token of agents of all computers, also of new ones."""
+        """Whether the token belongs to the agents of all computers, including new ones."""
         return ANY_AGENT in self.agents
 
     @property
     def reads_all(self) -> bool:
-        """Whether everything may be read that the user may read."""
+        """Whether the token may read everything that the user may read."""
         return bool(self.words & {"rw", "ro", "admin"})
 
     @property
     def changes_all(self) -> bool:
-        """Whether everything may be changed that the user may change."""
+        """Whether the token may change everything that the user may change."""
         return bool(self.words & {"rw", "admin"})
 
     @property
     def submits(self) -> bool:
-        """Whether jobs may be submitted."""
+        """Whether the token may submit jobs."""
         return self.changes_all or "submit" in self.words
 
     @property
     def administers(self) -> bool:
-        """Whether an administrator is one by this token."""
+        """Whether the token grants an administrator administrative permissions."""
         return "admin" in self.words
 
     def allows(self, act: JobAct, job_id: int, *, was_submitted: bool) -> bool:
-        """Whether something may be done with a job; ``was_submitted``: by this very token."""
+        """Return whether the token allows an action on a job; ``was_submitted``: it submitted the job."""
         if self.changes_all or (job_id in self.jobs and act in OF_ONE_JOB):
             return True
         if act == JobAct.READ_OUTPUT and self.reads_all:

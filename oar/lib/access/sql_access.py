@@ -1,4 +1,4 @@
-"""Access (``tx.access``): tokens of the API (their hashes), challenges and SSH keys of jobs, usersets."""
+"""Access (``tx.access``): hashes of API tokens, challenges and SSH keys of jobs, usersets."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from oar.lib.jobs.records import JobKeys
 
 
 class ApiToken(NamedTuple):
-    """A token, a row of ``api_tokens``.  Dates are epoch seconds, 0 = never."""
+    """A token, a row of ``api_tokens``.  Dates are epoch seconds, 0 means never."""
 
     id: int
     user: str
@@ -72,65 +72,65 @@ _REMOVE = "DELETE FROM userset_entries WHERE userset_name = %s AND entry = ANY(%
 
 
 class Access(Table):
-    """Rows of ``api_tokens`` and ``token_jobs``."""
+    """Rows of ``api_tokens``, ``token_jobs``, ``challenges``, ``usersets`` and ``userset_entries``."""
 
     def find_token(self, digest: str) -> ApiToken | None:
-        """Return the token with a SHA-256 sum, None if there is none that is valid now."""
+        """Return the valid token with a SHA-256 digest; None if there is none."""
         row = self._tx.row(_FIND, (digest,))
         return ApiToken(*row) if row else None
 
     def insert_token(
         self, user: str, digest: str, *, scope: str, comment: str, expires: int, proved: int = 0, parent: int = 0
     ) -> int:
-        """Store the sum of a new token; return its id."""
+        """Store the digest of a new token; return its id."""
         self._changed(Topic.TOKENS)
         row = (user, digest, scope, comment, self._tx.now, expires, proved, parent)
         token_id: int = self._tx.value(_INSERT, row)
         return token_id
 
     def tokens_of(self, user: str | None) -> list[ApiToken]:
-        """Return the valid tokens and sessions of a user, of all users for None."""
+        """Return the valid tokens and sessions of a user; None means all users."""
         return [ApiToken(*row) for row in self._tx.rows(_OF, (user, user))]
 
     def revoke_token(self, ids: Collection[int]) -> None:
-        """Let tokens, and what was made with them, be valid no more."""
+        """Revoke tokens, and the sessions that were started with them."""
         self._changed(Topic.TOKENS)
         self._tx.execute(_REVOKE, (self._tx.now, list(ids), list(ids)))
 
     def forget_tokens(self, user: str, *, expired_before: int) -> None:
-        """Remove the tokens of a user that expired long ago."""
+        """Delete the tokens of a user that expired before a date."""
         self._changed(Topic.TOKENS)
         self._tx.execute(_FORGET, (user, expired_before))
 
     def use_token(self, token_id: int, *, expires: int) -> None:
-        """Write that a token was used, and when it expires now."""
+        """Store that a token was used now, and its new expiry date."""
         sql = "UPDATE api_tokens SET last_used = %s, expires = %s WHERE token_id = %s"
         self._tx.execute(sql, (self._tx.now, expires, token_id))
 
     def prove_token(self, token_id: int) -> None:
-        """Write that its user has just given his password to it."""
+        """Store that the user has just confirmed the session with the password."""
         self._changed(Topic.TOKENS)
         self._tx.execute("UPDATE api_tokens SET proved = %s WHERE token_id = %s", (self._tx.now, token_id))
 
     def remember_token(self, token_id: int, jobs: Collection[int]) -> None:
-        """Keep in mind that jobs were submitted by a token."""
+        """Store that jobs were submitted with a token."""
         self._tx.execute(_REMEMBER, (token_id, list(jobs)))
 
     def tokens_that_submitted(self, token_id: int, jobs: Collection[int]) -> frozenset[int]:
-        """Return those of some jobs that were submitted by a token."""
+        """Return the ids of the jobs that were submitted with a token."""
         return frozenset(self._tx.column(_SUBMITTED, (list(jobs), token_id)))
 
     def live_tokens(self, jobs: Collection[int], *, ended_since: int) -> frozenset[int]:
-        """Return those of some jobs that live, or ended since a date."""
+        """Return the ids of the jobs that are live, or ended since a date."""
         return frozenset(self._tx.column(_LIVE, (list(jobs), ended_since)))
 
     def find_challenge(self, job_id: int) -> JobKeys | None:
-        """Return the challenge and the keys of a job, None if it does not exist."""
+        """Return the challenge and the keys of a job; None if it does not exist."""
         row = self._tx.row(_FIND_OF_CHALLENGES, (job_id,))
         return JobKeys(*row) if row else None
 
     def is_key_in_use(self, public_key: str, user: str, *, but: int = 0) -> bool:
-        """Whether a live job of the user has the key with this public part; the job ``but`` does not count."""
+        """Return whether a live job of the user has this public key; the job ``but`` is ignored."""
         return self._tx.row(_IS_IN_USE, (public_key, user, but)) is not None
 
     def userset_names(self) -> list[str]:
@@ -138,37 +138,37 @@ class Access(Table):
         return self._tx.column("SELECT userset_name FROM usersets ORDER BY userset_name")
 
     def userset_entries(self, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-        """Return the entries of those of some usersets that exist, ascending."""
+        """Return the entries of the existing usersets, ascending."""
         found: dict[str, tuple[str, ...]] = {}
         for name, entry in self._tx.rows(_ENTRIES, (list(names),)) if names else ():
             found[name] = (*found.get(name, ()), *([entry] if entry is not None else []))
         return found
 
     def keep_usersets(self, names: Collection[str]) -> set[str]:
-        """Let nobody change some usersets until the end of the transaction; return those that exist."""
+        """Lock usersets against changes until the end of the transaction; return the names that exist."""
         return set(self._tx.column(_KEEP, (list(names),))) if names else set()
 
     def lock_usersets(self, name: str) -> None:
-        """Let nobody else change or name a userset until the end of the transaction."""
+        """Lock a userset against changes and new references until the end of the transaction."""
         self._tx.execute("SELECT 1 FROM usersets WHERE userset_name = %s FOR UPDATE", (name,))
 
     def create_userset(self, name: str) -> bool:
-        """Create an empty userset; False if it exists."""
+        """Create an empty userset; return False if it already exists."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return self._tx.execute("INSERT INTO usersets (userset_name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)) == 1
 
     def add_to_userset(self, name: str, entries: Collection[str]) -> set[str]:
-        """Add entries to a userset; return those that it did not have."""
+        """Add entries to a userset; return the entries that are new."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return set(self._tx.column(_ADD, (name, list(entries))))
 
     def remove_from_userset(self, name: str, entries: Collection[str]) -> set[str]:
-        """Take entries out of a userset; return those that it had."""
+        """Remove entries from a userset; return the entries that it had."""
         self._tx.topics.add(Topic.RESERVATIONS)
         return set(self._tx.column(_REMOVE, (name, list(entries))))
 
     def drop_userset(self, name: str) -> bool:
-        """Delete a userset with its entries; False if there is none."""
+        """Delete a userset with its entries; return False if it does not exist."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute("DELETE FROM userset_entries WHERE userset_name = %s", (name,))
         return self._tx.execute("DELETE FROM usersets WHERE userset_name = %s", (name,)) == 1

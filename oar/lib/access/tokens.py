@@ -1,4 +1,4 @@
-"""Tokens of the API: made, listed, revoked.  Only their sums are stored; see docs/api.rst, "Tokens"."""
+"""Create, list and revoke API tokens.  Only their digests are stored; see docs/api.rst, "Tokens"."""
 
 import hashlib
 import re
@@ -28,14 +28,14 @@ _SHAPE = re.compile(r"oar_[A-Za-z0-9_-]{43}")
 
 
 def digest_of(token: str) -> str | None:
-    """Return the sum by which a token is found, None for a text that is no token."""
+    """Return the stored digest of a token; None if the text is not a token."""
     return hashlib.sha256(token.encode()).hexdigest() if _SHAPE.fullmatch(token) else None
 
 
 def create(
     tx: "Transaction", user: User, *, scope: str = "rw", days: int = DEFAULT_DAYS, comment: str = ""
 ) -> tuple[int, str]:
-    """Make a token of a user; return its id and the token, which nobody sees again.  Raises BadRequest, NotAllowed."""
+    """Create a token; return its id and the token, which is never shown again.  Raises BadRequest, NotAllowed."""
     _check_scope(scope, user)
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
         raise BadRequest(f"a comment has at most {LONGEST_COMMENT} characters, all of them printable")
@@ -47,7 +47,7 @@ def create(
 
 
 def days_of(asked: int | None, config: "Config") -> int:
-    """Return for how many days a token is valid that is asked for.  Raises BadRequest."""
+    """Return the validity of a new token in days; ``asked`` None means the default.  Raises BadRequest."""
     most: int = config.api_token_days
     if asked is None:
         return min(DEFAULT_DAYS, most)
@@ -57,9 +57,10 @@ def days_of(asked: int | None, config: "Config") -> int:
 
 
 def owner_of(maker: User, name: str | None, config: "Config") -> User:
-    """Return the user of a token that somebody makes, himself if none is named.  Raises NotAllowed.
+    """Return the owner of a new token; the maker if no name is given.  Raises NotAllowed.
 
-    Only oar and root make tokens of others: with one its bearer is that user, and they can be everybody anyway.
+    Only oar and root may create tokens for other users: whoever has a token acts as its user, and oar and root can act
+    as any user anyway.
     """
     if name is None or name == maker.name:
         return maker
@@ -73,7 +74,7 @@ def begin_session(
 ) -> str:
     """Create a browser session and return its secret.
 
-    ``token``: id of the token with which it begins, None for a password.  The session is valid while the token is.
+    ``token``: id of the token used to log in, None for a password.  The session is valid as long as the token.
     """
     secret, digest = _new()
     tx.access.forget_tokens(user.name, expired_before=tx.now - _FORGOTTEN_AFTER)
@@ -90,7 +91,7 @@ def begin_session(
 
 
 def _new() -> tuple[str, str]:
-    """Return a token, and its sum."""
+    """Return a new token and its digest."""
     token = f"oar_{secrets.token_urlsafe(32)}"
     digest = digest_of(token)
     assert digest
@@ -110,16 +111,16 @@ def _check_scope(text: str, user: User) -> None:
 
 
 def listed(tx: "Transaction", user: User, *, everybody: bool = False) -> list["ApiToken"]:
-    """Return the valid tokens of a user, or of everybody.  Raises NotAllowed."""
+    """Return the valid tokens of a user, or of all users.  Raises NotAllowed."""
     if everybody and not user.is_admin:
         raise NotAllowed("the tokens of others are shown to oar and root only")
     return tx.access.tokens_of(None if everybody else user.name)
 
 
 def revoke(tx: "Transaction", user: User, ids: Collection[int] | None) -> Sequence[int]:
-    """Let tokens be valid no more, all of the user for None; return which.  Raises BadRequest for one that is not his.
+    """Revoke tokens of a user, or all of them for None; return their ids.
 
-    oar and root may revoke those of everybody, by their ids.
+    oar and root may revoke tokens of all users by id.  Raises BadRequest if the user may not revoke one of the tokens.
     """
     own = {token.id for token in tx.access.tokens_of(None if user.is_admin and ids is not None else user.name)}
     unknown = sorted(set(ids or ()) - own)

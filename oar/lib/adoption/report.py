@@ -1,4 +1,4 @@
-"""What an administrator is told when the database of an older OAR is taken over."""
+"""The report for the administrator when the database of an older OAR is adopted."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from oar.lib.adoption.rules import AdoptedRule, Fate, title
 
 
 class TableCount(NamedTuple):
-    """The rows of a table: how many there are in the old database, and how many are taken."""
+    """The number of rows in a table of the old database, and how many are copied."""
 
     table: str
     there: int
@@ -16,7 +16,7 @@ class TableCount(NamedTuple):
 
 
 class AdoptedQueue(NamedTuple):
-    """A queue as the new database gets it."""
+    """A queue in the new database."""
 
     name: str
     priority: int
@@ -27,7 +27,7 @@ class AdoptedQueue(NamedTuple):
 
 
 class AdoptionReport(NamedTuple):
-    """What is taken over, and what not."""
+    """What is adopted and what is not."""
 
     origin: str  #: the old database
     version: str
@@ -50,7 +50,7 @@ _FATES = {
 
 
 def lines(report: AdoptionReport) -> Iterator[str]:
-    """Give the report, a line each."""
+    """Yield the lines of the report."""
     yield f"From {report.origin}, the schema of OAR {report.version}:"
     yield ""
     yield f"{'table':30} {'there':>12} {'taken':>12}"
@@ -84,7 +84,7 @@ def _rule(adopted: AdoptedRule) -> str:
 
 
 def _decisions(report: AdoptionReport) -> Iterator[str]:
-    """Give what somebody who knows the site has to look at."""
+    """Yield the decisions that the administrator must make."""
     for queue in report.queues:
         if not queue.is_known:
             yield (

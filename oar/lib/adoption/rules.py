@@ -1,8 +1,8 @@
-"""Admission rules of older versions: which of the standard ones a text of Perl is, and what it is in Python.
+"""Admission rules of older versions: recognize the standard rules in Perl and replace them with Python.
 
-Perl cannot run here.  The rules that OAR 2.2 to 2.5 shipped are recognised: comments, blanks and the words of messages
-may differ, and what sites used to change (a walltime, a group, a list) is taken over.  Every other text of Perl is kept
-as it is, disabled, for its administrator to read.
+OAR cannot run Perl.  The rules shipped with OAR 2.2 to 2.5 are recognized even if comments, white space and message
+texts differ.  Values that sites commonly changed (a walltime, a group, a list) are taken over.  Any other Perl text is
+kept unchanged and disabled, for the administrator to read.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Fate(StrEnum):
-    """What becomes of a rule."""
+    """How a rule is adopted."""
 
     SHIPPED = "SHIPPED"  #: it is a standard rule: the one that is shipped takes its place
     TRANSLATED = "TRANSLATED"  #: the same, with what the site had changed in it
@@ -23,7 +23,7 @@ class Fate(StrEnum):
 
 
 class OldRule(NamedTuple):
-    """A rule as the old database has it."""
+    """A rule in the old database."""
 
     id: int
     priority: int
@@ -32,7 +32,7 @@ class OldRule(NamedTuple):
 
 
 class AdoptedRule(NamedTuple):
-    """A rule as the new database gets it."""
+    """A rule in the new database."""
 
     rule: OldRule
     fate: Fate
@@ -42,7 +42,7 @@ class AdoptedRule(NamedTuple):
 
 
 class _Standard(NamedTuple):
-    """A standard rule: the name of the shipped one, and how its text is made of what the site has set."""
+    """A standard rule: the name of the shipped rule, and the function that inserts the site's values into its text."""
 
     name: str
     translate: "Callable[[str, Mapping[str, str]], str | None]"
@@ -79,7 +79,7 @@ _NEWER = frozenset({"drain", "gpu"})
 
 
 def _bare(text: str) -> str:
-    """Return a text of Perl without what does not matter: comments, the words of messages, blanks."""
+    """Return a Perl text without comments, message texts and insignificant white space."""
     plain = _MESSAGE.sub('"..."', _COMMENT.sub("", text).replace("\\'", "'"))
     bare = _BLANKS.sub(lambda found: " ".join(found[0].split()) if found[0].strip() else "", plain)
     for former, present in _OLD_SPELLINGS:
@@ -88,7 +88,7 @@ def _bare(text: str) -> str:
 
 
 def skeleton(text: str) -> tuple[str, dict[str, str]]:
-    """Return a sum of what a rule of Perl does, and what a site may have set in it, by name."""
+    """Return a digest of the code of a Perl rule, and the values that the site may have set, by name."""
     bare, found = _bare(text), dict[str, str]()
     for name, pattern in _PARAMETERS.items():
         if match := re.search(pattern, bare):
@@ -97,7 +97,7 @@ def skeleton(text: str) -> tuple[str, dict[str, str]]:
     return hashlib.sha256(bare.encode()).hexdigest()[:_DIGITS], found
 
 
-# -- texts of the shipped rules, with what a site has set --------------------------------------------------------------
+# -- texts of the shipped rules, with the values of the site -----------------------------------------------------------
 
 
 def _as_shipped(text: str, found: Mapping[str, str]) -> str:
@@ -120,7 +120,7 @@ def _with_group(text: str, found: Mapping[str, str]) -> str | None:
 
 
 def _with_properties(text: str, found: Mapping[str, str]) -> str | None:
-    """Refuse what the site refuses, and what older versions did not know."""
+    """Set the properties that the site's rule rejects, and keep the shipped ones that older versions did not have."""
     names = {name for name in re.findall(r'"(\w+)"', found.get("properties", "")) if name != "cm_availability"}
     shipped = re.search(r"(?m)^[A-Z_]+ = \{([^}]*)\}$", text)
     if shipped is None or not names:
@@ -160,7 +160,7 @@ _KNOWN_TYPES = frozenset(
 
 
 def _with_types(text: str, found: Mapping[str, str]) -> str | None:
-    """Add the types of the site; None if one of them cannot be read."""
+    """Add the job types of the site; return None if one of them cannot be parsed."""
     own = []
     for pattern in re.findall(r"qr/\^(.*?)\$/", found.get("types", "")):
         words = re.findall(r"[a-z_]{4,}", pattern)
@@ -235,7 +235,7 @@ _MARKS: Mapping[str, str] = {
 }
 
 
-# -- what becomes of rules ---------------------------------------------------------------------------------------------
+# -- adopted rules -----------------------------------------------------------------------------------------------------
 
 
 def adopt_rules(
@@ -245,10 +245,10 @@ def adopt_rules(
     *,
     is_before_2_5_5: bool = False,
 ) -> list[AdoptedRule]:
-    """Return what the new database gets: the old rules with their ids, behind them the shipped ones that are missing.
+    """Return the rules of the new database: the old rules with their ids, then the missing shipped rules.
 
-    ``shipped``: the rules of this version, by name.  A missing one is enabled if the old version did not have it, or if
-    it takes the place of a rule in Perl that is kept as a text; else the site deleted it, and it is disabled.
+    ``shipped``: the rules of this version, by name.  A missing rule is enabled if the old version did not have it, or
+    if it replaces a Perl rule that is kept as text.  Otherwise the site deleted it, and it is disabled.
     """
     adopted = [_adopted(rule, shipped, is_python) for rule in rules]
     present = {each.name for each in adopted}
@@ -275,7 +275,7 @@ def _adopted(rule: OldRule, shipped: Mapping[str, OldRule], is_python: Callable[
 
 
 def _recognised(rule: OldRule, shipped: Mapping[str, OldRule]) -> tuple[Fate, str, str]:
-    """Return what a rule is, the name of the shipped one and the text that takes its place."""
+    """Return how a rule is adopted, the name of the shipped rule and the text that replaces it."""
     for name, ours in shipped.items():
         if rule.text.strip() == ours.text.strip():
             return Fate.SHIPPED, name, ours.text
@@ -290,6 +290,6 @@ def _recognised(rule: OldRule, shipped: Mapping[str, OldRule]) -> tuple[Fate, st
 
 
 def title(text: str) -> str:
-    """Return the first words of a rule: its comment, or its first line."""
+    """Return the title of a rule: its first comment or its first line."""
     lines: Sequence[str] = [line.strip("# \t") for line in text.split("\n")]
     return next((line for line in lines if line), "")[:60]

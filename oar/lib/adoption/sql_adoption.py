@@ -1,8 +1,8 @@
-"""Taking over the database of an older OAR (``oar-database --adopt``): what stands there is read, and written here.
+"""Adopt the database of an older OAR (``oar-database --adopt``): read its rows and write them to this database.
 
-All is one transaction here, and one snapshot there: it is done as a whole or not at all, and what was interrupted is
-begun anew.  Rows go through as PostgreSQL sends them (COPY), so that ten million jobs take no more memory than ten.
-Before the end the rows are counted on both sides.
+The work is one transaction here and one snapshot in the old database: it succeeds completely or not at all, and an
+interrupted adoption starts again from the beginning.  Rows are streamed in PostgreSQL's COPY format, so that ten
+million jobs need no more memory than ten.  Before the commit, the rows are counted on both sides.
 """
 
 import os
@@ -98,7 +98,7 @@ _RESOURCE_STATES = """
 
 
 class AdoptionChoices(NamedTuple):
-    """What the caller knows and this package does not."""
+    """Values from the caller that this package cannot determine."""
 
     policies: frozenset[str]  #: of queues
     own_columns: frozenset[str]  #: names that properties of resources cannot have
@@ -107,7 +107,7 @@ class AdoptionChoices(NamedTuple):
 
 
 class Adoption(NamedTuple):
-    """What is to be done, and what is told about it."""
+    """The planned adoption and its report."""
 
     copies: Sequence[TableCopy]
     properties: Sequence[Property]
@@ -115,7 +115,7 @@ class Adoption(NamedTuple):
 
 
 def require_empty(tx: Transaction) -> None:
-    """Refuse to take something over into a database that is in use.  Raises SchemaError."""
+    """Raise SchemaError if the new database is in use or does not have the current schema."""
     schema = tx.system.schema_version()
     if schema is None or schema.is_outdated or schema.is_newer:
         told = f"has the schema {schema.revision}" if schema else "has no schema"
@@ -133,8 +133,8 @@ def require_empty(tx: Transaction) -> None:
 
 
 def plan(tx: Transaction, old: OldDatabase, choices: AdoptionChoices) -> Adoption:
-    """Find out what is to be done; nothing is changed.  Raises SchemaError."""
-    tx.execute("SET LOCAL idle_in_transaction_session_timeout TO 0")  # the old database may take its time to count
+    """Plan the adoption without changing anything.  Raises SchemaError."""
+    tx.execute("SET LOCAL idle_in_transaction_session_timeout TO 0")  # counting in the old database may take long
     new = _columns(tx)
     ours = frozenset(column.name for column in new["resources"]) | choices.own_columns
     added = properties(old.tables["resources"], ours, _narrow(old, ours))
@@ -161,7 +161,7 @@ def plan(tx: Transaction, old: OldDatabase, choices: AdoptionChoices) -> Adoptio
 
 
 def carry_out(tx: Transaction, old: OldDatabase, adoption: Adoption, progress: Progress) -> None:
-    """Do it, inside the caller's transaction.  Raises SchemaError, after which the transaction must be rolled back."""
+    """Execute the adoption inside the caller's transaction.  Raises SchemaError; the caller must then roll back."""
     for added in adoption.properties:
         tx.execute(f"ALTER TABLE resources ADD COLUMN {quoted(added.name)} {added.type}")
     tables = [each.table for each in adoption.copies]
@@ -243,7 +243,7 @@ def _rules(old: OldDatabase) -> list[OldRule]:
 
 
 class _CountingReader:
-    """The reading end of a pipe, which counts the rows that go through."""
+    """The reading end of a pipe; counts the rows that pass."""
 
     def __init__(self, file: IO[bytes], tell: Callable[[int], None]) -> None:
         self._file = file
@@ -251,11 +251,11 @@ class _CountingReader:
         self.rows = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return what comes next."""
+        """Return at most ``size`` bytes."""
         return self._counted(self._file.read(size))
 
     def readline(self, size: int = -1) -> bytes:
-        """Return the next line, or the beginning of it."""
+        """Return the next line, or its first ``size`` bytes."""
         return self._counted(self._file.readline(size))
 
     def _counted(self, piece: bytes) -> bytes:
@@ -265,7 +265,7 @@ class _CountingReader:
 
 
 def _copy(tx: Transaction, old: OldDatabase, each: TableCopy, count: TableCount, progress: Progress) -> None:
-    """Bring the rows of a table here.  Raises SchemaError."""
+    """Copy the rows of a table.  Raises SchemaError."""
     receiving, sending = os.pipe()
     failures: list[Exception] = []
 
@@ -291,7 +291,7 @@ def _copy(tx: Transaction, old: OldDatabase, each: TableCopy, count: TableCount,
             old.cancel()
             raise
         finally:
-            while file.read(_PIECE):  # what a sender that is not wanted any more had sent already
+            while file.read(_PIECE):  # discard data that the stopped sender has already written
                 pass
             sender.join()
     if failures:
@@ -330,7 +330,7 @@ def _write_rules(tx: Transaction, rules: Sequence[AdoptedRule]) -> None:
 
 
 def _advance(tx: Transaction, old: OldDatabase) -> None:
-    """Let the numbers go on where the old database would have gone on."""
+    """Set each sequence to continue after the last number of the old database."""
     for table, column, sequence in tx.rows(_SERIALS):
         last = tx.value(f"SELECT COALESCE(max({quoted(column)}), 0) FROM {quoted(table)}")
         if column in old.tables.get(table, {}):
@@ -340,7 +340,7 @@ def _advance(tx: Transaction, old: OldDatabase) -> None:
 
 
 def _compare(tx: Transaction, adoption: Adoption) -> None:
-    """Count what is here.  Raises SchemaError if it is not what was there."""
+    """Raise SchemaError if a table does not have as many rows as expected."""
     for each, count in zip(adoption.copies, adoption.report.counts, strict=True):
         here = tx.value(f"SELECT count(*) FROM {quoted(each.counted_as or each.table)}")
         here -= _FIRST_ROWS.get(each.table, 0)

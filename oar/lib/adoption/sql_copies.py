@@ -1,8 +1,8 @@
-"""How the rows of an older database become ours: what is selected there for each table here.  Nothing is run here.
+"""How rows of an older database are converted: for each new table, the SELECT on the old database.  Executes nothing.
 
-A column that has the same name is taken as it is, as far as our type allows; what was called differently, may be
-missing or must be made whole has an expression of its own.  Expressions are SQL for the old database, where the row is
-``t`` and the schema ``{s}``.
+A column with the same name is copied and cast to the new type.  A column that was renamed, may be missing or must be
+completed has its own expression.  The expressions are SQL for the old database, where the row is ``t`` and the schema
+``{s}``.
 """
 
 import re
@@ -16,7 +16,7 @@ Tables = Mapping[str, Mapping[str, str]]
 
 
 class NewColumn(NamedTuple):
-    """A column of ours."""
+    """A column of the new database."""
 
     name: str
     type: str
@@ -25,7 +25,7 @@ class NewColumn(NamedTuple):
 
 
 class TableCopy(NamedTuple):
-    """What fills a table."""
+    """The source of the rows of a table."""
 
     table: str
     source: str  #: the table of the old database
@@ -37,7 +37,7 @@ class TableCopy(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What has no place in the new database."""
+    """A table or column without equivalent in the new database."""
 
     table: str
     column: str = ""  #: '' = the whole table
@@ -60,7 +60,7 @@ _LIVE_GROUPS = "(SELECT g.res_group_id FROM {s}.job_resource_groups g WHERE g.re
 
 
 def _mark(column: str, live: str) -> str:
-    """Return CURRENT for what belongs to a live job, LOG for the rest: old versions forgot it at times."""
+    """Return the SQL for CURRENT if the row belongs to a live job, else LOG; old versions did not always update it."""
     return f"CASE WHEN t.{column} IN {live} THEN 'CURRENT' ELSE 'LOG' END"
 
 
@@ -148,7 +148,7 @@ _DROPPED = {("resources", "cm_availability"), ("job_types", "type_index"), ("fil
 
 
 def copies(old: Tables, new: Mapping[str, list[NewColumn]], schema: str) -> Iterator[TableCopy]:
-    """Give the copies that fill our tables.  ``schema``: where the tables of the old database are."""
+    """Yield the copies that fill the new tables.  ``schema``: the schema of the old database."""
     for table in _WHOLE:
         if table in old:
             yield _copy(table, old[table], new[table], quoted(schema))
@@ -171,7 +171,7 @@ def _copy(table: str, old: Mapping[str, str], new: list[NewColumn], schema: str)
 
 
 def _expression(table: str, column: NewColumn, old: Mapping[str, str]) -> str:
-    """Return what is selected for a column; '' if the column keeps its default."""
+    """Return the SELECT expression for a column; '' if the column keeps its default."""
     place = table, column.name
     if column.name in old:
         text = _EXPRESSIONS.get(place) or f"t.{quoted(column.name)}"
@@ -188,7 +188,7 @@ def _expression(table: str, column: NewColumn, old: Mapping[str, str]) -> str:
 
 
 def _cast(text: str, kind: str, wanted: str) -> str:
-    """Return a value as one of our types; a text that is too long is cut."""
+    """Return the SQL that casts a value to a new type; a text that is too long is truncated."""
     if kind == wanted and "CASE" not in text:
         return text
     length = _VARCHAR.fullmatch(wanted)
@@ -197,13 +197,13 @@ def _cast(text: str, kind: str, wanted: str) -> str:
     return f"({text})::{wanted}"
 
 
-# -- what sites added, and what has no place ---------------------------------------------------------------------------
+# -- properties of sites, and losses -----------------------------------------------------------------------------------
 
 
 def properties(old: Mapping[str, str], ours: frozenset[str], wide: frozenset[str]) -> list[Property]:
-    """Return the columns that administrators added to ``resources``, with the types that they get.
+    """Return the columns that administrators added to ``resources``, with their new types.
 
-    ``ours``: columns of our own; ``wide``: those of large types whose values all fit into an integer.
+    ``ours``: columns of the new schema; ``wide``: columns of large types whose values all fit into an integer.
     """
     found = []
     for name, kind in old.items():
@@ -214,12 +214,12 @@ def properties(old: Mapping[str, str], ours: frozenset[str], wide: frozenset[str
 
 
 def wide_columns(old: Mapping[str, str], ours: frozenset[str]) -> list[str]:
-    """Return the added columns whose values must be looked at: they may fit into an integer."""
+    """Return the added columns of large types; their values may fit into an integer."""
     return [name for name, kind in old.items() if name not in ours and (kind == "bigint" or kind.startswith("numeric"))]
 
 
 def losses(old: Tables, new: Mapping[str, list[NewColumn]]) -> Iterator[Loss]:
-    """Give what has no place here; ``new``: with the columns of properties."""
+    """Yield the tables and columns without equivalent; ``new``: the new columns, including properties."""
     known = {*_WHOLE, *_SETS, *BY_HAND}
     for table, columns in old.items():
         if table not in known:

@@ -1,7 +1,8 @@
-"""A database of an older OAR, which is read and never written to (``oar-database --adopt``).
+"""A database of an older OAR, which is only read, never written (``oar-database --adopt``).
 
-It is one snapshot: a transaction that is read-only and repeatable.  What its tables are called and hold is asked of its
-catalogue, since they differ from version to version, and by the program with which a MySQL database was converted.
+It is read in one snapshot: a read-only transaction with isolation level REPEATABLE READ.  The names and columns of its
+tables are read from its catalogue, since they depend on the version, and on the program that converted a MySQL
+database.
 """
 
 import re
@@ -35,10 +36,10 @@ Catalogue = Mapping[str, Mapping[str, str]]
 
 
 class OldDatabase:
-    """An older database at one instant."""
+    """A snapshot of an older database."""
 
     def __init__(self, connection: Any) -> None:
-        """``connection``: in a transaction that is read-only and repeatable.  Raises SchemaError."""
+        """``connection``: in a read-only transaction with isolation level REPEATABLE READ.  Raises SchemaError."""
         self._connection = connection
         homes = [row[0] for row in self.rows(_HOME, (list(_CORE), len(_CORE)))]
         if not homes:
@@ -52,7 +53,7 @@ class OldDatabase:
 
     @classmethod
     def open(cls, address: str) -> Self:
-        """Open a database by its address, as libpq takes it.  Raises SchemaError; passwords are in no message."""
+        """Open a database by its libpq address.  Raises SchemaError, whose message contains no password."""
         if _MYSQL.match(address):
             raise SchemaError("MySQL cannot be read: convert the database first (docs/adoption.rst, From MySQL).")
         try:
@@ -70,7 +71,7 @@ class OldDatabase:
             connection.set_client_encoding("UTF8")
             with connection.cursor() as cursor:
                 cursor.execute(_SESSION)
-            connection.commit()  # or ``refresh`` would undo it
+            connection.commit()  # otherwise ``refresh`` would roll it back
             return cls(connection)
         except psycopg2.Error as error:
             connection.close()
@@ -81,29 +82,28 @@ class OldDatabase:
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """Name and host of the database, for messages."""
         told = self._connection.info
         return f"{told.dbname} at {told.host or 'the local socket'}"
 
     def refresh(self) -> None:
-        """Look at a later instant."""
+        """Start a new snapshot."""
         self._connection.rollback()
 
     def cancel(self) -> None:
-        """Stop what is being read; another thread reads it."""
+        """Cancel the query that another thread runs."""
         self._connection.cancel()
 
     def close(self) -> None:
-        """Leave it."""
         self._connection.close()
 
     def quoted(self, table: str) -> str:
-        """Return the name of a table as statements write it."""
+        """Return the quoted name of a table for SQL statements."""
         text: str = sql.Identifier(self.schema, table).as_string(self._connection)
         return text
 
     def rows(self, question: str, parameters: tuple[Any, ...] | None = None) -> list[Row]:
-        """Return the answer to a question.  Raises SchemaError."""
+        """Return the rows of a query.  Raises SchemaError."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(question, parameters)
@@ -117,7 +117,7 @@ class OldDatabase:
         return number
 
     def last_number(self, table: str, column: str) -> int:
-        """Return the last number that the sequence of a column has given; 0 if there is none."""
+        """Return the last number that the sequence of a column returned; 0 if there is none."""
         names = self.rows(_SEQUENCE, (self.quoted(table), column))
         if names[0][0] is None:
             return 0
@@ -137,7 +137,7 @@ class OldDatabase:
 
 
 class LiveJobs(NamedTuple):
-    """Jobs of which the old server still has something to do."""
+    """Jobs that the old server must still finish."""
 
     number: int
     first: tuple[int, ...] = ()  #: the numbers of some of them
@@ -145,7 +145,7 @@ class LiveJobs(NamedTuple):
 
 
 def live_jobs(old: OldDatabase) -> LiveJobs:
-    """Return the jobs that only the old server can bring to their end."""
+    """Return the jobs that only the old server can finish."""
     jobs, moldable = old.quoted("jobs"), old.quoted("moldable_job_descriptions")
     question = f"""
         SELECT count(*), (array_agg(j.job_id ORDER BY j.job_id))[1:5],
@@ -163,5 +163,5 @@ def _unreadable(error: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of what PostgreSQL says."""
+    """Return the first line of PostgreSQL's error message."""
     return str(error).strip().partition("\n")[0].removesuffix(".")

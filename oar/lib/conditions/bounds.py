@@ -1,7 +1,7 @@
-"""The limits of a condition: its size, the length of the texts that it makes, its patterns.
+"""The limits of a condition: its size, the length of the texts that it creates, its patterns.
 
-Whatever passes costs a database server little memory and little time for each row: no value is longer than
-``LONGEST_VALUE``, no pattern makes a regular expression go back and forth.
+A condition within the limits costs a database server little memory and little time for each row: no value is longer
+than ``LONGEST_VALUE``, and no pattern makes a regular expression backtrack excessively.
 """
 
 import re
@@ -37,17 +37,14 @@ _GROUP = "(?:"
 
 
 def check_number(text: str, position: int) -> None:
-    """Refuse a number that is longer than anybody needs.  Raises BadCondition."""
+    """Raise BadCondition if a number is too long."""
     digits, _, exponent = text.lower().partition("e")
     if len(digits) > _LONGEST_NUMBER or (exponent and abs(int(exponent[:9])) > _LARGEST_EXPONENT):
         raise invalid("the number is too long", position)
 
 
 def check_pattern(pattern: str, position: int, *, is_regular: bool) -> None:
-    """Refuse a pattern that costs a server time or memory: too long, or with repetitions of what repeats.
-
-    Raises BadCondition.
-    """
+    """Raise BadCondition if a pattern costs a server too much time or memory: too long, or with nested repetitions."""
     if len(pattern) > LONGEST_PATTERN:
         raise invalid(f"the pattern is longer than {LONGEST_PATTERN} characters", position)
     if is_regular:
@@ -55,7 +52,7 @@ def check_pattern(pattern: str, position: int, *, is_regular: bool) -> None:
 
 
 def check_substring(arguments: Sequence[Node], position: int) -> None:
-    """Refuse a pattern of ``substring`` that may cost too much, or one with an escape.  Raises BadCondition."""
+    """Raise BadCondition if a pattern of ``substring`` may cost too much or has an escape."""
     texts = [argument for argument in arguments[1:] if isinstance(argument, Text)]
     if texts and len(arguments) > 2:
         raise invalid("substring takes one pattern, or two numbers", position)
@@ -64,7 +61,7 @@ def check_substring(arguments: Sequence[Node], position: int) -> None:
 
 
 def check_digits(arguments: Sequence[Node], position: int) -> None:
-    """Refuse to round to more digits than anybody needs.  Raises BadCondition."""
+    """Raise BadCondition if ``round`` has too many digits."""
     for argument in arguments:
         digits = argument
         if isinstance(digits, Operation) and digits.operator in ("-", "+") and len(digits.operands) == 1:
@@ -74,7 +71,7 @@ def check_digits(arguments: Sequence[Node], position: int) -> None:
 
 
 class _PatternGroup(NamedTuple):
-    """What has been read of a group: the length of its longest branch written out, and whether something repeats."""
+    """The parsed part of a group: its length with repetitions expanded, and whether a part repeats."""
 
     length: int = 0
     last: int = 0  #: length of the last part
@@ -82,12 +79,12 @@ class _PatternGroup(NamedTuple):
     last_repeats: bool = False
 
     def and_part(self, length: int, *, repeats: bool) -> "_PatternGroup":
-        """Return the group with another part."""
+        """Return the group with one more part."""
         return _PatternGroup(self.length + length, length, self.repeats or repeats, repeats)
 
 
 class _Pattern:
-    """A regular expression, read from left to right.  Characters in brackets are no operators."""
+    """A regular expression, parsed from left to right.  Characters in brackets are not operators."""
 
     def __init__(self, pattern: str, position: int) -> None:
         self._text = _without_brackets(pattern)
@@ -108,7 +105,7 @@ class _Pattern:
                 raise invalid(text, self._position)
 
     def _take(self, place: int) -> int:
-        """Read one thing; return the place behind it."""
+        """Parse one part of the pattern; return the position after it."""
         if self._text.startswith("(?", place) and not self._text.startswith(_GROUP, place):
             raise invalid("'(?' is not allowed in a pattern", self._position)
         if self._text[place] == "(":
@@ -141,7 +138,7 @@ class _Pattern:
 
 
 def _without_brackets(pattern: str) -> str:
-    """Return a pattern with one character in the place of each set of characters; one that is not closed stays."""
+    """Return a pattern with one character in place of each bracket expression; an unclosed bracket stays unchanged."""
     parts, place = [], 0
     while place < len(pattern):
         end = _end_of_set(pattern, place) if pattern[place] == "[" else -1
@@ -151,7 +148,7 @@ def _without_brackets(pattern: str) -> str:
 
 
 def _end_of_set(pattern: str, place: int) -> int:
-    """Return the place behind ``[...]``, in which ``[:alpha:]`` has brackets of its own; -1 if there is no end."""
+    """Return the position after ``[...]``, which may contain ``[:alpha:]``; -1 if the bracket is not closed."""
     place += 2 if pattern.startswith("[^", place) else 1
     place += pattern.startswith("]", place)
     while place < len(pattern) and pattern[place] != "]":
@@ -166,9 +163,9 @@ def _end_of_set(pattern: str, place: int) -> int:
 
 
 def check_length(node: Node, lengths: Mapping[str, int]) -> int:
-    """Return the length of the longest text that a node can make; ``lengths`` are those of the columns.
+    """Return the maximum length of the text that a node can create; ``lengths``: maximum lengths of the columns.
 
-    Raises BadCondition when a part of it can be longer than LONGEST_VALUE.
+    Raises BadCondition if a part of it can be longer than LONGEST_VALUE.
     """
     parts = [check_length(child, lengths) for child in node.parts]
     length = _length(node, parts, lengths)

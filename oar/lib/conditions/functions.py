@@ -1,11 +1,11 @@
-"""The functions that conditions may call: cheap, pure, and none makes a value longer than its arguments together."""
+"""Functions allowed in conditions: cheap, pure, and with results no longer than all arguments together."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
 class Function(NamedTuple):
-    """How many arguments a function takes."""
+    """The minimum and maximum number of arguments of a function."""
 
     least: int
     most: int

@@ -1,7 +1,7 @@
-"""Conditions evaluated on columns in memory, with PostgreSQL's answers: sets of rows, one bit each.
+"""Evaluate conditions on columns in memory, with the same results as PostgreSQL: sets of rows, one bit each.
 
-Equality, lists, LIKE, NULL, comparisons of whole numbers and the boolean operators are done here; what a database
-decides by a rule of its own (the order of texts, regular expressions, arithmetic) raises NotInMemory.
+This module evaluates equality, lists, LIKE, NULL, comparisons of integers and boolean operators.  Operations with rules
+specific to the database (order of texts, regular expressions, arithmetic) raise NotInMemory.
 """
 
 import re
@@ -28,15 +28,15 @@ _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class NotInMemory(Exception):
-    """A part of a condition is left to the database."""
+    """Only the database can evaluate a part of the condition."""
 
 
 class OutOfTime(Exception):
-    """There is no time left to evaluate the rest of a condition."""
+    """The time limit for the evaluation is exceeded."""
 
 
 class Truth(NamedTuple):
-    """For which rows a condition is true, and for which it is NULL; it is false for the others."""
+    """The rows for which a condition is true, and those for which it is NULL; it is false for all other rows."""
 
     true: ResourceSet
     null: ResourceSet = 0
@@ -46,7 +46,7 @@ class ColumnIndex:
     """The rows of each value of a column."""
 
     def __init__(self, values: Sequence[Value], *, is_text: bool) -> None:
-        """``values``: texts or whole numbers, in the order of the rows."""
+        """``values``: texts or integers, in the order of the rows."""
         self.is_text = is_text
         self._rows: dict[Value, list[int]] = {}
         for row, value in enumerate(values):
@@ -54,36 +54,35 @@ class ColumnIndex:
         self.null = from_positions(self._rows.pop(None, ()))
 
     def equal(self, value: Value) -> ResourceSet:
-        """Return the rows that have a value."""
+        """Return the rows with this value."""
         return from_positions(self._rows.get(value, ()))
 
     def among(self, values: Collection[Value]) -> ResourceSet:
-        """Return the rows that have one of some values."""
+        """Return the rows with one of the values."""
         return from_positions(row for value in values for row in self._rows.get(value, ()))
 
     def where(self, test: Callable[[Any], bool]) -> ResourceSet:
-        """Return the rows whose values pass a test; NULL does not."""
+        """Return the rows whose values pass a test; NULL never passes."""
         return from_positions(row for value, rows in self._rows.items() if test(value) for row in rows)
 
     def is_plain(self) -> bool:
-        """Tell whether all texts are ASCII, so that upper and lower case mean the same everywhere."""
+        """Whether all texts are ASCII, so that case conversion gives the same result on every system."""
         return all(isinstance(value, str) and value.isascii() for value in self._rows)
 
 
 def evaluate(
     tree: Node, columns: Mapping[str, ColumnIndex], rows: int, has_time: Callable[[], bool] = lambda: True
 ) -> ResourceSet:
-    """Return the rows, of so many, for which a condition is true.
+    """Return the rows for which a condition is true; ``rows``: the number of rows.
 
-    ``has_time`` is asked before each part.  Raises NotInMemory when a part of it is none of those known here, or names
-    a column that is not given; OutOfTime.
+    ``has_time`` is called before each part.  Raises NotInMemory if a part is not supported here or names a missing
+    column.
+    Raises OutOfTime.
     """
     return _Evaluation(columns, (1 << rows) - 1, has_time).truth(tree).true
 
 
 class _Evaluation:
-    """One evaluation."""
-
     def __init__(
         self, columns: Mapping[str, ColumnIndex], everything: ResourceSet, has_time: Callable[[], bool]
     ) -> None:
@@ -143,7 +142,7 @@ class _Evaluation:
             equal = Truth(index.equal(_literal(index, literal)), index.null)
             return self._negated(equal, is_negated=operator == "<>")
         if index.is_text:
-            raise NotInMemory  # the order of texts is the database's
+            raise NotInMemory  # the order of texts depends on the database
         number, compare = int(_literal(index, literal)), _COMPARES[operator]
         return Truth(index.where(lambda value: compare(value, number)), index.null)
 
@@ -169,7 +168,7 @@ class _Evaluation:
         return Truth(self._everything & ~(truth.true | truth.null), truth.null)
 
     def _all(self, truths: Sequence[Truth]) -> Truth:
-        """Return where all are true; NULL where some are NULL and none is false."""
+        """Return AND of the truths: NULL if at least one is NULL and none is false."""
         true = possible = self._everything
         for truth in truths:
             true &= truth.true
@@ -178,12 +177,12 @@ class _Evaluation:
 
 
 def _literal(index: ColumnIndex, literal: Numeral | Text) -> str | int:
-    """Return a literal as the values of a column are; a text beside numbers must be a whole number."""
+    """Return a literal in the type of the column's values; for a numeric column, a text must be an integer."""
     text = literal.text if isinstance(literal, Numeral) else literal.value
     if index.is_text:
         if isinstance(literal, Numeral):
             raise NotInMemory
         return text
     if not re.fullmatch(r"[0-9]{1,18}" if isinstance(literal, Numeral) else r"[0-9]{1,9}", text):
-        raise NotInMemory  # also a text that is perhaps too large for the type of the column, which is an error
+        raise NotInMemory  # also a text that may be too large for the column type, which is an error in the database
     return int(text)

@@ -1,7 +1,7 @@
-"""Patterns of LIKE, matched in memory in a time that grows with the pattern and the text, never faster.
+"""Match LIKE patterns in memory, in a time of at most pattern length times text length.
 
-A regular expression with many ``.*`` would go back and forth for ever; here each part between two ``%`` is taken at its
-first place, which is always right.
+A regular expression with many ``.*`` would backtrack excessively.  Here each part between two ``%`` is matched at its
+first position, which is always correct.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def like(pattern: str, *, ignores_case: bool) -> Callable[[str], bool]:
-    """Return the test for a pattern without escapes; ``ignores_case``: for patterns and texts of ASCII only.
+    """Return the test for a pattern without escapes; ``ignores_case``: only for ASCII patterns and texts.
 
     >>> like("node-%", ignores_case=False)("node-12"), like("_%b", ignores_case=False)("b")
     (True, False)
@@ -37,6 +37,6 @@ def like(pattern: str, *, ignores_case: bool) -> Callable[[str], bool]:
 
 
 def _part(part: str, *, ignores_case: bool) -> re.Pattern[str]:
-    """Return the expression for what stands between two ``%``: it repeats nothing."""
+    """Return the regular expression for the text between two ``%``; it has no repetition."""
     text = "".join("." if character == "_" else re.escape(character) for character in part)
     return re.compile(text, re.DOTALL | (re.IGNORECASE if ignores_case else 0))

@@ -1,7 +1,7 @@
-"""The text of a condition -> its tree, with PostgreSQL's order of operators.
+"""Parse the text of a condition into its tree, with PostgreSQL's operator precedence.
 
-Two habits of people are understood besides SQL: what stands in double quotes and is no column is a text, and a bare
-number that is compared with a column of text is a text.
+Two common habits are accepted in addition to SQL.  A double-quoted name that is not a column is a text, and a bare
+number that is compared with a text column is a text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _RESERVED = frozenset(
 
 
 class _Power(IntEnum):
-    """How strongly operators bind, from the weakest to the strongest."""
+    """Operator precedence, from the lowest to the highest."""
 
     OR = auto()
     AND = auto()
@@ -72,7 +72,7 @@ _POWERS: Mapping[str, _Power] = {
 
 
 class ConditionTable(NamedTuple):
-    """The table that a condition is about."""
+    """The table of a condition."""
 
     name: str
     types: Mapping[str, str]  #: SQL type of each column, as PostgreSQL writes it, without its length
@@ -80,29 +80,29 @@ class ConditionTable(NamedTuple):
     may_select: bool = False  #: conditions may ask for other rows of the table
 
     def is_text(self, column: str) -> bool:
-        """Tell whether the values of a column are texts."""
+        """Return whether the values of a column are texts."""
         return self.types[column] in ("character varying", "text")
 
     def length(self, column: str) -> int:
-        """Return the number of characters of a value that are looked at."""
+        """Return the maximum number of characters of a value that are used."""
         longest = bounds.NUMBER_WIDTH if self.types[column] in _NUMBERS else bounds.LONGEST_COLUMN
         return self.lengths.get(column, longest)
 
 
 class ParsedCondition(NamedTuple):
-    """A condition that has been read."""
+    """A parsed condition."""
 
     text: str  #: valid SQL: as it was written, with texts in single quotes
     tree: Node
 
 
 def parse(text: str, table: ConditionTable) -> ParsedCondition:
-    """Return the condition that a text means for a table.  Raises BadCondition, which names the position."""
+    """Return the parsed condition for a table.  Raises BadCondition, which names the position."""
     return _Parser(text, table).condition()
 
 
 class _Parser:
-    """Reads one condition from left to right."""
+    """Parses one condition from left to right."""
 
     def __init__(self, text: str, table: ConditionTable) -> None:
         self._text = text
@@ -144,7 +144,7 @@ class _Parser:
         return self._tokens[self._position]
 
     def _is(self, *keywords: str) -> bool:
-        """Tell whether these keywords or operators follow."""
+        """Return whether these keywords or operators are next."""
         tokens = self._tokens[self._position : self._position + len(keywords)]
         return len(tokens) == len(keywords) and all(
             token.kind in (TokenKind.WORD, TokenKind.OPERATOR) and token.word == keyword
@@ -152,7 +152,7 @@ class _Parser:
         )
 
     def _take(self, *keywords: str) -> bool:
-        """Go past these keywords or operators if they follow."""
+        """Skip these keywords or operators if they are next; return whether they were."""
         if not self._is(*keywords):
             return False
         self._position += len(keywords)
@@ -180,7 +180,7 @@ class _Parser:
     # -- operators
 
     def _whole(self) -> Node:
-        """Read a whole expression: the condition itself, what stands in parentheses, an argument."""
+        """Parse a complete expression: the condition itself, an expression in parentheses, or an argument."""
         self._depth += 1
         if self._depth > bounds.DEEPEST:
             raise invalid(f"it is nested more than {bounds.DEEPEST} deep", self._token.start)
@@ -189,21 +189,21 @@ class _Parser:
         return node
 
     def _expression(self, least: _Power) -> Node:
-        """Read an operand, and the operators behind it that bind at least as strongly as ``least``."""
+        """Parse an operand and the operators after it whose precedence is at least ``least``."""
         node = self._prefixed(least)
         while (power := self._power()) is not None and power >= least:
             node = self._infix[power](node)
         return node
 
     def _prefixed(self, least: _Power) -> Node:
-        """Read an operand with NOT or signs before it."""
+        """Parse an operand with NOT or signs before it."""
         if least <= _Power.NOT and self._is("not"):
             return self._applied(self._repeated("not"), _Power.IS)
         signs = self._repeated("+", "-")
         return self._applied(signs, _Power.CAST) if signs else self._operand()
 
     def _repeated(self, *keywords: str) -> list[str]:
-        """Go past the keywords that follow, as long as they are among these; return them in capitals."""
+        """Skip the next keywords as long as they are among these; return them in upper case."""
         keywords_read = []
         while any(self._is(keyword) for keyword in keywords):
             keywords_read.append(self._next().text.upper())
@@ -216,7 +216,7 @@ class _Parser:
         return node
 
     def _power(self) -> _Power | None:
-        """Return how strongly the operator that follows binds; None if none follows."""
+        """Return the precedence of the next operator; None if no operator is next."""
         token = self._token
         if token.kind not in (TokenKind.WORD, TokenKind.OPERATOR):
             return None
@@ -227,7 +227,7 @@ class _Parser:
         return _POWERS.get(operator)
 
     def _connected(self, first_operand: Node) -> Node:
-        """Read AND, or OR, with all the operands that it connects."""
+        """Parse AND or OR with all operands that it connects."""
         operator = self._token.word
         parts = [first_operand]
         while self._take(operator):
@@ -235,7 +235,7 @@ class _Parser:
         return self._counted(Operation(operator.upper(), tuple(parts)))
 
     def _test(self, operand: Node) -> Node:
-        """Read ``IS [NOT] NULL``, TRUE, FALSE or UNKNOWN."""
+        """Parse ``IS [NOT] NULL``, TRUE, FALSE or UNKNOWN."""
         operator = self._next().text.upper()
         if operator == "IS":
             negation = "NOT " if self._take("not") else ""
@@ -258,7 +258,7 @@ class _Parser:
         return self._counted(Operation("<>" if operator == "!=" else operator, operands))
 
     def _any_of(self, operand: Node) -> Node:
-        """Read ``= ANY (ARRAY[...])`` behind ANY."""
+        """Parse the rest of ``= ANY (ARRAY[...])`` after ANY."""
         for keyword in ("(", "array", "["):
             self._expect(keyword)
         values = self._values(operand)
@@ -267,7 +267,7 @@ class _Parser:
         return self._counted(InList(operand, values, is_negated=False))
 
     def _membership(self, operand: Node) -> Node:
-        """Read ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
+        """Parse ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
         is_negated = self._take("not")
         operator = self._next().word
         if operator == "between":
@@ -293,7 +293,7 @@ class _Parser:
         return self._counted(node)
 
     def _values(self, operand: Node) -> tuple[Node, ...]:
-        """Read the values of a list; literals are not counted."""
+        """Parse the values of a list; literals do not count towards the number of nodes."""
         values = []
         while True:
             nodes = self._nodes
@@ -305,7 +305,10 @@ class _Parser:
                 return tuple(values)
 
     def _literal(self) -> Node | None:
-        """Read a literal that is the whole value, as most of a long list are; None if something else follows."""
+        """Parse a literal that is a complete value, the usual case in long lists.
+
+        Return None if something else is next.
+        """
         token, following = self._token, self._tokens[min(self._position + 1, len(self._tokens) - 1)]
         if token.kind not in (TokenKind.NUMBER, TokenKind.TEXT) or following.text not in (",", ")", "]"):
             return None
@@ -316,7 +319,7 @@ class _Parser:
         return Numeral(token.text, token.start)
 
     def _match(self, operand: Node, operator: str) -> Node:
-        """Read the pattern behind LIKE or the operator of a regular expression: a text, so that it can be checked."""
+        """Parse the pattern after LIKE or a regular expression operator; only a text can be checked."""
         start = self._token.start
         pattern = self._expression(_Power.SUM)
         if not isinstance(pattern, Text):
@@ -325,7 +328,7 @@ class _Parser:
         return self._counted(Operation(operator, (operand, pattern)))
 
     def _other(self, operand: Node) -> Node:
-        """Read ``||`` and the operators of regular expressions."""
+        """Parse ``||`` and the regular expression operators."""
         operator = self._next().text
         if operator in _REGULAR:
             return self._match(operand, operator)
@@ -373,7 +376,7 @@ class _Parser:
         self._unexpected(")")
 
     def _quoted(self) -> Node:
-        """Read what stands in double quotes: a column, the table before its column, or a text."""
+        """Parse a double-quoted name: a column, the table before its column, or a text."""
         token = self._next()
         if token.value == self._table.name and self._is("."):
             return self._qualified()
@@ -383,7 +386,7 @@ class _Parser:
         return self._counted(Text(token.value))
 
     def _named(self) -> Node:
-        """Read what begins with a word: a constant, CASE, CAST, a function or a column."""
+        """Parse an operand that begins with a word: a constant, CASE, CAST, a function or a column."""
         name = self._token.word
         if name in ("true", "false", "null"):
             self._position += 1
@@ -422,7 +425,7 @@ class _Parser:
         return Column(name)
 
     def _hint(self, name: str) -> str:
-        """Return what may be meant by a word that is no column; it is the last token."""
+        """Return a hint for an unknown column name, which is the last token."""
         if meant := nearest(shortened(name), self._table.types):
             return f', did you mean "{meant}"?'
         is_compared = self._position > 1 and self._tokens[self._position - 2].text in COMPARISONS
@@ -458,7 +461,7 @@ class _Parser:
         return self._counted(Call(name, tuple(arguments)))
 
     def _arguments(self, name: str) -> Sequence[Node]:
-        """Read the arguments of a function up to their ')', separated by commas or by keywords."""
+        """Parse the arguments of a function up to the ')', separated by commas or keywords."""
         if self._take(")"):
             return []
         if name == "trim":
@@ -476,7 +479,7 @@ class _Parser:
         return arguments
 
     def _select(self, operand: Node, *, is_negated: bool) -> Node:
-        """Read the one form of subquery: a column of other rows of the same table."""
+        """Parse the only supported subquery: a column of other rows of the same table."""
         start = self._token.start
         self._selects += 1
         if not self._table.may_select:
@@ -504,7 +507,7 @@ class _Parser:
         return column
 
     def _having(self, column: Column) -> tuple[str, Numeral] | None:
-        """Read ``GROUP BY column [HAVING count(*) > n]``."""
+        """Parse ``GROUP BY column [HAVING count(*) > n]``."""
         if not self._take("group", "by"):
             return None
         if self._selected_column() != column:
@@ -519,10 +522,10 @@ class _Parser:
         bounds.check_number(number.text, number.start)
         return "<>" if operator.text == "!=" else operator.text, Numeral(number.text)
 
-    # -- what is made
+    # -- nodes
 
     def _text_beside(self, column: Node, number: Node) -> Node:
-        """Return one side of a comparison: a bare number that is compared with a column of text is a text."""
+        """Return one operand of a comparison; a bare number that is compared with a text column becomes a text."""
         if not isinstance(number, Numeral) or not isinstance(column, Column) or not self._table.is_text(column.name):
             return number
         token = Token(TokenKind.NUMBER, number.text, number.start, number.start + len(number.text))

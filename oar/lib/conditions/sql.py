@@ -1,4 +1,4 @@
-"""The tree of a condition as SQL with bound parameters; nothing of it is text of a user."""
+"""Write the tree of a condition as SQL with bound parameters; no user text becomes part of the SQL."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ _JOINED = "left({}::text, {})"
 
 
 class Statement(NamedTuple):
-    """A part of an SQL statement; a ``%s`` in its text stands for each parameter, ``%%`` for a ``%``."""
+    """A part of an SQL statement; ``%s`` stands for each parameter, ``%%`` for ``%``."""
 
     text: str
     parameters: tuple[object, ...] = ()
 
 
 class Mask(NamedTuple):
-    """Columns whose values are NULL in the rows of others."""
+    """Columns whose values are replaced with NULL in rows of other users."""
 
     owner: str  #: the column that names whose row it is
     asker: str
@@ -40,7 +40,7 @@ class Mask(NamedTuple):
 def statement(tree: Node, table: str, longest_column: int, mask: Mask | None = None) -> Statement:
     """Return the SQL of a condition on a table, for a WHERE clause.
 
-    ``longest_column``: so many characters of a column are looked at where texts are put together.
+    ``longest_column``: maximum number of characters of a column that are used in concatenations.
     """
     writer = _Writer(table, longest_column, mask)
     text = writer.write(tree)
@@ -48,7 +48,7 @@ def statement(tree: Node, table: str, longest_column: int, mask: Mask | None = N
 
 
 def joined(parts: Sequence[Statement], connective: str = "AND") -> Statement:
-    """Return conditions of which all (or, with OR, some) hold; ``true`` if there are none."""
+    """Return the conditions joined with AND or OR; ``true`` if there are none."""
     texts = [f"({part.text})" for part in parts]
     parameters = [parameter for part in parts for parameter in part.parameters]
     return Statement(f" {connective} ".join(texts) or "true", tuple(parameters))
@@ -60,8 +60,6 @@ def quoted(name: str) -> str:
 
 
 class _Writer:
-    """Writes one tree."""
-
     def __init__(self, table: str, longest_column: int, mask: Mask | None) -> None:
         self._table = table
         self._longest_column = longest_column
@@ -82,7 +80,7 @@ class _Writer:
         }
 
     def write(self, node: Node) -> str:
-        """Return the SQL of a node; its parameters are appended in the order of their marks."""
+        """Return the SQL of a node; append its parameters in the order of their placeholders."""
         return self._writers[type(node)](node)
 
     def _column(self, node: Column) -> str:
@@ -110,7 +108,7 @@ class _Writer:
         operator, operands = node.operator, node.operands
         if operator == "||":
             return f"({' || '.join(self._cut(operand) for operand in operands)})"
-        if operator == "%":  # as a function: a bare % would be taken for the mark of a parameter
+        if operator == "%":  # as a function, because a single % would start a placeholder
             return f"mod({self._list(operands)})"
         if operator.startswith("IS "):
             return f"({self.write(operands[0])} {operator})"
@@ -125,11 +123,11 @@ class _Writer:
         if function == "replace":
             return f"replace({', '.join(self._cut(argument) for argument in arguments)})"
         if function == "substring" and not isinstance(arguments[1], Text):
-            function = "substr"  # which takes no pattern, whatever its arguments are
+            function = "substr"  # unlike substring, it never takes a pattern
         return f"{'btrim' if function == 'trim' else function}({self._list(arguments)})"
 
     def _cut(self, node: Node) -> str:
-        """Return the SQL of a text of which a longer one is made: no longer than it was believed to be."""
+        """Return the SQL of an operand of a concatenation, cut to the length that the limits assume."""
         text = self.write(node)
         match node:
             case Text() | Numeral() | Operation("||") | Call("replace"):

@@ -1,4 +1,4 @@
-"""The text of a condition, cut into tokens; what begins anything else than a token of the language is refused."""
+"""Split the text of a condition into tokens; reject text that is not a token of the language."""
 
 import re
 from enum import StrEnum
@@ -34,7 +34,7 @@ _REASONS = {
 
 
 class TokenKind(StrEnum):
-    """What a token is: a group of the lexer, or the end."""
+    """The kind of a token: a group of the lexer, or the end."""
 
     BLANK = "blank"
     TEXT = "text"  #: in single quotes
@@ -55,12 +55,12 @@ class Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The token in lower case; other scripts have letters whose lower case is ASCII, such as the sign of kelvin."""
+        """The token in lower case if it is ASCII; the lower case of other letters, as the kelvin sign, may be ASCII."""
         return self.text.lower() if self.text.isascii() else self.text
 
     @property
     def value(self) -> str:
-        """The content of a text, or of what stands in double quotes."""
+        """The content of a single-quoted or double-quoted token."""
         quote = self.text[0]
         return self.text[1:-1].replace(quote + quote, quote)
 
@@ -69,19 +69,19 @@ _STRINGS = (TokenKind.TEXT, TokenKind.QUOTED)
 
 
 def invalid(reason: str, position: int | None = None, hint: str = "") -> BadCondition:
-    """Return the error for a condition, at a position of its text; ``hint`` tells what would be right."""
+    """Return the error for a condition, with a position in its text; ``hint``: a correction."""
     where = "" if position is None else f" at character {position + 1}"
     return BadCondition(f"invalid SQL condition: {reason}{where}{hint}")
 
 
 def shortened(word: str) -> str:
-    """Return a word of a condition as messages show it: its beginning, in one line."""
+    """Return a word of a condition for messages: its beginning, on one line."""
     word = word if len(word) <= LONGEST_SHOWN else word[:LONGEST_SHOWN] + "..."
     return " ".join(word.split()) or word.strip()
 
 
 def tokenise(text: str) -> list[Token]:
-    """Cut a condition into tokens, without blanks, with an end.  Raises BadCondition."""
+    """Split a condition into tokens without blanks, followed by an END token.  Raises BadCondition."""
     _check_characters(text)
     tokens: list[Token] = []
     position = 0
@@ -100,7 +100,7 @@ def tokenise(text: str) -> list[Token]:
 
 
 def check_alone(text: str) -> None:
-    """Refuse SQL that would not stay one condition inside parentheses.  Raises BadCondition."""
+    """Raise BadCondition if SQL inside parentheses would not remain one condition."""
     depth, quote = 0, ""
     for position, character in enumerate(text):
         if quote:
@@ -139,7 +139,7 @@ def _check_characters(text: str) -> None:
 
 
 def _check_glued(before: Token | None, token: Token) -> None:
-    """Refuse what two servers might cut differently: ``1x``, ``E'x'``, two strings without a blank."""
+    """Raise BadCondition if two servers might split tokens differently: ``1x``, ``E'x'``, two adjacent strings."""
     if before is None or before.stop != token.start:
         return
     if before.kind is TokenKind.NUMBER and token.kind in (TokenKind.WORD, TokenKind.NUMBER, *_STRINGS):

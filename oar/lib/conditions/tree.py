@@ -1,39 +1,39 @@
-"""The tree of a condition: what the parser makes of its text, and what is evaluated."""
+"""The tree of a condition: the result of the parser, and the input of the evaluation."""
 
 from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """The value of a column of the row that is looked at."""
+    """The value of a column in the current row."""
 
     name: str
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """There are none."""
+        """No child nodes."""
         return ()
 
 
 class Numeral(NamedTuple):
-    """A number, as it was written: digits, perhaps with a point and an exponent."""
+    """A number as written: digits, optionally with a decimal point and an exponent."""
 
     text: str
     start: int = -1  #: where it stands in the text of the condition
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """There are none."""
+        """No child nodes."""
         return ()
 
 
 class Text(NamedTuple):
-    """A text."""
+    """A text literal."""
 
     value: str
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """There are none."""
+        """No child nodes."""
         return ()
 
 
@@ -44,15 +44,15 @@ class Constant(NamedTuple):
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """There are none."""
+        """No child nodes."""
         return ()
 
 
 class Operation(NamedTuple):
     """An operator and its operands: arithmetic, ``||``, comparisons, LIKE, regular expressions, AND, OR, NOT.
 
-    ``operator`` is spelt as in SQL, in upper case (``NOT LIKE``, ``IS NULL``, ``IS NOT TRUE``); AND and OR have two
-    operands or more.
+    ``operator`` is written as in SQL, in upper case (``NOT LIKE``, ``IS NULL``, ``IS NOT TRUE``); AND and OR have two
+    or more operands.
     """
 
     operator: str
@@ -74,7 +74,7 @@ class Between(NamedTuple):
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """What is compared, and with what."""
+        """The operand and the two limits."""
         return self.operand, self.low, self.high
 
 
@@ -107,7 +107,7 @@ class InSelect(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function of its arguments; its name in lower case."""
+    """A function call; the function name is in lower case."""
 
     function: str
     arguments: "tuple[Node, ...]"
@@ -119,14 +119,14 @@ class Call(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """A value as another type."""
+    """A value converted to another type."""
 
     operand: "Node"
     type: str
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """The value."""
+        """The converted value."""
         return (self.operand,)
 
 
@@ -139,7 +139,7 @@ class Case(NamedTuple):
 
     @property
     def parts(self) -> "tuple[Node, ...]":
-        """All of it, in no order."""
+        """All child nodes, in no specific order."""
         ends = tuple(node for node in (self.operand, self.otherwise) if node is not None)
         return (*ends, *(node for branch in self.branches for node in branch))
 
@@ -155,5 +155,5 @@ def columns(node: Node) -> frozenset[str]:
 
 
 def has_subquery(node: Node) -> bool:
-    """Tell whether a condition asks for other rows."""
+    """Return whether a condition contains a subquery."""
     return isinstance(node, InSelect) or any(map(has_subquery, node.parts))

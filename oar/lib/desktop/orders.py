@@ -1,4 +1,4 @@
-"""What an agent is told of a job that it has to start."""
+"""The data that an agent needs to start a job."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ UNPACKED_TIMES = 16
 
 
 def read(tx: "Transaction", ids: Collection[int], host: str, config: "Config") -> dict[int, dict[str, Any]]:
-    """Return for jobs all that the agent of a host needs to run them."""
+    """Return the data that the agent of a host needs to run jobs, by job id."""
     if not ids:
         return {}
     details = tx.jobs.read_details(ids)
@@ -44,7 +44,7 @@ def _order(tx: "Transaction", job: "Job", detail: "JobDetail", host: str, config
 
 
 def _variables(job: "Job", detail: "JobDetail") -> dict[str, str]:
-    """Return the variables of a job that do not depend on where it runs."""
+    """Return the environment variables of a job that do not depend on its node."""
     types = {each.name: "1" if each.value is None else each.value for each in JobTypes(detail.types)}
     texts = (name if value == "1" else f"{name}={value}" for name, value in types.items())
     variables = {

@@ -1,6 +1,7 @@
-"""PULL: an agent tells what became of its jobs, and learns what it has to do; one transaction.
+"""PULL: in one transaction, an agent reports the state of its jobs and receives its next actions.
 
-What an agent says is foreign: it decides about the jobs that it has fetched, and about nothing else.
+Data from an agent is untrusted: it affects only the jobs that this agent has fetched.
+
 See docs/design/desktop.rst, "PULL".
 """
 
@@ -41,21 +42,21 @@ _BY_AGENT = (AgentReason.KILLED, AgentReason.WALLTIME, AgentReason.QUIT)
 
 
 class UnknownComputer(UserError):
-    """Nobody has declared the computer."""
+    """The computer is not declared."""
 
     def __init__(self, host: str) -> None:
         super().__init__(f"{host} is not a known Desktop Computing node, declare it in OAR database first.")
 
 
 class NoDesktopComputer(UserError):
-    """The node is reached by the server, and has no agent."""
+    """The node is a normal node without an agent."""
 
     def __init__(self, host: str) -> None:
         super().__init__(f"{host} is not declared as a Desktop Computing node in OAR database.")
 
 
 def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: bool) -> PullAnswer:
-    """Store what an agent tells; return what it has to do.  Raises UnknownComputer, NoDesktopComputer."""
+    """Store the report of an agent and return its next actions.  Raises UnknownComputer, NoDesktopComputer."""
     expiry = config.desktop_computing_expiry
     jobs = {job.id: job for job in tx.desktop_computers.jobs(asked.host) if _concerns(job, asked, tx.now - expiry)}
     _note_call(tx, asked, expiry, may_create=may_create)
@@ -76,12 +77,12 @@ def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: b
 
 
 def _is_own(job: "FetchedJob", asked: AgentCall) -> bool:
-    """Whether no other agent of the same name has fetched a job."""
+    """Return whether no other agent of the same name has fetched the job."""
     return job.agent in ("", asked.agent)
 
 
 def _concerns(job: "FetchedJob", asked: AgentCall, silent_before: int) -> bool:
-    """Whether an agent has a say about a job: it is its own, or of another one of its name that is silent."""
+    """Return whether an agent may report a job: its own job, or one of a silent agent with the same name."""
     return _is_own(job, asked) or job.named < silent_before
 
 
@@ -89,7 +90,7 @@ def _concerns(job: "FetchedJob", asked: AgentCall, silent_before: int) -> bool:
 
 
 def _note_call(tx: "Transaction", asked: AgentCall, expiry: int, *, may_create: bool) -> None:
-    """Note that an agent has called: its computer is there, or goes.  Raises UnknownComputer, NoDesktopComputer."""
+    """Store the call of an agent: its computer is present, or leaves.  Raises UnknownComputer, NoDesktopComputer."""
     resources = tx.desktop_computers.resources(asked.host)
     if not resources and not (may_create and not asked.quits):
         raise UnknownComputer(asked.host)
@@ -107,7 +108,7 @@ def _note_call(tx: "Transaction", asked: AgentCall, expiry: int, *, may_create: 
 
 
 def _create(tx: "Transaction", host: str) -> None:
-    """Add a computer that nobody has declared.  Raises UnknownComputer for what is no name of a host."""
+    """Add an undeclared computer.  Raises UnknownComputer if the host name is invalid."""
     try:
         check_host(host)
     except ValueError:
@@ -116,7 +117,7 @@ def _create(tx: "Transaction", host: str) -> None:
 
 
 def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:
-    """Let a computer be Absent by the system, so that its agent may bring it back; its jobs end as it tells."""
+    """Set a computer Absent by the system, so that its agent can bring it back; its jobs end as the agent reports."""
     ids = [one.id for one in resources if one.state is ResourceState.ALIVE or _is_away_by_system(one)]
     if ids:
         text = f"the agent of {host} was ended: {len(ids)} resources"
@@ -127,7 +128,7 @@ def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopReso
 
 
 def _note_return(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:
-    """Let a computer be Alive that is away, or about to be, by a decision of the system."""
+    """Set a computer Alive if a decision of the system made, or will make, it unavailable."""
     ids = [one.id for one in resources if _is_away_by_system(one)]
     if ids:
         tx.events.add(EventType.NODE_IS_BACK, 0, f"the agent of {host} calls: {len(ids)} resources", hosts=[host])
@@ -145,7 +146,7 @@ def _is_away_by_system(resource: "DesktopResource") -> bool:
 
 
 class _JobEnd(NamedTuple):
-    """The end of a job, as the server stores it."""
+    """The end of a job in the form that is stored."""
 
     code: ExecCode
     status: int | None = None
@@ -155,7 +156,7 @@ class _JobEnd(NamedTuple):
 def _note_ends(
     tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]
 ) -> set[int]:
-    """Store the ends of jobs, told and found; return these jobs."""
+    """Store the ends of jobs, reported or detected; return the ids of these jobs."""
     missing = [job for job in jobs.values() if job.id not in asked.jobs and not job.report_date]
     ends = {
         job_id: _told_end(tx, jobs[job_id], told, is_killed=job_id in killed)
@@ -178,7 +179,7 @@ def _note_ends(
 
 
 def _told_end(tx: "Transaction", job: "FetchedJob", told: AgentJob, *, is_killed: bool) -> _JobEnd:
-    """Return the end that an agent tells."""
+    """Return the end that an agent reports."""
     if is_killed and (told.status is None or any(told.is_because(reason) for reason in _BY_AGENT)):
         return _JobEnd(ExecCode.KILLED)
     if told.is_because(AgentReason.WALLTIME) and tx.now >= job.start + job.walltime:
@@ -195,7 +196,7 @@ def _told_end(tx: "Transaction", job: "FetchedJob", told: AgentJob, *, is_killed
 
 
 def _found_end(job: "FetchedJob", asked: AgentCall, *, is_killed: bool) -> _JobEnd | None:
-    """Return the end of a job that its agent does not name, None if it goes on."""
+    """Return the end of a job that its agent does not report; None if the job continues."""
     is_fetched = job.phase in _FETCHED
     if is_fetched and is_killed:
         is_lost = job.phase is Phase.GO or job.absences + 1 >= LOST_AFTER or asked.quits
@@ -215,14 +216,17 @@ def _found_end(job: "FetchedJob", asked: AgentCall, *, is_killed: bool) -> _JobE
 
 
 def _note_started(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]") -> None:
-    """Note which jobs have come to their agent."""
+    """Store which jobs have reached their agent."""
     arrived = [job.id for job in jobs.values() if job.phase is Phase.GO and job.id in asked.jobs]
     if arrived:
         tx.job_runs.note_started(dict.fromkeys(arrived, asked.agent))
 
 
 def _start(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]) -> list[int]:
-    """Move the jobs that wait for the agent to Running; return those to be told, also those whose answer was lost."""
+    """Set the jobs that wait for the agent to Running.
+
+    Return the jobs to send, including jobs whose earlier response was lost.
+    """
     waiting = [job for job in jobs.values() if job.id not in killed and job.id not in asked.jobs]
     again = [job.id for job in waiting if job.phase is Phase.GO and _is_own(job, asked)]
     new = [job.id for job in waiting if job.phase is Phase.EXEC_SENT and job.state is JobState.LAUNCHING]
@@ -234,7 +238,7 @@ def _start(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]"
 
 
 def _tell_start(tx: "Transaction", started: Collection[int]) -> None:
-    """Let Sarko watch the ends of jobs, and the scheduler their growth."""
+    """Notify Sarko of the end dates of the jobs, and the scheduler if a job may grow."""
     details = tx.jobs.read_details(started) if started else {}
     starts = {job.id: job.start_time for job in tx.jobs.select(details)} if details else {}
     tx.outbox += [Due(starts[job_id] + detail.walltime + 1) for job_id, detail in sorted(details.items())]

@@ -1,4 +1,4 @@
-"""What the agent of a desktop computer and the server say to each other.  See docs/design/desktop.rst."""
+"""The messages between the agent of a desktop computer and the server.  See docs/design/desktop.rst."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class AgentJobState(StrEnum):
-    """How far a job is on the computer of an agent; ``oar/tools/agent_jobs.py`` has words of its own."""
+    """The progress of a job on the computer of an agent; ``oar/tools/agent_jobs.py`` has separate names for it."""
 
     STAGING = "staging"  #: its files are fetched and unpacked
     RUNNING = "running"  #: its command runs
@@ -14,7 +14,7 @@ class AgentJobState(StrEnum):
 
 
 class AgentRequest(StrEnum):
-    """What an agent asks for."""
+    """The requests of an agent."""
 
     PULL = "PULL"  #: tell what became of its jobs; learn what is to be done
     STAGEIN = "STAGEIN"  #: the file that the user gave to a job
@@ -22,7 +22,7 @@ class AgentRequest(StrEnum):
 
 
 class AgentReason(StrEnum):
-    """Why a job ended without, or against, its command; behind a colon an agent may say more."""
+    """Why a job ended without or against its command; an agent may add details after a colon."""
 
     NOT_STARTED = "not started"  #: its files could not be fetched or unpacked, or its command not be executed
     LOST = "lost"  #: the agent, or the computer, ended while it ran
@@ -33,19 +33,19 @@ class AgentReason(StrEnum):
 
 
 class AgentJob(NamedTuple):
-    """A job, as its agent sees it."""
+    """A job as reported by its agent."""
 
     state: AgentJobState
     status: int | None = None  #: raw wait status of its command
     reason: str = ""  #: begins with an ``AgentReason``, or is empty
 
     def is_because(self, reason: AgentReason) -> bool:
-        """Whether this is the reason of its end."""
+        """Return whether the job ended for this reason."""
         return self.reason == reason or self.reason.startswith(f"{reason}:")
 
 
 class AgentCall(NamedTuple):
-    """A question of an agent."""
+    """A PULL request of an agent."""
 
     host: str
     jobs: Mapping[int, AgentJob] = {}
@@ -54,7 +54,7 @@ class AgentCall(NamedTuple):
 
 
 class PullAnswer(NamedTuple):
-    """What an agent has to do."""
+    """The next actions of an agent."""
 
     launch: Mapping[int, Mapping[str, Any]]  #: jobs to start, each with all that is needed
     kill: tuple[int, ...]  #: jobs that must not be there
@@ -62,5 +62,5 @@ class PullAnswer(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is sent."""
+        """Return the response as sent."""
         return {"launch": dict(self.launch), "kill": list(self.kill), "next": self.next}

@@ -45,7 +45,7 @@ _FORGOTTEN = Prepared("""
 
 
 class FetchedJob(NamedTuple):
-    """A job that an agent fetches, or has fetched."""
+    """A job that an agent will fetch or has fetched."""
 
     id: int
     state: JobState
@@ -70,7 +70,7 @@ class DesktopResource(NamedTuple):
 
 
 class StagedInput(NamedTuple):
-    """The file that a user gave to a job."""
+    """The stage-in file of a job."""
 
     location: str
     md5sum: str
@@ -79,38 +79,41 @@ class StagedInput(NamedTuple):
 
 
 class DesktopComputers(Table):
-    """Questions about resources and jobs of desktop computers."""
+    """Queries about resources and jobs of desktop computers."""
 
     def jobs(self, host: str) -> list[FetchedJob]:
-        """Return the jobs that the agent of a host fetches, by id; they are locked."""
+        """Lock and return the jobs of the agent of a host, by id."""
         return [FetchedJob(row[0], JobState(row[1]), Phase(row[2]), *row[3:]) for row in self._tx.rows(_JOBS, (host,))]
 
     def resources(self, host: str) -> list[DesktopResource]:
-        """Return the compute resources of a host, by id; they are locked."""
+        """Lock and return the compute resources of a host, by id."""
         return [
             DesktopResource(row[0], row[1], ResourceState(row[2]), *row[3:])
             for row in self._tx.rows(_COMPUTER, (host,))
         ]
 
     def note_call(self, ids: Collection[int], expiry: int) -> None:
-        """Note that an agent has called; its resources are suspected if it does not until ``expiry``."""
+        """Store the call of an agent; its resources become Suspected if it does not call again before ``expiry``."""
         self._tx.execute(_NOTE_CALL, (expiry, sorted(ids)))
 
     def note_presence(self, present: Collection[int], missing: Collection[int], seldom: int) -> None:
-        """Note which jobs an agent has named, and which not; that one is there, every ``seldom`` seconds."""
+        """Store which jobs an agent reported, and which it did not.
+
+        A reported job is updated at most every ``seldom`` seconds.
+        """
         if present or missing:
             named = {"present": sorted(present), "missing": sorted(missing)}
             self._tx.execute(_NOTE_PRESENCE, named | {"now": self._tx.now, "seldom": seldom})
 
     def is_job_of(self, job_id: int, host: str) -> bool:
-        """Whether the agent of a host has a job now."""
+        """Return whether the agent of a host has this job now."""
         return self._tx.row(_IS_JOB_OF, (job_id, host)) is not None
 
     def input_of(self, job_id: int) -> StagedInput | None:
-        """Return the file that its user gave to a job, None if there is none."""
+        """Return the stage-in file of a job; None if there is none."""
         row = self._tx.row(_STAGED, (job_id,))
         return StagedInput(row[0], row[1] or "", row[2] or "", row[3]) if row else None
 
     def forgotten(self, ids: Collection[int], before: int) -> list[int]:
-        """Return those of some jobs that are unknown, or ended before a date."""
+        """Return the ids of the jobs that are unknown, or ended before a date."""
         return self._tx.column(_FORGOTTEN, (sorted(ids), before))

@@ -1,4 +1,4 @@
-"""Results of jobs (stage-out): archives that agents have sent, one file for each job, in STAGEOUT_DIR."""
+"""Results of jobs (stage-out): archives sent by agents, one file for each job, in STAGEOUT_DIR."""
 
 import os
 import re
@@ -21,13 +21,16 @@ _HOUR = 3600
 
 
 def path_of(config: "Config", job_id: int) -> str:
-    """Return where the results of a job are, if there are any."""
+    """Return the path of the results of a job, which may not exist."""
     return os.path.join(config.stageout_dir, f"{job_id}.tgz")
 
 
 @contextmanager
 def new_file(config: "Config", job_id: int) -> Iterator[IO[bytes]]:
-    """Open a file for the results of a job; it is theirs when the block ends well.  Raises Unavailable."""
+    """Open a file for the results of a job.  Raises Unavailable.
+
+    The file becomes the result when the block ends without an error.
+    """
     directory = config.stageout_dir
     unfinished = os.path.join(directory, f".{os.getpid()}.{time.time_ns()}.part")
     try:
@@ -55,7 +58,7 @@ def remove(config: "Config", job_id: int) -> None:
 
 
 def remove_old(database: "Database", config: "Config") -> int:
-    """Remove the results of jobs that ended long ago, and what was left of broken uploads; return how many."""
+    """Remove the results of jobs that ended long ago, and files of interrupted uploads; return how many."""
     directory = config.stageout_dir
     try:
         names = os.listdir(directory)

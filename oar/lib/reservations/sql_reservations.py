@@ -366,7 +366,7 @@ class Reservations(Table):
         return number
 
     def move(self, reservation_id: int, to: ReservationState, sources: Collection[ReservationState]) -> bool:
-        """Give a live reservation the state ``to`` if it is in one of ``sources``; for ``lifecycle.move``."""
+        """Set the state of a live reservation if it is one of ``sources``.  Only ``lifecycle.move`` calls this."""
         moved = self._tx.execute(_MOVE, (str(to), self._tx.now, reservation_id, [str(state) for state in sources]))
         self._tx.topics.add(Topic.RESERVATIONS)
         return moved == 1
