@@ -57,10 +57,10 @@ def days_of(asked: int | None, config: "Config") -> int:
 
 
 def owner_of(maker: User, name: str | None, config: "Config") -> User:
-    """Return the owner of a new token; the maker if no name is given.  Raises NotAllowed.
+    """Return the owner of a new token; return ``maker`` if no name is given.  Raises NotAllowed.
 
-    Only oar and root may create tokens for other users: whoever has a token acts as its user, and oar and root can act
-    as any user anyway.
+    Only oar and root may create tokens for other users.  A token gives the permissions of its user, and oar and root
+    can act as any user anyway.
     """
     if name is None or name == maker.name:
         return maker

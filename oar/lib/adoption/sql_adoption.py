@@ -1,6 +1,6 @@
 """Adopt the database of an older OAR (``oar-database --adopt``): read its rows and write them to this database.
 
-The work is one transaction here and one snapshot in the old database: it succeeds completely or not at all, and an
+The work is one transaction here and one snapshot in the old database.  It succeeds completely or not at all, and an
 interrupted adoption starts again from the beginning.  Rows are streamed in PostgreSQL's COPY format, so that ten
 million jobs need no more memory than ten.  Before the commit, the rows are counted on both sides.
 """

@@ -1,8 +1,7 @@
 """How rows of an older database are converted: for each new table, the SELECT on the old database.  Executes nothing.
 
 A column with the same name is copied and cast to the new type.  A column that was renamed, may be missing or must be
-completed has its own expression.  The expressions are SQL for the old database, where the row is ``t`` and the schema
-``{s}``.
+completed has its own expression.  Expressions are SQL for the old database: the row is ``t``, the schema ``{s}``.
 """
 
 import re

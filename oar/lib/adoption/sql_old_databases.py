@@ -1,8 +1,7 @@
 """A database of an older OAR, which is only read, never written (``oar-database --adopt``).
 
 It is read in one snapshot: a read-only transaction with isolation level REPEATABLE READ.  The names and columns of its
-tables are read from its catalogue, since they depend on the version, and on the program that converted a MySQL
-database.
+tables are read from its catalogue.  They depend on the version, and on the program that converted a MySQL database.
 """
 
 import re

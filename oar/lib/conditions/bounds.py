@@ -1,6 +1,6 @@
 """The limits of a condition: its size, the length of the texts that it creates, its patterns.
 
-A condition within the limits costs a database server little memory and little time for each row: no value is longer
+A condition within the limits costs a database server little memory and little time for each row.  No value is longer
 than ``LONGEST_VALUE``, and no pattern makes a regular expression backtrack excessively.
 """
 

@@ -66,7 +66,7 @@ class ColumnIndex:
         return from_positions(row for value, rows in self._rows.items() if test(value) for row in rows)
 
     def is_plain(self) -> bool:
-        """Whether all texts are ASCII, so that case conversion gives the same result on every system."""
+        """Return whether all texts are ASCII, so that case conversion gives the same result on every system."""
         return all(isinstance(value, str) and value.isascii() for value in self._rows)
 
 

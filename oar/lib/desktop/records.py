@@ -62,5 +62,5 @@ class PullAnswer(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return the response as sent."""
+        """The response as sent."""
         return {"launch": dict(self.launch), "kill": list(self.kill), "next": self.next}

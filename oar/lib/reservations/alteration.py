@@ -1,7 +1,8 @@
 """Changes of advance reservations.
 
-Changes of attributes take effect at once; the scheduler decides changes of windows and resources.  See
-docs/design/reservations.rst, "Changes".
+Changes of attributes take effect at once; the scheduler decides changes of windows and resources.
+
+See docs/design/reservations.rst, "Changes".
 """
 
 import json

@@ -184,7 +184,7 @@ def end_jobs_of_all(
 
 
 def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    """Let the waiting jobs of a flexible reservation use other resources."""
+    """Remove the waiting jobs from a flexible reservation, so that they can use other resources."""
     released = tx.reservations.release_waiting(reservation.id, reservation.entry_type)
     text = f"the advance reservation {reservation.number} is over, the job waits on without it"
     tx.events.add_many([(EventType.ALTER, job_id, text) for job_id in released])

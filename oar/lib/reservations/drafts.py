@@ -435,8 +435,8 @@ def as_template(reservation: AdvanceReservation, template: NewReservation) -> Ad
 def completed(wish: ReservationWish, reservation: AdvanceReservation, labels: Sequence[str]) -> ReservationWish:
     """Return a request for other resources in which missing options are taken from the reservation.
 
-    ``labels``: HIERARCHY_LABELS.  The slots are kept only if the request does not use OAR's syntax; the hosts are kept
-    only if the new request does not name hosts.
+    ``labels``: HIERARCHY_LABELS.  The slots are kept only if the request does not use OAR's syntax.  The hosts are kept
+    only if the request names no hosts.
     """
     is_oar = any(requested_resources.is_oar_request(text, labels) for text in wish.resources)
     pe, allocation = wish.pe, wish.allocation

@@ -1,7 +1,8 @@
 """The frame of an advance reservation: the job that represents the reservation in the plan.
 
-A frame runs no program and contacts no node, and no command changes it.  ``frame_life`` changes its state.  See
-docs/design/reservations.rst, "The object and its frame".
+A frame runs no program and contacts no node, and no command changes it.  ``frame_life`` changes its state.
+
+See docs/design/reservations.rst, "The object and its frame".
 """
 
 import os

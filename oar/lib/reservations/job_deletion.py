@@ -19,7 +19,7 @@ class JobDeletions(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """Return the warnings for jobs that are frames of advance reservations."""
+        """The warnings for jobs that are frames of advance reservations."""
         return [
             f"job {job_id} is the frame of the advance reservation {number}, which is deleted."
             for job_id, number in self.reservations.items()

@@ -1,7 +1,9 @@
 """The occurrences of a series: the first ones are requested together, each further one when an earlier one ends.
 
 The transaction that closes an occurrence requests the next one, so no occurrence is lost or duplicated.  Each request
-is made from the template of the series, independent of other occurrences.  See docs/design/reservations.rst, "Series".
+is made from the template of the series and does not depend on other occurrences.
+
+See docs/design/reservations.rst, "Series".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,9 +49,9 @@ def ask_next(
     """Request the next occurrence after one was closed; end the series if none is left.
 
     Skip occurrences whose time has passed because the server was down.  ``conflicts``: messages of the occurrences to
-    reject, by number and start.  Return the ids and messages of the requested occurrences to reject.
-    If the row of the series cannot be read, end the series and log the reason for ``closed``: an error would also stop
-    the work of the caller on other reservations.
+    reject, by number and start.  Return ids and messages of the requested occurrences that the caller must reject. If
+    the row of the series cannot be read, end the series and log the reason for ``closed``.  An error would also stop
+    the caller's work on other reservations.
     """
     series = tx.reservations.lock_series(closed.series_id)
     if series is None:
@@ -109,8 +111,7 @@ def _asks_the_same(closed: AdvanceReservation, series: Series, template: SeriesT
 def coming(series: Series) -> Iterator[tuple[int, int]]:
     """Iterate over number and start of the occurrences that are not requested yet.
 
-    Raises BadRequest at the first item if this machine cannot compute dates of the rule, or does not know its time
-    zone.
+    Raises BadRequest at the first item if this machine cannot compute dates of the rule or lacks its time zone.
     """
     if not series.next_start:
         return iter(())

@@ -40,7 +40,7 @@ class AccessEntry(NamedTuple):
 
     @property
     def is_storable(self) -> bool:
-        """Return whether the entry fits into its row; entries written by other programs may be invalid."""
+        """Whether the entry fits into its row; entries written by other programs may be invalid."""
         is_text = type(self.text) is str and type(self.denied) is bool
         return is_text and len(self.text) <= _LONGEST_ENTRY and "\0" not in self.text
 

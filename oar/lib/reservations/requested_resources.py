@@ -170,8 +170,8 @@ def on_one_line(text: str) -> str:
 def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
     """Raise BadReservation if levels are mixed with Grid Engine names, because levels then have another meaning.
 
-    ``core=2`` alone requests two cores; with ``h=node-1`` it would request one slot whose property ``core`` is at least
-    2.
+    ``core=2`` alone requests two cores.  With ``h=node-1`` it would request one slot whose property ``core`` is at
+    least 2.
     """
     is_level = [name in {*labels, *NODE_ALIASES} and _QUANTITY.fullmatch(value) is not None for name, value in pairs]
     if not any(is_level):

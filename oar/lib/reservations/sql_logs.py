@@ -1,7 +1,8 @@
 """Logs, bills and reports of advance reservations (``tx.reservation_logs``).
 
-Each statement handles all reservations at once; there is never one query for each reservation.  See
-docs/design/reservations.rst.
+Each statement handles all reservations at once; there is never one query for each reservation.
+
+See docs/design/reservations.rst.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

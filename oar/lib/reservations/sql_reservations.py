@@ -1,7 +1,8 @@
 """Advance reservations (``tx.reservations``): rows, access lists, series, intervals, jobs, requested changes.
 
-Each statement handles all reservations at once; there is never one query for each reservation.  See
-docs/design/reservations.rst.
+Each statement handles all reservations at once; there is never one query for each reservation.
+
+See docs/design/reservations.rst.
 """
 
 from collections import defaultdict

@@ -41,8 +41,8 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
     """Add the entries of a comma-separated list to a userset; return each entry and whether it is new.
 
     Create the userset if it does not exist.  Unless forced, reject changes that would take a live reservation from a
-    user: an entry of a userset that an access list denies, and a new userset that hides a group named in an access
-    list.
+    user. Such changes are: an entry of a userset that an access list denies, and a new userset that hides a listed
+    group.
     """
     user.check_administers()
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):

@@ -1,6 +1,6 @@
 """Admission rules: Python code of the administrator that may change or reject a submission.
 
-Each rule is compiled separately.  All rules run in one namespace with documented names: functions and comprehensions
+Each rule is compiled separately.  All rules run in one namespace with documented names.  Functions and comprehensions
 of a rule see its variables, and later rules see the variables of earlier rules.  Any failure of a rule rejects the
 submission: rules fail closed.
 """

@@ -1,7 +1,8 @@
 """Changes of a waiting job: the altered job is checked and admitted like a new submission.
 
-The rules may change only the fields that the user alters; otherwise the alteration is rejected.  So an alteration
-cannot bypass the rules.  A reservation job cannot be altered, because its start time was granted.
+In fields that the user does not alter, the rules must give the same values as for the present job.  Otherwise the
+alteration is rejected, so that it cannot bypass the rules.  A reservation job cannot be altered, because it was granted
+as it is.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """Names that admission rules written for OAR 3 expect: SQLAlchemy sessions, and models of the tables.
 
-Importing SQLAlchemy costs a command more time than all its other work.  So each name is created when a rule first uses
-it.
+Importing SQLAlchemy takes longer than all other work of a command.  So each name is created when a rule first uses it.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,8 @@
 """Idempotent requests: a request with a key is carried out once, even if the client sends it several times.
 
 The key is stored with the response, in the transaction of the request.  A second request with the same key waits for
-the end of this transaction and gets the same response; so does a client that repeats its request after a lost response.
+the end of this transaction and gets the same response.  A client that lost the response can therefore repeat the
+request.
 """
 
 import hashlib

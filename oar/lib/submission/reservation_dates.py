@@ -41,8 +41,8 @@ class ReservationDates(NamedTuple):
 def parse(text: str, now: int) -> ReservationDates:
     """Parse ``start[,end]`` of ``-r``; a start in the past becomes now.  Raises BadSubmission.
 
-    A time without a date means today.  An end time that is not after the start means the next day; a weekday as the end
-    means the next such day after the start.
+    A time without a date means today.  An end time that is not after the start means the next day.  A weekday as the
+    end means the next such day after the start.
     """
     start_text, comma, stop_text = text.partition(",")
     start = _date(start_text, now, now, "start")

@@ -61,8 +61,7 @@ def modify(
 ) -> AdmissionRule:
     """Change a rule and return it; None means unchanged.  Raises NotAllowed, NoSuchRule, BadRuleText.
 
-    ``force``: store a new text that does not compile as a disabled rule.  A stored text that does not compile is never
-    enabled.
+    ``force``: store a new text that does not compile as a disabled rule.  A stored text must compile to be enabled.
     """
     user.check_administers()
     former = find(tx, rule_id)

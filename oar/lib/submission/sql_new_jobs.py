@@ -1,6 +1,6 @@
 """New jobs (``tx.new_jobs``): rows, alternatives, dependencies, staged files, submission keys, resubmissions.
 
-The jobs of an array differ only in number, command and secrets; all other values are sent once, and the database
+The jobs of an array differ only in number, command and secrets.  All other values are sent once, and the database
 inserts them for each job.
 
 See docs/design/schema.rst, "Bulk statements".
