@@ -91,7 +91,6 @@ def begin_session(
 
 
 def _new() -> tuple[str, str]:
-    """Return a new token and its digest."""
     token = f"oar_{secrets.token_urlsafe(32)}"
     digest = digest_of(token)
     assert digest

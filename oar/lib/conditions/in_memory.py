@@ -168,7 +168,7 @@ class _Evaluation:
         return Truth(self._everything & ~(truth.true | truth.null), truth.null)
 
     def _all(self, truths: Sequence[Truth]) -> Truth:
-        """Return AND of the truths: NULL if at least one is NULL and none is false."""
+        """Combine truth values with AND: NULL where at least one is NULL and none is false."""
         true = possible = self._everything
         for truth in truths:
             true &= truth.true

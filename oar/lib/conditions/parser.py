@@ -80,7 +80,6 @@ class ConditionTable(NamedTuple):
     may_select: bool = False  #: conditions may ask for other rows of the table
 
     def is_text(self, column: str) -> bool:
-        """Return whether the values of a column are texts."""
         return self.types[column] in ("character varying", "text")
 
     def length(self, column: str) -> int:
@@ -90,8 +89,6 @@ class ConditionTable(NamedTuple):
 
 
 class ParsedCondition(NamedTuple):
-    """A parsed condition."""
-
     text: str  #: valid SQL: as it was written, with texts in single quotes
     tree: Node
 

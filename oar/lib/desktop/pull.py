@@ -128,7 +128,7 @@ def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopReso
 
 
 def _note_return(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:
-    """Set a computer Alive if a decision of the system made, or will make, it unavailable."""
+    """Set a computer Alive if the system made it unavailable or is about to do so."""
     ids = [one.id for one in resources if _is_away_by_system(one)]
     if ids:
         tx.events.add(EventType.NODE_IS_BACK, 0, f"the agent of {host} calls: {len(ids)} resources", hosts=[host])

@@ -53,7 +53,6 @@ def new_file(config: "Config", job_id: int) -> Iterator[IO[bytes]]:
 
 
 def remove(config: "Config", job_id: int) -> None:
-    """Remove the results of a job, if there are any."""
     _remove(path_of(config, job_id))
 
 

@@ -68,7 +68,8 @@ def names_of(entries: Sequence[AccessEntry]) -> ListedNames:
 def allows(entries: Sequence[AccessEntry], visitor: Visitor, usersets: Usersets) -> bool:
     """Return whether the visitor may use the reservation: an entry allows it, and no entry denies it.
 
-    A list with denials only allows all other users.  ``usersets``: the existing usersets that the entries name.
+    A list that contains only denials allows all other users.  ``usersets``: the existing usersets that the entries
+    name.
     """
     if any(entry.denied and _matches(entry.text, visitor, usersets) for entry in entries):
         return False

@@ -30,7 +30,7 @@ MOST_ON_A_NODE = 4096
 
 
 class ReservationProposal(NamedTuple):
-    """A reservation in one queue, as it is passed to the admission rules."""
+    """A reservation in one queue, for the admission rules."""
 
     owner: str
     users: Sequence[str]  #: the others of the access list
@@ -65,7 +65,7 @@ class ReservationProposal(NamedTuple):
 
 
 class AdmittedReservation(NamedTuple):
-    """A reservation that the admission rules accepted."""
+    """An admitted reservation."""
 
     queue: str
     project: str

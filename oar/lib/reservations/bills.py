@@ -61,13 +61,11 @@ def _spans(intervals: Iterable[ResourceInterval], window: Span) -> dict[int, lis
 
 
 def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """Return the time that is in both lists."""
     both = ((max(one[0], two[0]), min(one[1], two[1])) for one in first for two in second)
     return [(start, stop) for start, stop in both if start < stop]
 
 
 def _without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
-    """Return the time of ``spans`` that is not in ``taken``."""
     left = list(spans)
     for start, stop in taken:
         left = [

@@ -185,9 +185,8 @@ class Changer(NamedTuple):
     ) -> tuple[AdvanceReservation, OtherResources | None]:
         """Return the reservation with this name or number, and its requested new resources; None if they do not change.
 
-        The reservation is not locked yet: scheduling passes would have to wait for the admission rules, which may take
-        long. ``access``: a new access list.  ``of_series``: start from the template of its series instead of the
-        reservation itself.
+        The reservation is not locked: admission rules may take long, and scheduling passes would have to wait.
+        ``access``: a new access list.  ``of_series``: use the template of its series instead of its own resources.
         Raises UserError.
         """
         found = _find(tx, self.user, name)

@@ -215,7 +215,7 @@ def other_resources(
     """Return the resources that replace the resources of a reservation, usable by all users in ``access``.
 
     Without ``-l``, ``-pe`` and ``-alloc``, the requested resources stay and get additional conditions.  With one of
-    these options, the resources are requested anew; options that are not given keep their value.
+    these options, a complete new request is built; options that are not given keep their value.
     Raises BadReservation, BadCondition, RuleFailed.
     """
     preparation.check_texts(wish)
@@ -251,7 +251,7 @@ def _completed(wish: ReservationWish, reservation: AdvanceReservation, config: C
 
 
 def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
-    """Return the new resource request, by column of the reservation."""
+    """Return the columns of the reservation for a new resource request."""
     pe, pe_range = wish.pe or wish.allocation or ("", "")
     return {
         "resource_list": json.dumps(asked.pairs),

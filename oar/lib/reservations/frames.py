@@ -63,7 +63,7 @@ def make(
 
 
 def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
-    """Make the frame an accepted reservation, with the granted window and alternative.
+    """Mark the frame as an accepted reservation, with the granted window and alternative.
 
     ``groups``: the resource groups of the alternative.
     """
@@ -75,7 +75,7 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
 
 def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Set the window of the frame to that of its reservation.
+    """Give the frame the same window as its reservation.
 
     Return False without a change unless the frame has exactly one alternative.
     """

@@ -54,7 +54,6 @@ def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[Reserv
 
 
 def _mend(tx: "Transaction", fault: ReservationFault) -> int:
-    """Repair all rows with a fault; return their number."""
     ids = tx.reservation_faults.find(fault)
     if ids and fault in _REPAIRS_OF_JOBS:
         _REPAIRS_OF_JOBS[fault](tx, ids)

@@ -283,7 +283,6 @@ def _check_parts(resources: Iterable[str]) -> None:
 
 
 def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the names and values, as entered."""
     return [_pair(item) for text in resources for item in text.split(",") if item.strip()]
 
 

@@ -200,7 +200,7 @@ class ReservationLogs(Table):
         return [(row[0], _log_row(row[1:])) for row in self._tx.rows(_SHOWN_LINES, (after, until, limit))]
 
     def add_revision(self, revision: ReservationRevision) -> None:
-        """Store the attributes of a reservation from now on; replace an equal revision number of another program."""
+        """Store the attributes of a reservation from now on; overwrite an equal revision of another program."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_ADD_REVISION, revision)
 

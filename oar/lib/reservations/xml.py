@@ -88,7 +88,6 @@ def _empty(element: str, /, **attributes: str) -> str:
 
 
 def _element(name: str, lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    """Iterate over the lines of an element that holds others."""
     yield f"<{name}>"
     yield from (INDENT + line for line in lines)
     yield f"</{name}>"

@@ -287,7 +287,6 @@ def _message(job: Job, admitted: Admission, changes: JobChanges) -> str:
 
 
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:
-    """Store the new values."""
     proposal, spec = admitted.proposal, admitted.proposal.spec
     columns = {
         "name": ("job_name", spec.name),

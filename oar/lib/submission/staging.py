@@ -91,7 +91,6 @@ class Staging:
         remove_unused(self._database, self._config)
 
     def _existing(self, md5sum: str) -> StagedFile:
-        """Return the copy with this sum.  Raises BadSubmission."""
         copy = self._find(md5sum)
         if copy is None:
             raise _refusal(f"you have no staged file with the checksum {md5sum}: give the file with --stagein.")
@@ -242,7 +241,6 @@ def _is_unlocked(path: str) -> bool:
 
 
 def _measure(descriptor: int) -> tuple[int, str]:
-    """Return the size and the MD5 sum of an open file."""
     digest, size = hashlib.md5(usedforsecurity=False), 0
     while block := os.pread(descriptor, _BLOCK, size):
         digest.update(block)

@@ -34,8 +34,6 @@ REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL, LONGEST_TRACE = 100, 1000, 4000
 
 
 class Submitted(NamedTuple):
-    """The submitted jobs."""
-
     ids: tuple[int, ...]
     output: RuleOutput
     warnings: tuple[str, ...]
