@@ -1,7 +1,7 @@
-"""The delivery of effects by a module that is run by hand: over the control endpoint, as a child of the server does.
+"""Deliver the effects of a module that is run from the command line, over the control endpoint like a child.
 
-A command that rings the doorbell can deliver tags and asks only.  The control endpoint belongs to the account of the
-server, so that it also takes what is mailed and what owners of jobs are told.
+The doorbell, which commands use, accepts only tags and job actions. Only the account of the server can use the control
+endpoint, so this endpoint also accepts mails and notices to the owners of jobs.
 
 See docs/design/bus.rst, "Effects".
 """
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 class ControlDelivery:
-    """Delivers effects, from any thread, and knows afterwards whether the server has read them."""
+    """Deliver effects, from any thread, and check afterwards whether the server has read them."""
 
     def __init__(self, dealer: sockets.Dealer) -> None:
         self._dealer = dealer
@@ -44,7 +44,7 @@ class ControlDelivery:
                 self._dealer.send(frames.encode(effect))
 
     def is_confirmed(self) -> bool:
-        """Whether the server answers a question that was sent behind all effects."""
+        """Return whether the server answers a request that was sent after all effects."""
         poll = sockets.Poll(self._dealer)
         self._dealer.send(frames.encode(StatusQuestion()))
         deadline = time.monotonic() + CONFIRMATION_SECONDS
@@ -57,10 +57,10 @@ class ControlDelivery:
 
 @contextmanager
 def delivering(opened: Runtime) -> Iterator[None]:
-    """Deliver the effects of all transactions of the block.
+    """Deliver the effects of all transactions in the block.
 
-    If no server has taken them at the end, they are sent once more with the doorbell, as far as it carries them, and a
-    warning says what is lost.
+    If no server has confirmed them at the end, resend those that the doorbell accepts, and print a warning about the
+    others.
     """
     with sockets.connected(sockets.control_endpoint(opened.config)) as dealer:
         delivery = ControlDelivery(dealer)
@@ -75,7 +75,7 @@ def delivering(opened: Runtime) -> Iterator[None]:
 
 
 def losses(effects: Sequence[Effect]) -> list[str]:
-    """Return what is lost when no server takes effects: what it does not find in the database by itself."""
+    """Return messages about the effects that are lost without a server, because it cannot find them in the database."""
     counts = Counter(type(effect) for effect in effects if not isinstance(effect, Wake | Ask | Due))
     return [
         f"{_NAMES[kind]} that are lost, because the OAR server does not answer: {count}"

@@ -1,8 +1,8 @@
-"""The log of the server: format, secrets, categories; set up once per process, by the runtime.
+"""The log of the server: format, secrets, categories. The runtime sets it up once per process.
 
-Each module has its logger, ``logging.getLogger(__name__)``; a line about a job is written through ``of_job``, one about
-nodes through ``of_nodes``.  A line is one ``write`` to a file opened for appending, so that many processes share it, or
-one datagram to the journal, which gets job, queue and nodes as fields.
+Each module has its logger, ``logging.getLogger(__name__)``. Lines about a job are written with ``of_job``, lines about
+nodes with ``of_nodes``. A line is one ``write`` to a file opened for appending, so that many processes can share it.
+With the journal, a line is one datagram, with job, queue and nodes as fields.
 
 See docs/design/events.rst, "Log".
 """
@@ -40,18 +40,18 @@ JobLogger = logging.LoggerAdapter[logging.Logger]
 
 
 def of_job(logger: logging.Logger, job_id: int, *, queue: str = "", nodes: Iterable[str] = ()) -> JobLogger:
-    """Return a logger that writes the job in each line; in the journal its queue and its nodes, too."""
+    """Return a logger that adds the job to each line, and in the journal also its queue and nodes."""
     return logging.LoggerAdapter(logger, {"job": job_id, "queue": queue, "nodes": tuple(nodes)})
 
 
 def of_nodes(logger: logging.Logger, *nodes: str) -> JobLogger:
-    """Return a logger whose lines are about nodes: in the journal they are found by them."""
+    """Return a logger that adds nodes as fields to each line in the journal."""
     return logging.LoggerAdapter(logger, {"nodes": nodes})
 
 
 @contextmanager
 def logging_to(config: Config, module: str) -> Iterator[None]:
-    """Write the log as the configuration says, under the name of ``module``, until the end of the block."""
+    """Write the log according to the configuration, under the name of ``module``, until the end of the block."""
     set_up(config, module)
     try:
         yield
@@ -60,9 +60,9 @@ def logging_to(config: Config, module: str) -> Iterator[None]:
 
 
 def set_up(config: Config, module: str) -> None:
-    """Replace the handler of the log; also after the configuration has changed.
+    """Replace the log handler, at the start and after a change of the configuration.
 
-    The handler is that of the root logger, since a module that runs as a program is called ``__main__``.
+    The handler belongs to the root logger, since a module that runs as a program is named ``__main__``.
     """
     handler: ServerHandler
     if config.log_file == JOURNAL:
@@ -80,7 +80,7 @@ def set_up(config: Config, module: str) -> None:
 
 
 def _take_down() -> None:
-    """Remove the handler of the log, and put back the level of the root logger."""
+    """Remove the log handler, and restore the level of the root logger."""
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, ServerHandler)]:
         root.removeHandler(old)
@@ -112,7 +112,7 @@ def _code(number: int) -> str:
 
 
 class _CategoryFilter(logging.Filter):
-    """Lets errors and warnings pass, and all lines of the chosen categories."""
+    """Accept errors, warnings, and all lines of the selected categories."""
 
     def __init__(self, categories: Sequence[str]) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _CategoryFilter(logging.Filter):
 
 
 class ServerHandler(logging.Handler):
-    """Where the log goes: what is told of a record, without secrets."""
+    """Base of the log handlers: format the message of a record, without secrets."""
 
     def __init__(self, module: str, secrets: Sequence[str] = ()) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def _letter(record: logging.LogRecord) -> str:
 
 
 class JournalHandler(ServerHandler):
-    """Writes a record to the journal; to standard error if that does not take it."""
+    """Write records to the journal, or to standard error if the journal does not accept them."""
 
     def __init__(self, journal: Journal, module: str, secrets: Sequence[str] = ()) -> None:
         super().__init__(module, secrets)
@@ -169,7 +169,7 @@ class JournalHandler(ServerHandler):
                 return
 
     def fields(self, record: logging.LogRecord) -> list[tuple[str, str]]:
-        """Return the fields of a record: its message, and what it is about."""
+        """Return the fields of a record: its message, and the job, queue and nodes that it concerns."""
         fields = [
             ("MESSAGE", self._message(record)),
             ("PRIORITY", _PRIORITIES[_letter(record)]),
@@ -181,13 +181,13 @@ class JournalHandler(ServerHandler):
         return fields + [(name, value) for name, value in about if value]
 
     def close(self) -> None:
-        """Close the way to the journal."""
+        """Close the connection to the journal."""
         self._journal.close()
         super().close()
 
 
 class LineHandler(ServerHandler):
-    """Writes a record as one line; opens the file again when it was moved away."""
+    """Write each record as one line. Reopen the file if it was moved."""
 
     def __init__(self, path: str, layout: str, module: str, secrets: Sequence[str] = ()) -> None:
         super().__init__(module, secrets)
@@ -197,7 +197,7 @@ class LineHandler(ServerHandler):
         self._is_regular = self._file == -1  #: not one of the standard streams
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; to standard error if the file cannot be written."""
+        """Write a record, to standard error if the file cannot be written."""
         line = self.line(record).encode("utf-8", "backslashreplace") + b"\n"
         try:
             os.write(self._open(), line)
@@ -226,7 +226,7 @@ class LineHandler(ServerHandler):
         return json.dumps(fields, ensure_ascii=False)
 
     def _open(self) -> int:
-        """Return the descriptor of the file, opened again if the file at the path is another one now."""
+        """Return the file descriptor. Reopen the file if the path now refers to another file."""
         if not self._is_regular:
             return self._file
         if self._file >= 0 and not self._moved():
@@ -236,7 +236,7 @@ class LineHandler(ServerHandler):
         return self._file
 
     def _moved(self) -> bool:
-        """Whether the file at the path is not the open one: it was moved away by logrotate."""
+        """Return whether the path refers to another file: logrotate has moved the open one."""
         mine = os.fstat(self._file)
         if not stat.S_ISREG(mine.st_mode):
             return False
@@ -252,6 +252,5 @@ class LineHandler(ServerHandler):
             self._file = -1
 
     def close(self) -> None:
-        """Close the file."""
         self._shut()
         super().close()

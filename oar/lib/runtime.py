@@ -1,7 +1,7 @@
 """The runtime of every process: configuration, database, and the delivery of effects.
 
-Files and environment variables are read here and nowhere else.  Loading this module takes a command almost no time: the
-doorbell and the log are imported when they are first used.
+Only this module reads oar.conf and its environment variables. It loads quickly for the sake of commands: the doorbell
+and the log are imported at first use.
 """
 
 import os
@@ -51,7 +51,7 @@ class Runtime:
     def changed_config(self) -> Config | None:
         """Return the configuration if oar.conf has changed since the last call, else None.
 
-        A file with errors changes nothing; the error is logged once for each change.
+        A file with errors is ignored; its error is logged once per change.
         """
         import logging
 
@@ -71,12 +71,11 @@ class Runtime:
         return parsed.config
 
     def close(self) -> None:
-        """Close the connections to the database."""
         self.database.close()
 
 
 def conf_file(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the path of oar.conf: ``OARCONFFILE``, else the first of the usual places that exists."""
+    """Return the path of oar.conf: ``OARCONFFILE``, else the first existing default path."""
     if environment.get("OARCONFFILE"):
         return environment["OARCONFFILE"]
     return next((path for path in DEFAULT_FILES if os.path.exists(path)), DEFAULT_FILES[0])
@@ -88,7 +87,7 @@ def is_frontend(oardir: str) -> bool:
 
 
 def file_version(path: str) -> FileVersion:
-    """Return the version of a file."""
+    """Return the version of a file, None if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -106,7 +105,7 @@ def read_config(path: str) -> configuration.Parsed:
 
 
 def database_settings(config: Config, *, patience: int | None = None) -> DatabaseSettings:
-    """Return the settings of oar.conf for the database."""
+    """Return the database settings from oar.conf."""
     return DatabaseSettings(
         host=config.db_hostname,
         port=config.db_port,
@@ -122,9 +121,10 @@ def database_settings(config: Config, *, patience: int | None = None) -> Databas
 
 
 def settings_of_user(config: Config) -> DatabaseSettings:
-    """Return the settings for a process that its user can stop: for the server he would hold rows no longer than this.
+    """Return the settings for a process that its user can suspend, with limits on idle time and on waits for locks.
 
-    Admission rules run within a transaction, and have their own limit.
+    The limits protect the server from rows that stay locked. Admission rules run within a transaction, and have their
+    own limit.
     """
     return database_settings(config)._replace(
         idle_limit=USER_IDLE_LIMIT + config.admission_rules_timeout, lock_patience=USER_LOCK_PATIENCE
@@ -132,7 +132,10 @@ def settings_of_user(config: Config) -> DatabaseSettings:
 
 
 def archive_settings(config: Config) -> DatabaseSettings | None:
-    """Return the settings of oar.conf for the archive, None if there is none; what is not set is as of the database."""
+    """Return the archive settings from oar.conf, None if there is no archive.
+
+    Unset values are those of the database.
+    """
     if config.db_archive_base_name is None:
         return None
     return database_settings(config, patience=0)._replace(
@@ -147,15 +150,15 @@ def archive_settings(config: Config) -> DatabaseSettings | None:
 def open_runtime(
     application: str, path: str | None = None, deliver: Deliver | None = None, *, is_of_user: bool = False
 ) -> Runtime:
-    """Read oar.conf and prepare the database.  ``deliver``: delivers effects, by default with the doorbell.
+    """Read oar.conf and prepare the database. ``deliver``: delivers effects, by default with the doorbell.
 
-    ``is_of_user``: the process is a command of a user, who may stop it at any time.
+    ``is_of_user``: the process is a command of a user, who may suspend it at any time.
 
-    Raises ConfigError when the file cannot be read.  A bad value is replaced by its default with a warning, so that a
-    command works with the correct part of the file; the server checks the file itself.
+    Raises ConfigError if the file cannot be read. An invalid value is replaced by its default with a warning, so that
+    commands can use the valid part of the file. The server checks the file itself.
     """
     path = path or conf_file()
-    version = file_version(path)  # before the file is read: a change in between is noticed later
+    version = file_version(path)  # before the file is read, so that a concurrent change is detected later
     parsed = read_config(path)
     for problem in parsed.errors:
         sys.stderr.write(f"# Warning: {problem}\n")
@@ -168,9 +171,9 @@ def open_runtime(
 def command_delivery(
     config: Config, warning: str = "# Warning: cannot contact", fate: Callable[[], str] = lambda: LATER
 ) -> Deliver:
-    """Return the function by which commands deliver effects to the server, and warn on stderr where they cannot.
+    """Return the function by which commands deliver effects. It prints a warning if the server is not reachable.
 
-    ``fate``: what becomes of the request then; '' = there is nothing to be said.
+    ``fate``: returns a text about the consequence for the request, '' for no warning.
     """
 
     def warn(where: str) -> None:
@@ -181,7 +184,7 @@ def command_delivery(
 
 
 def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
-    """Return a function that delivers effects to the server; ``warn`` is told when it cannot.
+    """Return a function that delivers effects to the server. It calls ``warn`` if the server is not reachable.
 
     An effect that cannot be delivered is not lost: the server reads the database periodically.
     """
@@ -189,7 +192,7 @@ def delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
 
 
 def _delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
-    """Return a function that delivers effects to the server; ``warn`` is told the place at which there is none."""
+    """Return a function that delivers effects to the server. It calls ``warn`` with the address if this fails."""
 
     def deliver(effects: "Sequence[Effect]") -> None:
         from oar.lib.bus import doorbell

@@ -1,7 +1,8 @@
-"""Almighty, the server: binds every endpoint, distributes messages, runs the modules that the automaton chooses.
+"""Almighty, the server: bind all endpoints, distribute messages, run the modules that the automaton selects.
 
-One thread and one poll; it never waits for a child and never touches the database.  The decisions are in
-``oar.modules.automaton`` and ``oar.modules.runner_restarts``; ``oar.modules.supervisor`` starts and ends the children.
+It has one thread and one poll loop. It never waits for a child and never accesses the database. The decisions are made
+in ``oar.modules.automaton`` and ``oar.modules.runner_restarts``; ``oar.modules.supervisor`` starts and ends the
+children.
 """
 
 import logging
@@ -99,7 +100,7 @@ def timing(config: Config) -> Timing:
 
 @dataclass(frozen=True, slots=True)
 class _RoundWaiter:
-    """A sender that waits for the end of a round, and the number of rounds that had begun when it asked."""
+    """A client that waits for the end of a scheduling pass, and the number of passes that had begun at its request."""
 
     sender: bytes
     rounds_begun: int
@@ -141,7 +142,7 @@ class Almighty:
     # -- the loop --
 
     def run(self, signals: processes.Signals) -> int:
-        """Serve until a signal says stop; return the exit code."""
+        """Run until a stop signal. Return the exit code."""
         self._poll.add(signals)
         self._restarts.first_start = time.monotonic()
         while not signals.stop and self._exit is None:
@@ -165,7 +166,7 @@ class Almighty:
         self._sign_of_life(now)
 
     def _receive(self, signals: processes.Signals, patience: float) -> None:
-        """Wait for messages, signals, ends of children and timers; treat all messages that have come."""
+        """Wait for messages, signals, ends of children and timers. Handle all messages that have arrived."""
         ready = self._poll.wait(patience)
         signals.clear()
         for source in ready:
@@ -195,20 +196,20 @@ class Almighty:
         return max(0.0, min(dates) - now)
 
     def _guarded(self, handle: Callable[..., None], *arguments: object) -> None:
-        """Handle a message; a bad one is logged and dropped."""
+        """Handle a message. Log and drop an invalid one."""
         try:
             handle(*arguments)
         except BadFrame as error:
             if self._bad_messages.allows("bad message", time.monotonic()):
                 log.info("refused: %s", error)
-        except Exception:  # the guard of messages: no message from outside may end the server
+        except Exception:  # no message from outside may end the server
             if self._bad_messages.allows("broken off", time.monotonic()):
                 log.exception("a message could not be treated")
 
     # -- messages --
 
     def _on_line(self, line: ReceivedLine) -> None:
-        """Treat a line on the line port; it is answered with OK, or, an end report, by the Runner."""
+        """Handle a line of the line port. The Runner answers an end report; other lines are answered with OK."""
         try:
             message = decode_tag(line.text)
         except BadFrame:
@@ -223,11 +224,11 @@ class Almighty:
         self._sockets.lines.answer(line.peer, ReportAnswer.OK)
 
     def _on_request(self, data: bytes) -> None:
-        """Treat a tag, a job or an order about nodes' energy, from outside."""
+        """Handle a tag, a job or an energy order from outside."""
         self._treat(decode_request(data))
 
     def _treat(self, message: EndReport | Effect) -> None:
-        """Give a message to the automaton, to the Runner or to Greta."""
+        """Pass a message to the automaton, to the Runner or to Greta."""
         match message:
             case Wake(tag):
                 self._automaton.on_tag(tag)
@@ -243,7 +244,7 @@ class Almighty:
                 self._to_runner(message)
 
     def _on_control(self, sender: bytes, data: bytes) -> None:
-        """Treat a frame from a child, or from oarnotify on this host."""
+        """Handle a frame from a child, or from oarnotify on this host."""
         now = time.monotonic()
         match frames.decode(data):
             case Hello() as frame:
@@ -276,12 +277,15 @@ class Almighty:
         return self._sockets.control.send(receiver, frames.encode(frame))
 
     def _to_runner(self, frame: Frame) -> bool:
-        """Send a frame to the Runner; False if none runs.  The next one finds in the database what a lost one asked."""
+        """Send a frame to the Runner. Return False if it is not running.
+
+        The next Runner finds the work of a lost frame in the database.
+        """
         identity = self._children.workers[RUNNER].identity
         return bool(identity) and self._send(identity, frame)
 
     def _to_greta(self, frame: Energy) -> None:
-        """Send the order of a program of the site to Greta; one that comes while she starts is kept for her."""
+        """Send the order of a program of the site to Greta. Keep an order that arrives while she starts."""
         if not self._automaton.timing.has_greta:
             log.warning("Greta does not take %s %s: ENERGY_SAVING_INTERNAL is no", frame.command, " ".join(frame.nodes))
             return
@@ -330,7 +334,7 @@ class Almighty:
             self._send(waiter.sender, Waited(code))
 
     def _keep_runner(self, now: float) -> None:
-        """Start the Runner, again and again if it ends; the modules start when it is ready."""
+        """Start the Runner, and restart it whenever it ends. The modules start when it is ready."""
         worker = self._children.workers[RUNNER]
         if worker.state is not State.DOWN:
             return
@@ -340,7 +344,8 @@ class Almighty:
         if worker.starts and (end := self._restarts.end_after(worker.last_code, now)):
             self._exit = end.code
             log.error("%s", end.reason)
-            # Where the server was started, for people who have not found the log yet; the Runner has told it more.
+            # Print the reason on standard error too, for administrators who do not read the log; the log has more
+            # details.
             sys.stderr.write(f"[ERROR] {end.reason}; {self._log_file} says more\n")
         else:
             if worker.starts and worker.last_code == EXIT_DATABASE:
@@ -370,7 +375,7 @@ class Almighty:
         self._mailer.administrators("Start OAR server", f"The OAR server {VERSION} has started.")
 
     def _database_is_away(self, reason: str) -> None:
-        """Tell what is waited for at once; who has called systemctl is not kept waiting, too."""
+        """Report the wait for the database at once, and report readiness, so that systemctl does not block."""
         if self._restarts.is_ready:
             return
         self._restarts.reason = reason
@@ -380,7 +385,7 @@ class Almighty:
     # -- reports about itself --
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return the record that ``oarnotify --status`` shows."""
+        """Return the record that ``oarnotify --status`` displays."""
         return server_status(
             self._automaton,
             self._children,
@@ -404,7 +409,7 @@ class Almighty:
             self._manager.status(f"running: {', '.join(busy) or 'nothing'}")
 
     def _reload(self) -> None:
-        """Read oar.conf again; if it has errors, keep the old configuration."""
+        """Reload oar.conf. If it has errors, keep the old configuration."""
         try:
             parsed = runtime.read_config(self._conf_file)
             problems = [str(problem) for problem in parsed.errors]
@@ -417,7 +422,7 @@ class Almighty:
             self._mailer.administrators("Bad configuration", "\n".join(["The old values stay.", *problems]))
             return
         self._automaton.follow(timing(parsed.config))
-        self._automaton.on_tag(Tag.SCHEDULING)  # a round stores the keys that commands on frontends follow
+        self._automaton.on_tag(Tag.SCHEDULING)  # a scheduling pass stores the keys that commands on frontends need
         if not parsed.config.energy_saving_internal:
             self._children.retire(Module.GRETA, "", time.monotonic())
         self._mailer.close(1)
@@ -429,7 +434,7 @@ class Almighty:
     # -- the end --
 
     def _stop(self, signals: processes.Signals) -> None:
-        """End the children: passes soon, the Runner's actions at their next safe point; kill those that remain."""
+        """End the children: passes soon, the Runner's actions at their next safe point. Kill those that remain."""
         self._manager.stopping()
         log.info("the OAR server stops")
         begin = time.monotonic()
@@ -456,7 +461,7 @@ class Almighty:
 
 
 def lock_pid_file(config: Config) -> processes.PidFile:
-    """Lock the pid file: only one server runs on a machine.  Raises AlreadyRunning, ConfigError."""
+    """Lock the pid file: only one server may run on a machine. Raises AlreadyRunning, ConfigError."""
     directory = Path(config.oar_run_dir)
     file = processes.PidFile(directory / processes.PID_FILE)
     try:
@@ -475,9 +480,9 @@ def serve(
     children: list[ChildProgram],
     orphan_patience: float = ORPHAN_PATIENCE,
 ) -> int:
-    """Run the server until a signal ends it; return the exit code.  Raises AlreadyRunning, ConfigError."""
+    """Run the server until a signal ends it. Return the exit code. Raises AlreadyRunning, ConfigError."""
     os.umask(0o022)
-    with processes.signals() as signals:  # first: who reads the pid file may send one
+    with processes.signals() as signals:  # first: a process that reads the pid file may send a signal
         pid_file = lock_pid_file(config)
         try:
             with bus.opened() as context, closing(Endpoints(context, config)) as sockets:
@@ -490,7 +495,6 @@ def serve(
 
 
 def main() -> int:
-    """Run as a program."""
     conf_file = runtime.conf_file()
     try:
         parsed = runtime.read_config(conf_file)

@@ -1,14 +1,14 @@
-"""Which module of the server runs next, and when: pure.
+"""Decide which module of the server runs next, and when. Pure.
 
-Two tables decide: which module a tag asks for (``MODULE_OF_TAG``), and which modules follow the end of a pass
-(``NEXT_MODULES``).  There are three lanes; in each, one module runs at a time, and the others wait in the order in
-which they were asked for (asking twice counts once).  So a slow round never delays a kill, and a burst of a thousand
-tags costs one round.
+Two tables define the decisions: the module that a tag requests (``MODULE_OF_TAG``), and the modules that follow the end
+of a pass (``NEXT_MODULES``). In each lane one module runs at a time. The other modules wait in the order of their
+requests; a repeated request counts once. So a slow scheduling pass never delays a kill, and a burst of 1000 tags causes
+one scheduling pass.
 
-Before a round, events and node states are treated: NodeChangeState runs before the meta-scheduler, unless it has just
-run.  A waiting module starts after at most as many others as there are modules in its lane.
+NodeChangeState handles events and node states before each scheduling pass, unless it has just run. The number of
+modules that start before a waiting module is at most the number of modules in its lane.
 
-``now`` is any clock that does not jump; nothing here reads one.
+``now`` is the time of any monotonic clock; this module does not read a clock.
 
 See docs/design/bus.rst, "The automaton".
 """
@@ -23,7 +23,7 @@ from oar.lib.monitoring.prometheus_text import ROUND_BOUNDS, Histogram
 
 
 class Module(StrEnum):
-    """A module of the automaton; the value is the name of its file and of its worker."""
+    """A module of the automaton. The value is the name of its file and of its worker."""
 
     META_SCHED = "meta_sched"
     NODE_CHANGE_STATE = "node_change_state"
@@ -34,7 +34,7 @@ class Module(StrEnum):
 
 
 class Lane(StrEnum):
-    """A group of modules of which one runs at a time."""
+    """A group of modules of which only one runs at a time."""
 
     SCHED = "sched"
     KILL = "kill"
@@ -86,7 +86,7 @@ NEXT_MODULES: Mapping[tuple[Module, int], tuple[Module, ...]] = {
 
 
 def result_of(module: Module, code: int | None) -> str:
-    """Return what an exit code of a module means, in a few words for administrators."""
+    """Return a short description of an exit code of a module, for administrators."""
     next_modules = None if code is None else NEXT_MODULES.get((module, code))
     if next_modules is None:
         return "failed"
@@ -118,7 +118,7 @@ FAILURES_OF_A_GROUP = 5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The periods of oar.conf, in seconds."""
+    """The periods from oar.conf, in seconds."""
 
     sarko: float
     finaud: float  #: 0 = never
@@ -128,7 +128,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class PassStart:
-    """The order that a module makes a pass.  ``disable``: queues that the meta-scheduler must disable first."""
+    """The order to run a pass of a module. ``disable``: queues that the meta-scheduler must disable first."""
 
     module: Module
     disable: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Record:
 
 @dataclass(slots=True)
 class _FailedQueues:
-    """Queues at which the meta-scheduler failed, and how often in a row."""
+    """The queues for which the meta-scheduler failed, and the number of consecutive failures."""
 
     queues: tuple[str, ...] = ()
     failures: int = 0
@@ -163,7 +163,7 @@ def _earliest(*dates: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Automaton:
-    """The state of the server: running and waiting modules.  ``due`` returns the passes to start."""
+    """The state of the server: running and waiting modules. ``due`` returns the passes to start."""
 
     timing: Timing
     records: dict[Module, Record] = field(default_factory=lambda: {module: Record() for module in Module})
@@ -183,7 +183,7 @@ class Automaton:
     _overtaken: set[Module] = field(default_factory=set)  #: modules that wait, and that a follower has gone before
 
     def start(self) -> None:
-        """Ask for a pass of every module, as after a stop of unknown length."""
+        """Request a pass of every module, as after a stop of unknown length."""
         for tag in (Tag.CHSTATE, Tag.SCHEDULING, Tag.VILLAINS):
             self.on_tag(tag)
         if self.timing.finaud > 0:
@@ -193,35 +193,35 @@ class Automaton:
     # -- events --
 
     def on_tag(self, tag: Tag) -> None:
-        """Ask for the module of a tag."""
+        """Request a pass of the module of a tag."""
         module = MODULE_OF_TAG[tag]
         if module is not None:
             self._enqueue(module)
 
     def on_energy(self) -> None:
-        """Ask for a pass of Greta, if there is one."""
+        """Request a pass of Greta, if Greta is configured."""
         self._enqueue(Module.GRETA)
 
     def follow(self, timing: Timing) -> None:
-        """Work with other periods from now on; Greta begins, or is not asked any more."""
+        """Use other periods from now on. Start or stop Greta accordingly."""
         self.timing = timing
         self.queues[Lane.ENERGY].clear()
         self.on_energy()
 
     def on_deadline(self, date: float) -> None:
-        """Take note of a date at which Sarko will have something to do."""
+        """Record a time at which Sarko will have work."""
         self._hint = _earliest(self._hint, date)
         if self.running[LANES[Module.SARKO]] is Module.SARKO:
             self._late_hint = _earliest(self._late_hint, date)
 
     def at(self, queues: tuple[str, ...]) -> None:
-        """Take note that the meta-scheduler begins with a group of queues."""
+        """Record that the meta-scheduler begins with a group of queues."""
         self._at = queues
 
     def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None, starts: int = 0) -> None:
-        """Treat the end of a pass; ``code`` None: it failed.
+        """Handle the end of a pass. ``code`` is None if the pass failed.
 
-        ``hint``: date of the next deadline or start.  ``starts``: jobs that a round has started.
+        ``hint``: time of the next deadline or start. ``starts``: number of jobs that a scheduling pass has started.
         """
         lane = LANES[module]
         if self.running[lane] is not module:
@@ -251,12 +251,12 @@ class Automaton:
     # -- decisions --
 
     def due(self, now: float) -> list[PassStart]:
-        """Return the passes that start now, at most one per lane; they count as running from now on."""
+        """Return the passes that start now, at most one per lane, and mark them as running."""
         self._ask_periodic(now)
         return [start for lane in Lane if self.running[lane] is None and (start := self._next(lane, now)) is not None]
 
     def wait(self, now: float) -> float:
-        """Return after how many seconds a pass may be due if no event comes before."""
+        """Return after how many seconds a pass may be due if no event arrives before."""
         dates = [self._period_end(module) for module in _PERIODIC if module not in self.queues[LANES[module]]]
         dates += [
             self._next_pass(module) for lane in Lane if self.running[lane] is None for module in self.queues[lane]
@@ -265,11 +265,11 @@ class Automaton:
 
     @property
     def rounds_begun(self) -> int:
-        """How many rounds have begun."""
+        """Return the number of scheduling passes that have begun."""
         return self.records[Module.META_SCHED].passes
 
     def period(self, module: Module) -> float | None:
-        """Return the longest time between the starts of two passes of a module, in seconds; None: there is none."""
+        """Return the longest time between two starts of a module's passes in seconds, None if there is no limit."""
         periods = {
             Module.META_SCHED: LONGEST_WITHOUT_ROUND,
             Module.SARKO: self.timing.sarko,
@@ -290,7 +290,10 @@ class Automaton:
             queue.append(module)
 
     def _enqueue_first(self, module: Module) -> None:
-        """Let a module go before those that wait; each lets that happen once, else kills without end stop Sarko."""
+        """Put a module before the waiting modules.
+
+        Each module is overtaken at most once, so repeated kills cannot block Sarko.
+        """
         queue = self.queues[LANES[module]]
         if module in queue:
             queue.remove(module)
@@ -301,7 +304,7 @@ class Automaton:
             self._stale = True
 
     def _fail(self, module: Module, now: float) -> None:
-        """Have a failed pass repeated, after longer and longer pauses; disable the queues at which rounds fail."""
+        """Repeat a failed pass after increasing pauses. Disable the queues for which scheduling passes fail."""
         record = self.records[module]
         record.code = None
         record.failures += 1
@@ -320,7 +323,7 @@ class Automaton:
                 self._enqueue(module)
 
     def _period_end(self, module: Module) -> float:
-        """Return when the module runs without being asked for; never while it runs."""
+        """Return when the module runs without a request: never while it is running."""
         started = self.records[module].started
         period = self.period(module)
         if period is None or self.running[LANES[module]] is module:
@@ -340,7 +343,7 @@ class Automaton:
         return end if hint is None else min(end, max(hint, started + SHORTEST_HINT))
 
     def _next_round(self) -> float:
-        """Return when the next round may begin."""
+        """Return when the next scheduling pass may begin."""
         record = self.records[Module.META_SCHED]
         if record.started is None or record.ended is None:
             return float("-inf")
@@ -350,14 +353,14 @@ class Automaton:
         return record.ended + min(max(record.duration, shortest), LONGEST_PAUSE)
 
     def _next_gathering(self) -> float:
-        """Return when NodeChangeState may run again: with the next round, if one waits."""
+        """Return when NodeChangeState may run again: together with the next scheduling pass, if one waits."""
         ended = self.records[Module.NODE_CHANGE_STATE].ended
         if ended is None or Module.META_SCHED not in self.queues[LANES[Module.META_SCHED]]:
             return float("-inf")
         return min(self._next_pass(Module.META_SCHED), ended + LONGEST_GATHERING)
 
     def _next_pass(self, module: Module) -> float:
-        """Return when a module that waits may begin."""
+        """Return when a waiting module may begin."""
         pauses = {Module.META_SCHED: self._next_round, Module.NODE_CHANGE_STATE: self._next_gathering}
         not_before = self.records[module].not_before
         return max(not_before, pauses[module]()) if module in pauses else not_before
@@ -366,7 +369,7 @@ class Automaton:
         return now >= self._next_pass(module)
 
     def _next(self, lane: Lane, now: float) -> PassStart | None:
-        """Take the first waiting module that may start."""
+        """Remove the first waiting module that may start from its queue, and return its pass."""
         module = next((module for module in self.queues[lane] if self._may_start(module, now)), None)
         if module is None:
             return None
@@ -389,10 +392,10 @@ class Automaton:
         return PassStart(module, self.disable)
 
     def _is_fresh(self, now: float) -> bool:
-        """Whether a round may begin without NodeChangeState looking first."""
+        """Return whether a scheduling pass may begin without a pass of NodeChangeState first."""
         record = self.records[Module.NODE_CHANGE_STATE]
         if self._has_looked or now < record.not_before:
-            return True  # in the second case NodeChangeState fails: rounds go on without it
+            return True  # in the second case NodeChangeState fails: scheduling continues without it
 
         round_ = self.records[Module.META_SCHED].started
         if self._stale or record.ended is None or (round_ is not None and record.ended <= round_):

@@ -1,4 +1,4 @@
-"""Work on many rows in few transactions: a bad row must never stop the others."""
+"""Work on many rows in few transactions: a faulty row must never block the others."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,10 +25,10 @@ def run_in_batches(
     work: "Callable[[Transaction, Sequence[T]], R]",
     batch_size: int = BATCH_SIZE,
 ) -> list[R]:
-    """Do ``work`` on all items, a batch in each transaction; return the result of each transaction.
+    """Run ``work`` on all items, one batch per transaction. Return the result of each transaction.
 
-    When a batch fails, each of its items gets a transaction of its own; an item that fails alone is logged and left as
-    it is.  Raises DatabaseUnavailable.
+    If a batch fails, each of its items gets its own transaction. An item that fails alone is logged and skipped. Raises
+    DatabaseUnavailable.
     """
     results: list[R] = []
     for start in range(0, len(items), batch_size):

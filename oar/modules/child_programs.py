@@ -1,4 +1,4 @@
-"""The children of Almighty: the Runner and the modules of the automaton, and how each is started."""
+"""The child processes of Almighty: the Runner and the modules of the automaton, and their start commands."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ DATABASE_PATIENCE = 300.0
 
 
 def programs(config: Config, endpoint: str, oardir: str) -> list[ChildProgram]:
-    """Return the programs of the children.  ``oardir``: directory of a meta-scheduler of the site."""
+    """Return the programs of the children. ``oardir``: directory of a site's own meta-scheduler."""
 
     def worker_argv(module: str) -> tuple[str, ...]:
         return (sys.executable, "-I", "-m", module, "--worker", endpoint)

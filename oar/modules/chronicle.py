@@ -1,8 +1,8 @@
-"""The chronicle: what the log and COMPLETION_LOG tell of the life of each job.
+"""The chronicle: write the life of each job to the log and to COMPLETION_LOG.
 
-Who submits a job, starts it or sees its end may be any program on any machine; so the lines are not written by these,
-but follow from the history in the database, each state once, also when the server was away meanwhile.  What was
-written is noted behind it: if the server is killed between the two, a few lines come twice.
+Any program on any machine may submit a job, start it or report its end. So these programs do not write the lines: the
+chronicle derives them from the history in the database. It writes each state once, even if the server was stopped
+meanwhile. The position is stored after the lines: if the server is killed in between, a few lines are repeated.
 
 See docs/design/events.rst, "The chronicle".
 """
@@ -49,18 +49,18 @@ _Deed = Callable[[], _Mails]
 
 
 class HistoryReader:
-    """Reads the history piece by piece, and notes how far it has come."""
+    """Read the history in parts, and store the current position."""
 
     def __init__(self, name: str, treat: "Callable[[Transaction, News], _Deed]") -> None:
-        """``treat``: reads what belongs to the news, and returns what is to be done."""
+        """``treat``: reads the data for the news, and returns the function that writes them."""
         self._name = name
         self._treat = treat
         self._read: Position | None = None
         self._logs: tuple[SettledRows, SettledRows] | None = None
 
     def look(self, database: "Database") -> bool:
-        """Treat a piece of what is new; return whether there was something.  Raises DatabaseUnavailable, OSError."""
-        with database.begin() as tx:  # each statement sees what was committed before it
+        """Handle the next part of the history. Return whether there was one. Raises DatabaseUnavailable, OSError."""
+        with database.begin() as tx:  # each statement includes all earlier commits
             until = self._settled(tx)
         assert self._read is not None
         if until == self._read:
@@ -77,7 +77,7 @@ class HistoryReader:
         return True
 
     def _settled(self, tx: "Transaction") -> Position:
-        """Return the place behind which nothing older can come."""
+        """Return the position below which the history is complete."""
         if self._logs is None:
             self._read = tx.history.find_position(self._name)
             if self._read is None:
@@ -93,9 +93,9 @@ class HistoryReader:
 
 
 def _send(database: "Database", mails: _Mails) -> Collection[str]:
-    """Send the mails about faults that were not mailed within a day; return these faults.
+    """Send the mails about faults that were not mailed within a day. Return these faults.
 
-    They are noted later: after a crash between the two a mail comes twice.
+    They are stored later: after a crash in between, a mail is sent twice.
     """
     if not mails:
         return ()
@@ -106,7 +106,7 @@ def _send(database: "Database", mails: _Mails) -> Collection[str]:
 
 
 class Chronicle:
-    """Writes the lives of jobs, in slices between the passes of a module."""
+    """Write the history of jobs, in slices between the passes of a module."""
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
@@ -114,7 +114,7 @@ class Chronicle:
         self._next = 0.0
 
     def follow(self, runtime: "Runtime") -> None:
-        """Write to the files of a configuration from now on."""
+        """Use the files of a configuration from now on."""
         if self._runtime is runtime:
             return
         self._runtime = runtime
@@ -128,16 +128,16 @@ class Chronicle:
             self._looks += [HistoryReader("metrics", partial(_count, metrics)).look, metrics.look]
 
     def due(self) -> float | None:
-        """Return in how many seconds there is something to look at; None: not before ``follow``."""
+        """Return the time in seconds until the next work, None before the first call of ``follow``."""
         return max(0.0, self._next - time.monotonic()) if self._runtime else None
 
     def go_on(self) -> None:
-        """Make a slice.  A failure is logged, and tried again later: no line is lost."""
+        """Do a slice. A failure is logged and retried later: no line is lost."""
         pauses = [self._pause_after(look) for look in self._looks]
         self._next = time.monotonic() + (AFTER_FAILURE if AFTER_FAILURE in pauses else min(pauses, default=LOOK))
 
     def _pause_after(self, look: _Look) -> float:
-        """Look; return the seconds after which to look again."""
+        """Do one slice. Return the seconds until the next one."""
         assert self._runtime is not None
         try:
             return 0.0 if look(self._runtime.database) else LOOK
@@ -146,7 +146,7 @@ class Chronicle:
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             log.error("what happened to jobs cannot be written: %s%s", place, error.strerror)
-        except Exception:  # the guard of what goes on between passes
+        except Exception:  # no error here may end the module
             log.exception("what happened to jobs cannot be written")
         return AFTER_FAILURE
 
@@ -155,7 +155,7 @@ class Chronicle:
 
 
 def tell(tx: "Transaction", news: News) -> _Deed:
-    """Prepare a line for each job that was submitted, refused, started or ended."""
+    """Prepare a log line for each job that was submitted, refused, started or ended."""
     changes = [change for change in news.changes if _kind(change)]
     jobs = _work(tx, changes)
     texts = _texts(tx, changes, jobs)
@@ -187,7 +187,7 @@ def _rule_mail(failed: Event) -> Mail:
 
 
 def _kind(change: JobStateChange) -> JobState | None:
-    """Return which step of its life a job has made, by a state that stands for it; None: none that is told."""
+    """Return the state that represents a step in the life of a job, None if the step is not logged."""
     if change.former is None:
         return JobState.WAITING
     if change.state in FINAL:
@@ -197,7 +197,7 @@ def _kind(change: JobStateChange) -> JobState | None:
 
 
 def _work(tx: "Transaction", changes: Sequence[JobStateChange]) -> dict[int, Job]:
-    """Return the jobs of changes that are there, without frames of advance reservations."""
+    """Return the existing jobs of state changes, without frames of advance reservations."""
     ids = {change.job_id for change in changes}
     frames = tx.jobs.frames_of_ended(ids) if ids else set()
     return {job.id: job for job in tx.jobs.select(ids - frames)} if ids - frames else {}
@@ -206,7 +206,7 @@ def _work(tx: "Transaction", changes: Sequence[JobStateChange]) -> dict[int, Job
 def _texts(
     tx: "Transaction", changes: Sequence[JobStateChange], jobs: dict[int, Job]
 ) -> list[tuple[Job, tuple[str, ...], str]]:
-    """Return jobs, the nodes that they had at the step that they made, and what is told of it."""
+    """Return jobs, the nodes that they had at the step, and the log text of the step."""
     kinds = [(jobs[change.job_id], _kind(change)) for change in changes if change.job_id in jobs]
     ended = {each.job.id: each for each in completions(tx, _of(kinds, JobState.TERMINATED))}
     nodes = started_on(tx, [job.id for job in _of(kinds, JobState.RUNNING)])
@@ -255,9 +255,9 @@ def complete(tx: "Transaction", news: News, path: str) -> _Deed:
 
 
 def append(path: str, text: bytes) -> None:
-    """Append lines to a file, all or none, and wait until the disk has them.  Raises OSError.
+    """Append all lines to a file or none, and wait until they are on disk. Raises OSError.
 
-    The file is opened each time, so that it may be moved away at any moment.
+    The file is opened on each call, so that it may be moved at any time.
     """
     if not text:
         return

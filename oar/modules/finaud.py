@@ -1,8 +1,8 @@
-"""Finaud: tests with the ping checker whether nodes answer.
+"""Finaud: check with the ping checker whether nodes respond.
 
-A node that does not answer is to be Suspected; a node that Finaud has suspected and that answers again is to be Alive.
-Either is asked only for resources that are still in the state in which the test began: an administrator may have
-changed them meanwhile.
+Finaud requests the state Suspected for nodes that do not respond, and Alive for nodes that it has suspected and that
+respond again. It does so only for resources whose state has not changed since the check began: an administrator may
+have changed it.
 
 See docs/design/nodes.rst, "Node checks".
 """
@@ -29,7 +29,7 @@ log = logging.getLogger("finaud")
 
 
 def run(runtime: "Runtime") -> int:
-    """Make one pass; return 1 if NodeChangeState has something to do."""
+    """Run one pass. Return 1 if NodeChangeState has work."""
     with runtime.database.begin() as tx:
         nodes = _nodes_to_test(tx, runtime.config)
     if not nodes:
@@ -63,7 +63,7 @@ def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:
 
 
 def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: set[str]) -> bool:
-    """Ask for the states that follow from the test; return whether there are any."""
+    """Request the states that follow from the test. Return whether there are any."""
     asked = {node: _suspect(tx, node) for node, alive in nodes.items() if alive and node in silent}
     suspected = [node for node, ids in asked.items() if ids]
     recovered: list[str] = []
@@ -95,7 +95,6 @@ def _make_alive(tx: "Transaction", node: str) -> bool:
 
 
 def main() -> None:
-    """Run as a program."""
     from oar.modules import worker
 
     sys.exit(worker.main("finaud", run))

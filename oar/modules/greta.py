@@ -1,8 +1,8 @@
-"""Greta: halts and wakes nodes with the commands of the site, and keeps some awake (ENERGY_SAVING_INTERNAL).
+"""Greta: halt and wake nodes with the commands of the site, and keep some nodes awake (ENERGY_SAVING_INTERNAL).
 
-What is to be done is in the database: orders are the open events HALT_NODE and WAKEUP_NODE, and a node boots from its
-last order until it is Alive.  Only which commands run, and which have ended, is in memory: a Greta that was killed runs
-them again, which does no harm.
+The pending work is in the database: orders are the open events HALT_NODE and WAKEUP_NODE, and a node boots from its
+last order until it is Alive. Only the list of running and ended commands is in memory. If Greta was killed, it runs
+these commands again, which does no harm.
 
 See docs/design/nodes.rst, "Greta".
 """
@@ -65,7 +65,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class EnergySituation:
-    """What a pass decides from."""
+    """The input of the decisions of a pass."""
 
     now: int
     orders: "Sequence[Event]"
@@ -78,13 +78,13 @@ class EnergySituation:
         return {host for order in self.orders if order.type == type_ for host in order.hosts}
 
     def wakeable(self) -> list[str]:
-        """Return the nodes that sleep, may be woken, and of which nothing is asked."""
+        """Return the nodes that sleep, may be woken, and have no open order."""
         taken = self.booting.keys() | self.ordered(EventType.HALT_NODE) | self.ordered(EventType.WAKEUP_NODE)
         sleeping = (node for node in self.nodes.values() if node.is_asleep and node.earliest_upto > self.now)
         return [node.name for node in sleeping if node.name not in taken]
 
     def haltable(self) -> set[str]:
-        """Return the idle nodes that may ever be halted."""
+        """Return the idle nodes that the site permits to halt."""
         lowest, highest = NEVER_HALTED_NOR_WOKEN, ALWAYS_AVAILABLE
         return {
             node.name
@@ -94,31 +94,31 @@ class EnergySituation:
 
 
 class Windows:
-    """How many commands may be started: so many in each window."""
+    """The number of commands that may start, limited in each window of time."""
 
     def __init__(self) -> None:
         self._end = float("-inf")
         self._room = 0
 
     def open(self, config: "Config", now: float) -> None:
-        """Begin a window if the last one is over."""
+        """Begin a window if the last one has ended."""
         if now >= self._end:
             self._end = now + config.energy_saving_window_time
             self._room = config.energy_saving_window_size
 
     def take(self, wanted: int) -> int:
-        """Return how many of some commands may be started now; they count as started."""
+        """Return how many of ``wanted`` commands may start now, and count these as started."""
         taken = min(wanted, self._room)
         self._room -= taken
         return taken
 
     def seconds_to_next(self, now: float) -> float:
-        """Return when the next window begins."""
+        """Return the time in seconds until the next window begins."""
         return max(0.0, self._end - now)
 
 
 class Greta:
-    """The commands that run, beside what is in the database."""
+    """The state of Greta that is not in the database, mainly the running commands."""
 
     def __init__(self) -> None:
         self._asked: list[Energy] = []
@@ -133,7 +133,7 @@ class Greta:
     # -- a pass --
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> GretaPass:
-        """Carry out what is due; as a command by hand, wait for the commands of a window."""
+        """Carry out the due orders. If started from the command line, also wait for the commands of a window."""
         self._has_rung = False
         self._deliver = runtime.database.deliver
         result = self._look(runtime)
@@ -176,9 +176,9 @@ class Greta:
     # -- what is ordered --
 
     def _ask(self, runtime: "Runtime", situation: EnergySituation) -> int | None:
-        """Order what a program of the site asks, what keeps nodes awake, and what wakes late ones again.
+        """Store new orders: those from programs of the site, those that keep nodes awake, and repeated wake orders.
 
-        Return when the next of the nodes that boot should be there.
+        Return when the next booting node should be Alive.
         """
         config = runtime.config
         pending = situation.ordered(EventType.WAKEUP_NODE)
@@ -204,7 +204,7 @@ class Greta:
     # -- commands --
 
     def _start(self, config: "Config", steps: Sequence[OrderStep]) -> bool:
-        """Start the commands for which there is room in the window; return whether some are left."""
+        """Start commands as far as the window permits. Return whether some are left."""
         self._windows.open(config, time.monotonic())
         is_left = False
         for step in steps:
@@ -238,7 +238,7 @@ class Greta:
         threading.Thread(target=run, name=f"energy {hosts[0]}", daemon=True).start()
 
     def _note(self, runtime: "Runtime", end: CommandEnd) -> None:
-        """Store what a command has done; it counts as running until that is committed."""
+        """Store the result of a command. The command counts as running until the commit."""
         is_halt = end.order.type == EventType.HALT_NODE
         try:
             with runtime.database.begin() as tx:
@@ -256,7 +256,7 @@ class Greta:
         self._ended.update((end.order.id, host) for host in end.hosts)
 
     def _finish(self, runtime: "Runtime", orders: Collection[int]) -> None:
-        """Close the orders of which nothing remains."""
+        """Close the orders that are complete."""
         if orders:
             with runtime.database.begin() as tx:
                 tx.events.done(orders)
@@ -265,12 +265,12 @@ class Greta:
     # -- between the passes --
 
     def told(self, frame: Energy) -> None:
-        """Take an order of a program of the site; the pass that follows at once writes it down."""
+        """Add an order of a program of the site. The next pass, which starts at once, stores it."""
         self._asked.append(frame)
         self._has_rung = False
 
     def due(self) -> float | None:
-        """Return in how many seconds the server is rung for a pass; None: nothing is expected."""
+        """Return the time in seconds until Greta requests a pass, None if no pass is expected."""
         if self._has_rung or self._deliver is None:
             return None
         if self._asked or not self._ends.empty():
@@ -278,14 +278,14 @@ class Greta:
         return POLL_SECONDS if self._running else None
 
     def go_on(self) -> None:
-        """Ring the server for a pass."""
+        """Request a pass from the server."""
         self._has_rung = True
         if self._deliver:
             self._deliver([Energy(EnergyCommand.CHECK)])
 
 
 def run_command(command: str, hosts: Collection[str], timeout: float) -> str:
-    """Give nodes to a command of the site, one on each line of its standard input; return its error, '' if none."""
+    """Run a command of the site with one node per line on its standard input. Return its error, '' if it succeeded."""
     stdin = "".join(f"{host}\n" for host in hosts).encode()
     outcome = processes.run(split_command(command), timeout=timeout, stdin=stdin)
     if outcome.succeeded:
@@ -295,7 +295,7 @@ def run_command(command: str, hosts: Collection[str], timeout: float) -> str:
 
 
 def _order(tx: "Transaction", asked: Energy, situation: EnergySituation, woken: Collection[str]) -> None:
-    """Write down what a program of the site asks; what cannot be done is left out, and logged."""
+    """Store an order from a program of the site. Nodes for which it is not possible are skipped and logged."""
     names = dict.fromkeys(asked.nodes)
     if asked.command is EnergyCommand.HALT:
         haltable = situation.haltable()
@@ -314,7 +314,6 @@ def _order(tx: "Transaction", asked: Energy, situation: EnergySituation, woken: 
 
 
 def main() -> int:
-    """Run as a program."""
     greta = Greta()
     return worker.main_of_scheduler("greta", greta.run, greta, greta.told)
 

@@ -42,7 +42,7 @@ DAYS = 30
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of these commands; return the exit code.  Without a command, print what there is."""
+    """Run one of the ``kao`` commands. Return the exit code. Without a command, print the help."""
     if not arguments:
         _parser().print_help()
         return worker.USAGE
@@ -134,7 +134,7 @@ def _planned(saved: Snapshot, options: argparse.Namespace) -> str:
 
 
 def _supposed(snapshot: Snapshot, options: argparse.Namespace) -> Snapshot:
-    """Return the round with the changes that the options suppose."""
+    """Return the snapshot with the changes from the options."""
     if options.without:
         snapshot = what_if.without_nodes(snapshot, options.without)
     if options.quotas:
@@ -148,7 +148,7 @@ def _supposed(snapshot: Snapshot, options: argparse.Namespace) -> Snapshot:
 
 
 def _with_quotas(snapshot: Snapshot, path: Path) -> Snapshot:
-    """Return the round under the quotas of a file, read as the scheduler reads it by default."""
+    """Return the snapshot with the quotas of a file, read with the default settings of the scheduler."""
     try:
         parse_quotas(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -160,7 +160,7 @@ def _with_quotas(snapshot: Snapshot, path: Path) -> Snapshot:
 
 
 def read(path: Path) -> Snapshot:
-    """Read a saved round.  Raises BadRequest if it is none."""
+    """Load a saved snapshot. Raises BadRequest if the file is not a valid snapshot."""
     try:
         snapshot = from_json(Snapshot, path.read_text(encoding="utf-8"))
         is_whole = _is_whole(snapshot)
@@ -174,7 +174,7 @@ def read(path: Path) -> Snapshot:
 
 
 def _is_whole(snapshot: Snapshot) -> bool:
-    """Whether the parts of a round belong together."""
+    """Return whether the parts of a snapshot are consistent."""
     resources = snapshot.resources
     size = len(resources.ids)
     columns = [resources.types, resources.states, resources.addresses, resources.available_upto]
@@ -195,8 +195,8 @@ def _is_whole(snapshot: Snapshot) -> bool:
 def plan_table(snapshot: Snapshot, plan: Plan, only: int | None = None, before: Plan | None = None) -> str:
     """Return a table with a line for each waiting job: id, start, number of resources, reason for waiting.
 
-    ``only``: the table has this job alone.  ``before``: the plan without the supposed changes, whose starts are shown
-    as well.
+    ``only``: include only this job. ``before``: the plan without the changes from the options, to show its start times
+    too.
     """
     placements = {placement.job_id: placement for placement in plan.placements}
     former_starts = {placement.job_id: placement.start for placement in before.placements} if before else {}

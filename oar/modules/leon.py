@@ -1,7 +1,7 @@
-"""Leon: carries out the kill requests.
+"""Leon: carry out the kill requests.
 
-A job that has not been launched ends here; the Runner kills the others, and Sarko watches the time.  A job that does
-not end is exterminated: the Runner ends it in the database, and cleans its nodes as far as it can.
+Leon ends jobs that have not been launched. The Runner kills the other jobs, and Sarko checks the time limit. A job that
+does not end is exterminated: the Runner ends it in the database, and cleans its nodes if possible.
 
 See docs/design/launch.rst, "Kill requests".
 """
@@ -51,7 +51,7 @@ class KillMethod(Enum):
 
 
 def choose_method(job: Job | None, types: JobTypes) -> KillMethod:
-    """Decide how a job is ended."""
+    """Return the method to end a job."""
     match job.state if job else None:
         case JobState.WAITING | JobState.HOLD | JobState.TO_ACK_RESERVATION | JobState.TO_LAUNCH:
             return KillMethod.AT_ONCE
@@ -63,7 +63,7 @@ def choose_method(job: Job | None, types: JobTypes) -> KillMethod:
 
 
 def run(runtime: "Runtime") -> int:
-    """Make one pass; return 1 if a job left the queue, else 0."""
+    """Run one pass. Return 1 if a job left the queue, else 0."""
     with runtime.database.snapshot() as tx:
         requests = tx.job_requests.kills_in_states((KillState.LEON, KillState.LEON_EXTERMINATE))
     kills = [request.job_id for request in requests if request.state is KillState.LEON]
@@ -77,7 +77,7 @@ def run(runtime: "Runtime") -> int:
 
 
 def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
-    """Carry out kill requests; return whether a job left the queue or its resources."""
+    """Carry out kill requests. Return whether a job left the queue or released its resources."""
     frames = tx.reservations.of_frames(ids)
     if frames:
         _delete_reservations(tx, frames)
@@ -100,13 +100,13 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
 
 
 def _delete_reservations(tx: "Transaction", frames: Mapping[int, tuple[int, int]]) -> None:
-    """Delete the advance reservations whose frames are to end: a frame never ends and leaves its reservation behind."""
+    """Delete the advance reservations whose frames must end: a frame must not end before its reservation."""
     deletion.delete_all_with_frames(tx, {reservation_id for reservation_id, _ in frames.values()})
     tx.job_requests.move_kill(list(frames), KillState.FRAGGED, (KillState.LEON,))
 
 
 def _end_at_once(tx: "Transaction", jobs: Sequence[Job]) -> None:
-    """End jobs that have not been launched; tell the oarsubs that wait for them."""
+    """End jobs that have not been launched. Notify the oarsubs that wait for them."""
     if not jobs:
         return
     tx.jobs.set_message([job.id for job in jobs], "Job killed by Leon directly")
@@ -127,7 +127,7 @@ def _end_noop(tx: "Transaction", ids: Sequence[int]) -> None:
 
 
 def _note_signals(tx: "Transaction", ids: Sequence[int]) -> None:
-    """Write the events of the kill signals that the Runner will send."""
+    """Store the events of the kill signals that the Runner will send."""
     runs = tx.job_runs.select(ids) if ids else {}
     heads = {job_id: runs[job_id].head_host if job_id in runs else "" for job_id in ids}
     tx.events.add_many(
@@ -161,7 +161,7 @@ def _exterminate(tx: "Transaction", ids: Sequence[int]) -> None:
 
 
 def exterminate_one(runtime: "Runtime", job_id: int) -> int:
-    """Exterminate one job that Sarko has marked for it; return exit code 0 in any case."""
+    """Exterminate one job that Sarko has marked for extermination. Always return exit code 0."""
     with runtime.database.snapshot() as tx:
         request = tx.job_requests.find_kill(job_id)
     if request is None or request.state is not KillState.LEON_EXTERMINATE:
@@ -172,7 +172,7 @@ def exterminate_one(runtime: "Runtime", job_id: int) -> int:
 
 
 def main() -> int:
-    """Run as a program: a pass, or the extermination of the job that is named."""
+    """Run one pass, or exterminate the job in the argument."""
     match sys.argv[1:]:
         case [text] if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID:
             return worker.one_shot("leon", lambda opened, order: exterminate_one(opened, int(text)))

@@ -1,4 +1,4 @@
-"""The meta-scheduler as a module of the server; the rounds themselves are in ``oar.kao``."""
+"""The meta-scheduler as a module of the server. The scheduling passes are implemented in ``oar.kao``."""
 
 import sys
 
@@ -11,14 +11,14 @@ from oar.modules import worker
 
 
 class _Scheduler:
-    """Keeps one meta-scheduler, with its caches, as long as the configuration does not change."""
+    """Keep one meta-scheduler, with its caches, until the configuration changes."""
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
         self._warm: MetaScheduler | None = None
 
     def run(self, runtime: Runtime, order: worker.PassOrder) -> worker.RoundResult:
-        """Make a round."""
+        """Run a scheduling pass."""
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
@@ -28,17 +28,17 @@ class _Scheduler:
         return worker.RoundResult(code, self._warm.next_start, self._warm.starts, self._warm.phases.record)
 
     def due(self) -> float | None:
-        """Return in how many seconds there is work between the rounds; None: there is none."""
+        """Return the time in seconds until there is work between the passes, None if there is none."""
         return self._warm.due() if self._warm else None
 
     def go_on(self) -> None:
-        """Make a slice of the work between the rounds."""
+        """Do a slice of the work between the passes."""
         if self._warm:
             self._warm.go_on()
 
 
 def main() -> int:
-    """Run as a program: a worker, or a command of ``kao`` (``oar.modules.kao_commands``)."""
+    """Run as a worker, or as a command of ``kao`` (``oar.modules.kao_commands``)."""
     if sys.argv[1:2] == ["--worker"]:
         scheduler = _Scheduler()
         defer_full_collections()

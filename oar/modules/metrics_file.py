@@ -1,7 +1,7 @@
-"""METRICS_FILE: what Prometheus is told by a server without the API, through the text files of its node exporter.
+"""METRICS_FILE: metrics for Prometheus from a server without the API, as a text file for its node exporter.
 
-The chronicle goes on with it.  What only grows is counted from the history since the process began; Prometheus knows
-that such numbers begin anew.
+The chronicle updates it. Counters include the history since the process started; Prometheus handles the reset of
+counters.
 """
 
 import os
@@ -25,7 +25,7 @@ PERIOD, PATIENCE = 15.0, 2.0
 
 
 class MetricsFile:
-    """Counts what happens, and writes the file from time to time."""
+    """Count events, and write the file periodically."""
 
     def __init__(self, config: "Config", path: str) -> None:
         self._config = config
@@ -34,11 +34,11 @@ class MetricsFile:
         self._written = float("-inf")
 
     def count(self, tx: "Transaction", news: News) -> None:
-        """Count what has happened."""
+        """Count new events."""
         self._happenings.count(tx, news)
 
     def look(self, database: "Database") -> bool:
-        """Write the file if it is time to; False: there is nothing to do at once.
+        """Write the file if it is due. Return False: there is no more work now.
 
         Raises DatabaseUnavailable, OSError.
         """
@@ -55,7 +55,7 @@ class MetricsFile:
         return False
 
     def _replace(self, text: str) -> None:
-        """Replace the file as a whole: it is read at any moment, by another account."""
+        """Replace the file atomically: another account may read it at any time."""
         made = f"{self._path}.new"
         with open(made, "w", encoding="utf-8", errors="replace") as file:
             os.fchmod(file.fileno(), 0o644)

@@ -1,7 +1,8 @@
-"""NodeChangeState: treats events, and the changes of state that are asked for resources.
+"""NodeChangeState: handle events, and apply the requested changes of resource states.
 
-``oar.lib.history.event_consequences`` decides about an event; the decision is carried out here, in the transaction that
-marks the event as treated.  The events of a pass share transactions, so that a burst of ends costs a few statements.
+``oar.lib.history.event_consequences`` decides the consequences of an event. They are carried out here, in the
+transaction that marks the event as done. The events of a pass share transactions, so a burst of ends needs only a few
+statements.
 
 See docs/design/events.rst, "Consequences".
 """
@@ -53,11 +54,11 @@ _KILLS = (EventType.SEND_KILL_JOB, EventType.BESTEFFORT_KILL)
 
 
 def run(runtime: "Runtime") -> int:
-    """Make one pass; return 2 if a job must be killed, 1 if a resource changed, else 0."""
+    """Run one pass. Return 2 if a job must be killed, 1 if a resource changed, else 0."""
     suspected = _treat_events(runtime)
     is_due = runtime.database.look(
         state_changes.is_change_due
-    )  # a pass after each end of a job finds nothing to change
+    )  # a pass after the end of a job usually finds nothing to change
     changes = run_in_batches(runtime.database, [runtime.config], _change_nodes) if is_due else []
     if any(change.doomed for change in changes):
         return NodeChangeStateCode.KILL
@@ -66,7 +67,7 @@ def run(runtime: "Runtime") -> int:
 
 
 def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> state_changes.StateChanges:
-    """Apply the changes of state that are asked for, and ask for the end of the jobs on resources that go away."""
+    """Apply the requested state changes. Request the end of the jobs on resources that are withdrawn."""
     config = configs[0]
     changes = state_changes.apply_pending(tx, sweeps=_site(config).confines)
     ends = {job: Cause(EndCode.NODE_TAKEN, {"nodes": list(names)}) for job, names in changes.doomed.items()}
@@ -84,7 +85,7 @@ def _site(config: "Config") -> ConsequenceSettings:
 
 
 def _treat_events(runtime: "Runtime") -> bool:
-    """Treat the pending events; return whether a resource changed."""
+    """Handle the pending events. Return whether a resource changed."""
     work = partial(_treat, site=_site(runtime.config))
     changed, last = False, 0
     while True:
@@ -101,7 +102,7 @@ def _pending(tx: "Transaction", *, after: int) -> list[Event]:
 
 
 def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSettings) -> bool:
-    """Decide about events and carry the decisions out; return whether a resource changed."""
+    """Decide the consequences of events and carry them out. Return whether a resource changed."""
     claimed = tx.events.claim([event.id for event in events])
     events = [event for event in events if event.id in claimed]
     faults = {fault for event in events if (fault := launch_faults.fault_of(event_consequences.event_type(event.type)))}
@@ -121,7 +122,10 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
 
 
 def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
-    """Return the failures among events; on nodes only those of jobs whose command runs on a node of the cluster."""
+    """Return the failures among events.
+
+    A failure on nodes counts only for jobs whose command runs on a cluster node.
+    """
     failures = []
     for decision in decisions:
         fault = launch_faults.fault_of(event_consequences.event_type(decision.event.type))
@@ -140,9 +144,9 @@ def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
 def _gather(
     tx: "Transaction", events: Sequence[Event], common: Mapping[LaunchFault, Collection[str]]
 ) -> dict[int, JobFacts]:
-    """Return the facts about the jobs of these events that the decisions need; the jobs are locked.
+    """Lock the jobs of these events. Return the facts about them that the decisions need.
 
-    ``common``: for each fault the users for whom it is common, '' for all.
+    ``common``: for each fault, the users for whom it is common, '' for all users.
     """
     jobs = tx.jobs.lock_all({event.job_id for event in events if event.job_id})
     types = tx.jobs.types(jobs) if jobs else {}
@@ -181,7 +185,7 @@ def _gather(
 
 
 def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
-    """Return the hosts of these events that were rebooted under too many jobs lately, each boot counted once."""
+    """Return the hosts of these events that were recently rebooted under too many jobs. Each boot counts once."""
     rebooted = {host for event in events if event.type == EventType.NODE_REBOOTED for host in event.hosts}
     if not rebooted:
         return frozenset()
@@ -194,7 +198,7 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
 
 
 def _relapsed_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
-    """Return the hosts of these events whose suspicion was ended by too many checks lately."""
+    """Return the hosts of these events whose suspicion was recently ended by too many checks."""
     is_checked, event_type = event_consequences.is_checked, event_consequences.event_type
     return fault_holds.relapsed_nodes(
         tx, {host for event in events if is_checked(event_type(event.type)) for host in event.hosts}
@@ -223,16 +227,17 @@ class _Decision:
 
     @property
     def job(self) -> Job:
-        """The job of the event; a verdict that concerns a job has one."""
+        """Return the job of the event. A verdict that concerns a job always has one."""
         if self.facts is None:
             raise Bug(f"the event {self.event.id} has no job")
         return self.facts.job
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a crash of PostgreSQL may undo it: a job has ended well, as its end report on the disk says.
+        """Return whether a crash of PostgreSQL may undo the decision: a job ended well, and its end report is on disk.
 
-        Then the job is in Finishing, and ends once more, with the same exit code.  Not if that sends a notice again.
+        After a crash, the job is still Finishing and ends again with the same exit code. Return False if this would
+        repeat a notice.
         """
         is_good = self.verdict == Verdict(state=JobState.TERMINATED)
         is_end = self.event.type == EventType.SWITCH_INTO_TERMINATE_STATE
@@ -240,8 +245,8 @@ class _Decision:
 
 
 def _carry_out(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) -> bool:
-    """Carry out decisions at a site that ``heals`` nodes or not; return whether a resource changed."""
-    _resubmit(tx, decisions)  # first: the keys of a job are copied before its end blanks them
+    """Carry out decisions. Return whether a resource changed. ``heals``: whether suspected nodes are repaired."""
+    _resubmit(tx, decisions)  # first, because the end of a job deletes its keys
     _move(tx, decisions)
     changed = _suspect(tx, decisions, heals=heals)
     for decision in decisions:
@@ -263,7 +268,7 @@ def _resubmit(tx: "Transaction", decisions: Sequence[_Decision]) -> None:
 
 
 def _submit_again(tx: "Transaction", decision: _Decision) -> str:
-    """Submit a copy of the job; return the error if it cannot be submitted, else ''."""
+    """Submit a copy of the job. Return the error if it cannot be submitted, else ''."""
     old = decision.job.id
     try:
         new = resubmission.copy(tx, old, automatically=True)
@@ -276,7 +281,7 @@ def _submit_again(tx: "Transaction", decision: _Decision) -> str:
 
 
 def _move(tx: "Transaction", decisions: Sequence[_Decision]) -> None:
-    """Move the jobs, many at once; one that moves twice does so in order."""
+    """Move the jobs in batches. Two moves of the same job keep their order."""
     wave: dict[JobState, list[int]] = defaultdict(list)
     for decision in decisions:
         if decision.verdict.state is None:
@@ -294,7 +299,7 @@ def _move_wave(tx: "Transaction", wave: Mapping[JobState, Sequence[int]]) -> Non
 
 
 def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) -> bool:
-    """Make nodes Suspected; return whether one of them was not."""
+    """Make nodes Suspected. Return whether the state of any node changed."""
     suspects: dict[tuple[bool, bool], dict[str, Suspicion]] = defaultdict(dict)
     for decision in decisions:
         event = decision.event
@@ -313,7 +318,7 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) 
 
 
 def _tell(tx: "Transaction", decision: _Decision) -> None:
-    """Leave the messages of a decision to the Runner, the automaton and the user."""
+    """Send the messages of a decision to the Runner, the automaton and the user."""
     verdict = decision.verdict
     if verdict.refused:
         tx.events.add(EventType.SUSPEND_ERROR, decision.job.id, f"[NodeChangeState] {verdict.refused}")
@@ -328,7 +333,6 @@ def _tell(tx: "Transaction", decision: _Decision) -> None:
 
 
 def main() -> int:
-    """Run as a program."""
     return worker.main("node_change_state", run)
 
 

@@ -1,4 +1,4 @@
-"""``kao honesty``: how far the starts of jobs were from the predictions of the scheduler."""
+"""``kao honesty``: compare the start times of jobs with the predictions of the scheduler."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,19 +16,19 @@ _HEAD = _COLUMNS.format("queue", "foretold", "jobs", "half within", "9 in 10 wit
 
 
 class ErrorsOfQueue(NamedTuple):
-    """The errors of one kind of prediction in one queue."""
+    """The prediction errors of one queue for one horizon."""
 
     horizon: str  #: ``at first``, or ``within 1 h``: when the predicted start was first so near
     errors: Errors
 
     @property
     def record(self) -> dict[str, object]:
-        """The fields for machine formats; durations in seconds."""
+        """Return the fields for machine-readable formats. Durations are in seconds."""
         return {"foretold": self.horizon, **self.errors._asdict()}
 
     @property
     def text(self) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         queue, jobs, half, most, late, most_late = self.errors
         lateness = format_duration(most_late) if most_late > 0 else "not late"
         return _COLUMNS.format(
@@ -37,7 +37,7 @@ class ErrorsOfQueue(NamedTuple):
 
 
 def report(days: int, machine: Format | None) -> str:
-    """Return the errors of the predictions for the jobs that started in the last days, as text."""
+    """Return the prediction errors of the jobs that started in the last ``days`` days, as text."""
     opened = runtime.open_runtime("kao")
     try:
         with opened.database.snapshot() as tx:
@@ -50,7 +50,7 @@ def report(days: int, machine: Format | None) -> str:
 
 
 def errors_by_queue(tx: Transaction, since: int) -> list[ErrorsOfQueue]:
-    """Return the errors of the predictions for the jobs that started since a date, by queue and horizon."""
+    """Return the prediction errors of the jobs that started since a time, by queue and horizon."""
     return [
         ErrorsOfQueue(horizon, errors)
         for horizon, is_near in (("at first", False), ("within 1 h", True))
@@ -59,7 +59,7 @@ def errors_by_queue(tx: Transaction, since: int) -> list[ErrorsOfQueue]:
 
 
 def table(lines: Sequence[ErrorsOfQueue], days: int) -> str:
-    """Return the table for people."""
+    """Return the table as text."""
     if not lines:
         return f"No job that had to wait has started in the last {days} days.\n"
     return "".join(f"{line}\n" for line in (_HEAD, *(line.text for line in lines)))

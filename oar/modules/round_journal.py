@@ -1,4 +1,4 @@
-"""The last rounds of the scheduler, as the server remembers them."""
+"""The last scheduling passes, in the memory of the server."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ MOST_ROUNDS = 500
 
 
 class RoundJournal:
-    """A record of each of the last rounds; it is lost with the process, as nothing depends on it."""
+    """A record of each of the last passes. It is lost with the process; nothing depends on it."""
 
     def __init__(self) -> None:
         self._records: deque[dict[str, Any]] = deque(maxlen=MOST_ROUNDS)
 
     def note(self, code: int | None, starts: int, told: Mapping[str, Any], *, duration: float, ended: float) -> None:
-        """Note a round that ended at an epoch; ``told``: what it says of itself.  ``code`` None: it failed."""
+        """Store a pass that ended at a Unix time. ``told``: its own record. ``code`` is None if it failed."""
         self._records.append(
             {
                 **told,
@@ -29,5 +29,5 @@ class RoundJournal:
         )
 
     def last(self, number: int) -> list[dict[str, Any]]:
-        """Return the records of so many rounds, the newest first."""
+        """Return the records of the last ``number`` passes, the newest first."""
         return list(self._records)[: -number - 1 : -1] if number > 0 else []

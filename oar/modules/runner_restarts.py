@@ -1,4 +1,4 @@
-"""Restarts of the Runner: when it is started again, and when the server ends because it cannot run.  Pure."""
+"""Restarts of the Runner: decide when it is started again, and when the server must end without it. Pure."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,7 @@ WORD_SECONDS = 10.0
 
 
 class ServerEnd(NamedTuple):
-    """Why the server ends by itself."""
+    """The exit code of the server and the reason of its end."""
 
     code: int
     reason: str
@@ -29,9 +29,9 @@ class ServerEnd(NamedTuple):
 
 @dataclass(slots=True)
 class RunnerRestarts:
-    """The history of the Runner's starts.  Times are those of a monotonic clock.
+    """The history of the Runner's starts. Times are those of a monotonic clock.
 
-    ``orphan_patience``: so long, in seconds, may another Runner hold the lock of the database.
+    ``orphan_patience``: time in seconds for which another Runner may hold the lock of the database.
     """
 
     database: str  #: where it is
@@ -46,25 +46,25 @@ class RunnerRestarts:
     words: int = 0  #: that were said about the wait for the database
 
     def note_start(self, now: float) -> None:
-        """Plan the next start, in case this one fails."""
+        """Schedule the next start, in case this one fails."""
         self.next_start = now + self.pause
         self.is_working = False
         if self.is_ready:
             self.pause = min(2 * self.pause, LONGEST_PAUSE)
 
     def note_ready(self) -> bool:
-        """Take note that the Runner works; return whether this is the first time."""
+        """Record that the Runner works. Return whether this is the first time."""
         is_first, self.is_ready, self.is_working = not self.is_ready, True, True
         self.pause = RETRY_SECONDS
         self.locked_out_since = None
         return is_first
 
     def next_word(self) -> float | None:
-        """Return when something is to be said about the wait for the database; None once the Runner was ready."""
+        """Return when the next message about the wait for the database is due, None once the Runner was ready."""
         return None if self.is_ready else self.first_start + (self.words + 1) * WORD_SECONDS
 
     def word(self, now: float) -> str:
-        """Return what is to be said about a server that cannot work yet, '' if nothing is due."""
+        """Return the message about a server that is still waiting, '' if none is due."""
         due = self.next_word()
         if due is None or now < due:
             return ""
@@ -74,13 +74,13 @@ class RunnerRestarts:
 
     @property
     def wait(self) -> str:
-        """What is waited for."""
+        """Return the text about the cause of the wait."""
         if self.locked_out_since is not None:
             return "waiting for the end of another server"
         return f"waiting for the database at {self.database}{f' ({self.reason})' if self.reason else ''}"
 
     def end_after(self, runner_code: int | None, now: float) -> ServerEnd | None:
-        """Return how the server must end after this end of the Runner; None if it goes on."""
+        """Return how the server must end after this exit of the Runner, None if it continues."""
         is_locked_out = runner_code == EXIT_RUNNING
         self.locked_out_since = (self.locked_out_since or now) if is_locked_out else None
         if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:

@@ -1,9 +1,8 @@
-"""Sarko: watches deadlines.
+"""Sarko: monitor deadlines.
 
-The deadlines are walltimes, checkpoints before them, kills without answer, starts of reservations, desktop computers
-that do not call, nodes that stay suspected.  Sarko only asks for actions; Leon, the Runner, the meta-scheduler and
-NodeChangeState carry them out.  Each pass returns the date of the next deadline, so that a walltime is kept to the
-second.
+The deadlines are walltimes, checkpoints before them, unanswered kills, starts of reservations, desktop computers
+without requests, and nodes that stay Suspected. Sarko only requests actions; Leon, the Runner, the meta-scheduler and
+NodeChangeState carry them out. Each pass returns the time of the next deadline, so walltimes are exact to the second.
 
 See docs/design/launch.rst, "Deadlines".
 """
@@ -59,7 +58,10 @@ class DeadlineCheck(NamedTuple):
 
 
 def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
-    """Make one pass; code 1 if Leon has work.  ``clock`` has seen the passes before; None: there were none."""
+    """Run one pass. Return code 1 if Leon has work.
+
+    ``clock`` has recorded the clock in former passes; it is None if there were none.
+    """
     config, clock, before = runtime.config, clock or ClockWatch(), time.monotonic()
     with runtime.database.snapshot() as tx:
         deadlines = tx.deadlines
@@ -99,7 +101,7 @@ def _earliest(dates: Iterable[int | None]) -> int | None:
 
 
 class KillStep(NamedTuple):
-    """The next state of a kill that was sent."""
+    """The next state of a kill request."""
 
     to: KillState | None  #: None: it has more time
     next: int | None = None
@@ -118,17 +120,17 @@ def kill_step(timer: KillTimer, now: int, soft: int, hard: int) -> KillStep:
 
 
 def _by_clock(timer: KillTimer, clock: ClockWatch, now: int) -> KillTimer:
-    """Return a timer whose dates the clock that was set ahead would have told."""
+    """Return the timer with its times corrected for a clock that was set ahead."""
     return replace(timer, asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
 
 
 def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], *, config: "Config") -> bool:
-    """Move kill requests; return whether Leon has to act."""
+    """Update kill requests. Return whether Leon has work."""
     moved: dict[KillState, list[int]] = {}
     for state in (KillState.FRAGGED, KillState.LEON, KillState.LEON_EXTERMINATE):
         ids = [timer.job_id for timer, step in kills if step.to is state]
         moved[state] = tx.job_requests.move_kill(ids, state, (KillState.TIMER_ARMED,)) if ids else []
-    if config.kill_inner_jobs_with_container:  # one may have been submitted since the container was killed
+    if config.kill_inner_jobs_with_container:  # an inner job may have been submitted after the container was killed
         ended = set(moved[KillState.FRAGGED])
         control.end_inner_jobs(tx, [timer.job_id for timer, _ in kills if timer.is_container and timer.job_id in ended])
     return bool(moved[KillState.LEON] or moved[KillState.LEON_EXTERMINATE])
@@ -138,7 +140,7 @@ def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], 
 
 
 def check_walltime(limit: TimeLimit, now: int, server_start: int | None, held_until: int = 0) -> DeadlineCheck:
-    """Decide whether the walltime of a running job is over; none is before ``held_until``."""
+    """Return whether the walltime of a running job has expired. No walltime expires before ``held_until``."""
     if now <= limit.end:
         return DeadlineCheck(False, limit.end + 1)
     if now < held_until:
@@ -149,9 +151,9 @@ def check_walltime(limit: TimeLimit, now: int, server_start: int | None, held_un
 
 
 def end_jobs(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config") -> bool:
-    """Ask for the end of jobs whose walltime is over; return whether there were any.
+    """End jobs whose walltime has expired. Return whether there were any.
 
-    A job that has ended meanwhile, was suspended, or got a longer walltime is left alone.
+    Jobs that have ended meanwhile, were suspended, or got a longer walltime are not changed.
     """
     expired = {limit.job_id for limit in tx.deadlines.time_limits() if limit.end < tx.now}
     causes = dict.fromkeys([limit.job_id for limit in limits if limit.job_id in expired], Cause(EndCode.WALLTIME))
@@ -170,11 +172,11 @@ def end_jobs(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config"
     return bool(ended)
 
 
-# -- a clock that was set ---------------------------------------------------------------------------------------------
+# -- a changed clock ---------------------------------------------------------------------------------------------
 
 
 def clock_text(seconds: int, now: int, over: Sequence[int]) -> str:
-    """Return what administrators are told of a clock that was set.  ``over``: jobs whose walltime it makes pass."""
+    """Return the mail text about a changed clock. ``over``: jobs whose walltime expires because of the change."""
     length = format_duration(abs(seconds))
     if seconds < 0:
         return (
@@ -199,7 +201,7 @@ def _tell_of_clock(tx: "Transaction", changes: Sequence[int], *, limits: Sequenc
 
 
 def check_checkpoint(limit: TimeLimit, now: int, sent: tuple[int, bool] | None) -> DeadlineCheck:
-    """Decide whether a job gets its checkpoint signal.  ``sent``: date of the last one, and whether it failed.
+    """Decide whether a job gets its checkpoint signal. ``sent``: time of the last signal, and whether it failed.
 
     A signal that reached the job is not repeated: the job is writing its checkpoint.
     """
@@ -230,7 +232,7 @@ def _checkpoint(tx: "Transaction", limits: Sequence[TimeLimit]) -> None:
 
 
 def _begin_reservations(tx: "Transaction", starts: Sequence[int]) -> None:
-    """Ask for a round of the scheduler: perhaps no other event asks for one at the start of a reservation."""
+    """Request a scheduling pass at the start of a reservation: possibly no other event requests one."""
     tx.outbox.append(Wake(Tag.SCHEDULING))
 
 
@@ -238,7 +240,7 @@ def _begin_reservations(tx: "Transaction", starts: Sequence[int]) -> None:
 
 
 def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
-    """Suspect desktop computers that have not called in time; declare nodes Dead that stay suspected too long."""
+    """Suspect desktop computers without a request in time. Declare nodes Dead that stay Suspected too long."""
     deadlines = tx.deadlines
     silent = deadlines.expire_desktops()
     if silent:
@@ -252,33 +254,32 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
 
 
 class Watcher:
-    """Watches deadlines, and goes on with the chronicle between its passes: it is seldom busy."""
+    """Monitor deadlines, and update the chronicle between the passes: Sarko is rarely busy."""
 
     def __init__(self) -> None:
         self._chronicle = Chronicle()
         self._clock: ClockWatch | None = None
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
-        """Make a pass.  The watch of the clock goes on with what the last Sarko knew, also after a stop."""
+        """Run a pass. The clock watch starts with the saved state of the previous Sarko, even after a stop."""
         self._chronicle.follow(runtime)
         directory = runtime.config.oar_run_dir
         self._clock = self._clock or ClockWatch(clock_memory.read(directory))
         done = run(runtime, self._clock)
-        with suppress(OSError):  # ``oar-server status --check`` tells of a directory that takes nothing
+        with suppress(OSError):  # ``oar-server status --check`` reports a directory that is not writable
             clock_memory.write(directory, self._clock.memory)
         return done
 
     def due(self) -> float | None:
-        """Return in how many seconds there is something to write; None: nothing yet."""
+        """Return the time in seconds until the chronicle has work, None if it has none."""
         return self._chronicle.due()
 
     def go_on(self) -> None:
-        """Write what has happened meanwhile."""
+        """Write the new entries of the chronicle."""
         self._chronicle.go_on()
 
 
 def main() -> int:
-    """Run as a program."""
     watcher = Watcher()
     return worker.main_of_scheduler("sarko", watcher.run, watcher)
 

@@ -1,4 +1,4 @@
-"""The status of the server: the record that ``oarnotify --status`` shows."""
+"""The status of the server, as ``oarnotify --status`` displays it."""
 
 import os
 import time
@@ -23,10 +23,10 @@ def server_status(
     start: int,
     now: float,
 ) -> dict[str, Any]:
-    """Return the status record; its dates are epochs, its durations seconds.
+    """Return the status record. Its dates are Unix times, its durations seconds.
 
-    ``start``: date of the server's start; ``now``: the automaton's clock; ``load``: of the Runner.
-    ``last_round``: what the scheduler tells of it, nothing before the first one.
+    ``start``: start time of the server. ``now``: time of the automaton's clock. ``load``: load of the Runner.
+    ``last_round``: record of the last scheduling pass, empty before the first one.
     """
     epoch = time.time() - now
     return {

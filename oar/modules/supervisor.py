@@ -1,8 +1,8 @@
-"""The supervisor: starts the children of Almighty, gives them passes, watches and replaces them.  It never waits.
+"""The supervisor: start the children of Almighty, order passes, monitor and replace children. It never blocks.
 
-A child is DOWN until it is needed, STARTING until it says hello, IDLE or BUSY with a pass, ENDING once it has been
-told to stop, RENEWING while it ends for a process in its place, which is no failure.  A failed pass becomes a
-``PassEnd`` without a code, for the automaton.
+A child is DOWN until it is needed, STARTING until its hello, IDLE or BUSY with a pass, and ENDING after a stop request.
+It is RENEWING while its process ends and will be replaced, which is not a failure. A failed pass becomes a ``PassEnd``
+without a code, for the automaton.
 """
 
 import logging
@@ -31,8 +31,6 @@ Send = Callable[[bytes, Frame], bool]
 
 
 class State(StrEnum):
-    """States of a child."""
-
     DOWN = "down"
     STARTING = "starting"
     IDLE = "idle"
@@ -55,7 +53,7 @@ class ChildProgram:
 
 @dataclass(frozen=True, slots=True)
 class PassEnd:
-    """The end of a pass; ``code`` None: it failed, with ``error``."""
+    """The end of a pass. ``code`` is None if the pass failed with ``error``."""
 
     name: str
     code: int | None
@@ -67,7 +65,7 @@ class PassEnd:
 
 @dataclass(slots=True)
 class SupervisedChild:
-    """A child: its program, its process if it runs, its pass."""
+    """A child: its program, its process if it is running, and its pass."""
 
     program: ChildProgram
     state: State = State.DOWN
@@ -105,7 +103,7 @@ class Supervisor:
     # -- orders --
 
     def start(self, name: str, now: float) -> None:
-        """Start a child that is down; a one-shot child only if it has a pass to make."""
+        """Start a child that is down. Start a one-shot child only if it has a pass to run."""
         worker = self.workers[name]
         if worker.state is not State.DOWN or self._is_stopping or (worker.is_one_shot and worker.order is None):
             return
@@ -124,7 +122,7 @@ class Supervisor:
         self._enter(worker, State.BUSY if worker.is_one_shot else State.STARTING, now)
 
     def give(self, name: str, disable: tuple[str, ...], now: float) -> None:
-        """Have a child make a pass as soon as it can."""
+        """Order a pass from a child, to run as soon as possible."""
         worker = self.workers[name]
         worker.order = disable
         worker.began_again = False
@@ -134,7 +132,7 @@ class Supervisor:
             self.start(name, now)
 
     def retire(self, name: str, error: str, now: float, number: int = signal.SIGTERM) -> None:
-        """End a child because of an error, '' if there is none; it is started again when it is needed."""
+        """End a child because of an error, '' if there is none. It is started again when it is needed."""
         worker = self.workers[name]
         if worker.child is not None and worker.state not in (State.ENDING, State.RENEWING):
             worker.error = error
@@ -142,7 +140,7 @@ class Supervisor:
             self._enter(worker, State.ENDING, now)
 
     def stop_all(self, now: float) -> None:
-        """Tell all children to end when they can."""
+        """Request all children to end."""
         self._is_stopping = True
         for worker in self.workers.values():
             worker.order = None
@@ -159,7 +157,7 @@ class Supervisor:
     # -- messages of children --
 
     def hello(self, sender: bytes, frame: Hello, now: float) -> None:
-        """Treat the hello of a child; an unknown process is told to stop, and a child that is being ended."""
+        """Handle the hello of a child. Stop an unknown process, or a child that is being ended."""
         worker = self.workers.get(frame.name)
         is_ours = worker is not None and worker.child is not None and worker.child.pid == frame.pid
         if not is_ours:
@@ -174,7 +172,7 @@ class Supervisor:
             self._run(worker, now)
 
     def done(self, sender: bytes, frame: Done, now: float) -> None:
-        """Treat the end of a pass; the child may want a process in its place."""
+        """Handle the end of a pass. Renew the child if it requests this."""
         worker = self.of(sender)
         if worker is None or worker.state is not State.BUSY or worker.run_id != frame.id:
             return
@@ -189,13 +187,13 @@ class Supervisor:
             worker.renew_at = now + QUIET
 
     def pong(self, sender: bytes) -> None:
-        """Treat the answer to a ping."""
+        """Handle the answer to a ping."""
         worker = self.of(sender)
         if worker is not None:
             worker.missed = 0
 
     def of(self, sender: bytes) -> SupervisedChild | None:
-        """Return the child that a message came from."""
+        """Return the child that sent a message."""
         return next((worker for worker in self.workers.values() if sender and worker.identity == sender), None)
 
     def read(self, child: ChildProcess) -> None:
@@ -209,7 +207,7 @@ class Supervisor:
     # -- time --
 
     def tick(self, now: float) -> list[PassEnd]:
-        """Reap children, end those that take too long, ping the idle ones; return the passes that have ended."""
+        """Reap children, end those that exceed their time limits, ping idle ones. Return the passes that have ended."""
         for worker in self.workers.values():
             if worker.child is not None:
                 self._watch(worker, worker.child, now)
@@ -217,11 +215,11 @@ class Supervisor:
         return ended
 
     def next_look(self) -> float:
-        """Return when ``tick`` has something to do if no event comes before."""
+        """Return when ``tick`` has work if no event arrives before."""
         return min((self._deadline(worker) for worker in self.workers.values()), default=float("inf"))
 
     def are_down(self) -> bool:
-        """Whether no child runs."""
+        """Return whether no child is running."""
         return all(worker.child is None for worker in self.workers.values())
 
     # -- inside --
@@ -253,11 +251,11 @@ class Supervisor:
         if worker.began_again:
             self.retire(worker.program.name, "it does not read", now)
         else:
-            worker.began_again = True  # it has just left: another one makes the pass
+            worker.began_again = True  # the process has just ended: a new one runs the pass
             self._renew(worker, now)
 
     def _renew(self, worker: SupervisedChild, now: float) -> None:
-        """Replace the process of a child; a pass that is asked meanwhile is made by the new one."""
+        """Replace the process of a child. The new process runs a pass that is ordered meanwhile."""
         log.info("%s is renewed (process %d)", worker.program.name, worker.child.pid if worker.child else 0)
         if worker.child is not None and not self._send(worker.identity, StopChild()):
             worker.child.send_signal(signal.SIGTERM)
@@ -296,7 +294,7 @@ class Supervisor:
         self._send(worker.identity, Ping())
 
     def _gone(self, worker: SupervisedChild, code: int, now: float) -> None:
-        """Reap a child; decide what follows for its pass."""
+        """Reap a child. Decide the consequences for its pass."""
         state, order = worker.state, worker.order
         worker.last_code = code
         output = self._forget(worker)
@@ -309,13 +307,13 @@ class Supervisor:
             worker.order = None
             self._ended.append(PassEnd(worker.program.name, code))
         elif code == 0 and state is State.BUSY and not worker.began_again:
-            worker.began_again = True  # old enough to be replaced, it left as the pass was on its way
+            worker.began_again = True  # due for replacement, it ended before it received the order
             self.start(worker.program.name, now)
         elif code != 0 or order is not None:
             self._fail(worker, f"{worker.error or 'it ended'} ({processes.describe_exit(code)})", now, output)
 
     def _fail(self, worker: SupervisedChild, error: str, now: float, output: str = "") -> None:
-        """Log the failure of a child; its pass, if it has one, has failed."""
+        """Log the failure of a child. If it has a pass, the pass has failed."""
         name = worker.program.name
         if not self._is_stopping:
             log.error("%s: %s%s", name, error, f": {output}" if output else "")
@@ -325,7 +323,7 @@ class Supervisor:
         self._enter(worker, State.DOWN, now)
 
     def _forget(self, worker: SupervisedChild) -> str:
-        """Reap the process of a child and close its streams; return the end of its output."""
+        """Reap the process of a child and close its streams. Return the end of its output."""
         child, worker.child = worker.child, None
         worker.identity = b""
         worker.state = State.DOWN
@@ -343,5 +341,5 @@ class Supervisor:
 
 
 def _is_due_soon(end: Done) -> bool:
-    """Whether a child will have something to do soon after a pass, as far as it knows."""
+    """Return whether a child expects work soon after a pass."""
     return end.next is not None and end.next - time.time() < DUE_SOON

@@ -1,6 +1,6 @@
-"""The two forms of a module: a command that makes one pass, or a worker process that makes a pass when Almighty asks.
+"""The two forms of a module: a command that runs one pass, or a worker process that runs passes for Almighty.
 
-A module is a function that reads the database and does the work that is due.  Its file ends with
+A module is a function that reads the database and does the due work. Its file ends with
 
     def main() -> int:
         return worker.main("sarko", run)
@@ -46,22 +46,22 @@ USAGE = 64
 
 
 class PassResult(Protocol):
-    """The result of a pass: exit code, and the date of the next work."""
+    """The result of a pass: its exit code, and the time of the next work."""
 
     @property
     def code(self) -> int:
-        """The exit code."""
+        """Return the exit code."""
 
     @property
     def next(self) -> int | None:
-        """Epoch of the next work; None: unknown."""
+        """Return the Unix time of the next work, None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassOrder:
-    """The order for a pass of the meta-scheduler.
+    """The order to run a pass of the meta-scheduler.
 
-    ``announce`` is called with the queues that the round begins with.
+    ``announce`` is called with the queues that the scheduling pass handles next.
     """
 
     disable: tuple[str, ...] = ()  #: queues to disable first: rounds failed at them
@@ -70,13 +70,13 @@ class PassOrder:
 
 
 class Sequel(Protocol):
-    """Work of a module that may wait: it is done in slices between the passes."""
+    """Postponable work of a module: it is done in slices between the passes."""
 
     def due(self) -> float | None:
-        """Return in how many seconds there is some; None: there is none."""
+        """Return the time in seconds until the next work, None if there is none."""
 
     def go_on(self) -> None:
-        """Make a slice."""
+        """Do a slice of the work."""
 
 
 Module = Callable[[Runtime], int | PassResult]
@@ -86,7 +86,7 @@ TakeOrder = Callable[[Energy], None]
 
 
 class RoundResult(NamedTuple):
-    """The result of a pass, of a round of the scheduler above all."""
+    """The result of a pass, mainly of a scheduling pass."""
 
     code: int
     next: int | None = None  #: when the next job is to start
@@ -95,14 +95,14 @@ class RoundResult(NamedTuple):
 
 
 def main(name: str, run: Module) -> int:
-    """Run a module as a program, in the form that the command line chooses; return its exit code."""
+    """Run a module as a program, in the form that the command line selects. Return its exit code."""
     return main_of_scheduler(name, lambda opened, order: run(opened))
 
 
 def main_of_scheduler(
     name: str, run: Scheduler, sequel: Sequel | None = None, take_order: TakeOrder | None = None
 ) -> int:
-    """Run a module that takes orders as a program; return its exit code."""
+    """Run a module that accepts orders as a program. Return its exit code."""
     match sys.argv[1:]:
         case []:
             return one_shot(name, run)
@@ -113,7 +113,7 @@ def main_of_scheduler(
 
 
 def one_shot(name: str, run: Scheduler) -> int:
-    """Make one pass, deliver its effects, and return its exit code."""
+    """Run one pass, deliver its effects, and return its exit code."""
     try:
         opened = runtime.open_runtime(name)
     except (ConfigError, DatabaseUnavailable) as error:
@@ -128,7 +128,7 @@ def one_shot(name: str, run: Scheduler) -> int:
 def serve(
     name: str, run: Scheduler, endpoint: str, sequel: Sequel | None = None, take_order: TakeOrder | None = None
 ) -> int:
-    """Make passes until told to stop; return the exit code."""
+    """Run passes until a stop request. Return the exit code."""
     try:
         with sockets.connected(endpoint) as dealer, processes.signals() as signals:
             parent = processes.watch_parent(os.environ)
@@ -142,7 +142,7 @@ def serve(
 
 
 class PassWorker:
-    """A worker process: waits for passes and makes them."""
+    """A worker process: wait for orders and run passes."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class PassWorker:
         logs.set_up(self._runtime.config, logs.camel_case(name))
 
     def work(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> None:
-        """Treat the frames of the server, one after the other, until told to stop."""
+        """Handle the frames of the server, one after the other, until a stop request."""
         poll = sockets.Poll(self._dealer, signals, *([parent] if parent else []))
         self._tell(Hello(self._name, os.getpid()))
         while not (self._is_over or signals.stop):
@@ -208,7 +208,7 @@ class PassWorker:
         self._tell(Done(order.id, result.code, result.next, renewal, result.starts, dict(result.record)))
 
     def _follow_configuration(self) -> None:
-        """Read oar.conf again if the file has changed; a bad one changes nothing."""
+        """Reload oar.conf if the file has changed. An invalid file is ignored."""
         if self._runtime.changed_config() is None:
             return
         self._runtime.close()
@@ -226,16 +226,16 @@ class PassWorker:
 
 
 class Lifetime:
-    """Decides after each pass whether a worker is to be replaced: what it keeps makes its next pass cheaper."""
+    """Decide after each pass whether to replace a worker. The data that a worker keeps makes its next pass cheaper."""
 
     def __init__(self) -> None:
         self._passes = 0
         self._needed = 0  #: bytes that its work needs
 
     def renewal(self, held: int, most: float) -> Renewal:
-        """Return what follows from a pass after which the process holds so many bytes.
+        """Return whether to renew a process that uses ``held`` bytes after a pass.
 
-        ``most``: it may hold so many; 0 = no bound.
+        ``most``: limit in bytes, 0 for none.
         """
         self._passes += 1
         if self._passes <= SETTLING:
@@ -248,13 +248,13 @@ class Lifetime:
 
 
 def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> RoundResult:
-    """Make a pass; an exception is logged and becomes an exit code."""
+    """Run a pass. An exception is logged and converted to an exit code."""
     try:
         result = run(opened, order)
     except DatabaseUnavailable as error:
         log.error("the pass broke off: %s", error)
         return RoundResult(UNAVAILABLE)
-    except Exception:  # the guard of a module's pass
+    except Exception:  # no error of a pass may end the worker
         log.exception("the pass broke off")
         return RoundResult(BROKEN)
     if isinstance(result, RoundResult):
@@ -263,11 +263,11 @@ def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> RoundResult:
 
 
 def memory_of_machine() -> int:
-    """Return the memory of this machine, in bytes."""
+    """Return the physical memory of this machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process uses, in bytes."""
+    """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

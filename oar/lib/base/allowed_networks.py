@@ -1,4 +1,4 @@
-"""Addresses: who may connect to the server and submit jobs (ALLOWED_NETWORKS), and whom limits take them for."""
+"""Addresses: clients that may connect and submit jobs (ALLOWED_NETWORKS), and the grouping of addresses for limits."""
 
 import ipaddress
 import socket
@@ -17,7 +17,7 @@ class Networks:
         self._networks = [ipaddress.ip_network(text, strict=False) for text in texts]
 
     def has(self, host: str) -> bool:
-        """Whether a numeric address is in one of the networks."""
+        """Return whether a numeric address is in one of the networks."""
         address = ipaddress.ip_address(host.partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
@@ -25,7 +25,7 @@ class Networks:
 
 
 def holder_of(address: str) -> str:
-    """Return what limits take an address for: this machine has all of its loopback, and one host a /64 of IPv6.
+    """Return the group of an address for limits: all loopback addresses are this machine, a /64 of IPv6 is one host.
 
     >>> [holder_of(address) for address in ("127.9.9.9", "::1", "192.0.2.7", "2001:db8::1:2", "testclient")]
     ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
@@ -44,7 +44,7 @@ def holder_of(address: str) -> str:
 
 
 def check_this_host(allowed: Sequence[str], server: str, port: int) -> None:
-    """Check that the server sees this host in an allowed network.  Raises NotAllowed."""
+    """Check that the address of this host, as the server receives it, is in an allowed network. Raises NotAllowed."""
     try:
         address = _own_address(server, port)
     except OSError as error:
@@ -55,7 +55,7 @@ def check_this_host(allowed: Sequence[str], server: str, port: int) -> None:
 
 
 def _own_address(host: str, port: int) -> str:
-    """Return the address of this host as another host sees it; nothing is sent.  Raises OSError."""
+    """Return the local address used to reach another host, without sending anything. Raises OSError."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as unconnected:
         unconnected.connect(address)

@@ -1,10 +1,10 @@
-"""Blocks of resources that are runs of bits, and questions about all of them at once.
+"""Blocks of resources as runs of bits, and queries about all blocks at once.
 
-They are answered by arithmetic on one large integer, which has a field of bits for each block:
+Each query is arithmetic on one large integer, which has a field of bits for each block:
 
-- which runs hold a bit: adding "all ones but the top" to a run carries into its top bit unless the run is empty;
-- how many bits each run holds: sums of neighbours, then of neighbouring sums, and so on;
-- which counts are at least n: adding 2**(width - 1) - n to a field sets its top bit just when it held n or more.
+- which runs contain a bit: adding "all ones but the top" to a run carries into its top bit unless the run is empty;
+- how many bits each run contains: sums of neighbours, then of neighbouring sums, and so on;
+- which counts are at least n: adding 2**(width - 1) - n to a field sets its top bit if and only if it is n or more.
 
 See docs/design/planner.rst, "Requests".
 """
@@ -18,12 +18,12 @@ _BATCH = 64
 
 
 class BitRuns:
-    """Blocks that are disjoint runs of bits, and questions about all of them at once.  An answer marks top bits."""
+    """Blocks that are disjoint runs of bits, and queries about all of them at once. A result marks top bits."""
 
     __slots__ = ("_body", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "span_of", "tops")
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
-        """``spans``: lowest and highest bit of each block, ascending."""
+        """``spans``: lowest and highest bit of each block, in ascending order."""
         self._spans = spans
         self.tops = from_positions(high for _, high in spans)
         self.span_of = {high: ((1 << (high - low + 1)) - 1) << low for low, high in spans}
@@ -36,22 +36,25 @@ class BitRuns:
         self._limits: dict[int, tuple[int, int]] = {}
 
     def touched(self, members: ResourceSet) -> ResourceSet:
-        """Mark the blocks that hold a member."""
+        """Mark the blocks that contain a member."""
         return (((members & self._body) + self._body) | members) & self.tops
 
     def at_least(self, members: ResourceSet, count: int) -> ResourceSet:
-        """Mark the blocks that hold ``count`` members or more."""
+        """Mark the blocks that contain at least ``count`` members."""
         if count == 1:
             return self.touched(members)
         addend, tops = self._limit(count)
         return (self._counts(members) + addend) & tops
 
     def complete(self, members: ResourceSet, whole: ResourceSet) -> ResourceSet:
-        """Mark the blocks of which every member of ``whole`` is in ``members`` (blocks without any are not marked)."""
+        """Mark the blocks in which all members of ``whole`` are in ``members``.
+
+        Blocks without such members are not marked.
+        """
         return without(self.touched(whole), self.touched(without(whole, members)))
 
     def smallest(self, members: ResourceSet) -> int:
-        """Return how many members a block holds at least; blocks without any do not count."""
+        """Return the smallest number of members in a block. Blocks without members do not count."""
         touched = self.touched(members)
         if not touched:
             return 1
@@ -64,7 +67,7 @@ class BitRuns:
         return low
 
     def expand(self, marks: ResourceSet) -> ResourceSet:
-        """Return the whole runs of the marked blocks."""
+        """Return all bits of the marked blocks."""
         if self._width:
             return (marks << 1) - (marks >> (self._width - 1))
         members = 0
@@ -89,7 +92,7 @@ class BitRuns:
         return limit
 
     def _stage(self, half: int) -> tuple[int, int, int]:
-        """Return how sums of ``half`` bits become sums of twice as many: shift, first addends, second addends."""
+        """Return how to add pairs of ``half``-bit sums: shift, mask of the first addends, mask of the second ones."""
 
         def firsts(width: int) -> int:
             return sum(_ones(start, min(start + half, width)) for start in range(0, width, 2 * half))
@@ -100,7 +103,7 @@ class BitRuns:
         return half, self._fields(firsts), self._fields(seconds)
 
     def _fields(self, pattern: Callable[[int], int]) -> int:
-        """Return an integer that holds ``pattern(width)`` in the field of each run."""
+        """Return an integer that contains ``pattern(width)`` in the field of each run."""
         patterns: dict[int, int] = {}
         total = 0
         for begin in range(0, len(self._spans), _BATCH):

@@ -1,6 +1,6 @@
-"""What the watch of the clock knew last, kept in OAR_RUN_DIR: it goes on after a restart of the server.
+"""The saved state of the clock watch, in OAR_RUN_DIR, for a restart of the server.
 
-It compares dates with the monotonic clock of the computer, which begins anew with each boot.
+The watch compares times with the monotonic clock of the computer, which restarts at each boot.
 """
 
 import math
@@ -14,7 +14,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read(run_directory: str) -> tuple[float, ...]:
-    """Return the numbers; none if there are none, or if they are of another boot."""
+    """Return the saved numbers, () if there are none or they are from another boot."""
     try:
         boot, *words = (Path(run_directory) / FILE).read_text(encoding="ascii", errors="replace").split()
         numbers = tuple(map(float, words))
@@ -24,7 +24,7 @@ def read(run_directory: str) -> tuple[float, ...]:
 
 
 def write(run_directory: str, numbers: Sequence[float]) -> None:
-    """Replace the numbers.  Raises OSError."""
+    """Replace the saved numbers. Raises OSError."""
     path = Path(run_directory) / FILE
     made = path.with_suffix(".new")
     made.write_text(" ".join([_boot(), *map(repr, numbers)]) + "\n", encoding="ascii")

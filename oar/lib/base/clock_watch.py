@@ -1,4 +1,4 @@
-"""Whether a clock goes as fast as time does, or somebody has set it."""
+"""Detect whether a clock was set, by comparison with a monotonic clock."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _NUMBERS = 6
 
 
 class Look(NamedTuple):
-    """A date of the clock, and between which two dates of a monotonic clock it was read."""
+    """A time of the clock, and two times of a monotonic clock before and after it was read."""
 
     date: int
     before: float
@@ -21,10 +21,10 @@ class Look(NamedTuple):
 
 
 class ClockWatch:
-    """Compares a clock with a monotonic one, look by look."""
+    """Compare a clock with a monotonic clock at successive readings."""
 
     def __init__(self, remembered: Sequence[float] = ()) -> None:
-        """``remembered``: the ``memory`` of a watch that had the same monotonic clock; empty: there was none."""
+        """``remembered``: the ``memory`` of a former watch with the same monotonic clock, empty if there is none."""
         self._last: Look | None = None
         self._held_from = self._held_until = self._ahead = 0
         if len(remembered) == _NUMBERS:
@@ -34,11 +34,11 @@ class ClockWatch:
 
     @property
     def memory(self) -> tuple[float, ...]:
-        """All that it knows, for a watch that goes on with its work."""
+        """Return the state, for a watch that continues from it."""
         return (*self._last, self._held_from, self._held_until, self._ahead) if self._last else ()
 
     def set_by(self, look: Look) -> int:
-        """Return by how many seconds the clock was set since the last look: ahead is positive, back negative."""
+        """Return by how many seconds the clock was set since the last reading: positive if ahead, negative if back."""
         last, self._last = self._last, look
         if last is None:
             return 0
@@ -47,7 +47,7 @@ class ClockWatch:
         if ahead > TOLERANCE:
             self._hold(look.date, math.ceil(ahead) + (self._ahead if self.held_until(last.date) else 0))
             return math.ceil(ahead)
-        if back > TOLERANCE:  # somebody has looked at it: it is believed
+        if back > TOLERANCE:  # an administrator has corrected the clock: trust it
             self._held_from = self._held_until = self._ahead = 0
             return -math.ceil(back)
         return 0
@@ -56,13 +56,13 @@ class ClockWatch:
         self._held_from, self._held_until, self._ahead = date, date + GRACE, ahead
 
     def held_until(self, now: int) -> int:
-        """Return until which date nothing is over since the clock was set ahead, 0 if that is past or undone."""
+        """Return the time before which nothing expires after the clock was set ahead, 0 if there is no such time."""
         return self._held_until if self._held_from <= now < self._held_until else 0
 
     def ahead(self, now: int) -> int:
-        """Return by how many seconds a date is ahead that is not believed yet; 0: it is."""
+        """Return by how many seconds the clock was set ahead while this is not trusted yet, else 0."""
         return self._ahead if self.held_until(now) else 0
 
     def moved(self, date: int, now: int) -> int:
-        """Return a date that was stored as the clock that was set ahead would have told it; later ones stay."""
+        """Return a stored time corrected by the amount that the clock was set ahead. Later times are not changed."""
         return date + self.ahead(now) if date < self._held_from else date

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the most similar of the names; None if none is similar enough.
+    """Return the most similar of the names, None if none is similar enough.
 
     >>> nearest("recource", ["resource", "reservation"])
     'resource'
@@ -17,6 +17,6 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, names: Iterable[str], quote: str = '"') -> str:
-    """Return the line ``# Did you mean ...?`` with a line feed before it; '' if no name is similar enough."""
+    """Return ``# Did you mean ...?`` after a newline, '' if no name is similar enough."""
     suggestion = nearest(name, names)
     return f"\n# Did you mean {quote}{suggestion}{quote}?" if suggestion and suggestion != name else ""

@@ -18,13 +18,13 @@ class FullDisk(NamedTuple):
 
 
 def nearly_full(paths: Iterable[str]) -> list[FullDisk]:
-    """Return those of some directories that are on a disk which is nearly full, one for each disk."""
+    """Return the directories that are on a nearly full disk, one for each disk."""
     found: dict[int, FullDisk] = {}
     for path in paths:
         try:
             usage, disk = shutil.disk_usage(path), os.stat(path).st_dev
         except OSError:
-            continue  # it is on another machine, or not for us to see
+            continue  # it is on another machine, or not accessible
         if usage.free < LEAST_FREE * usage.total:
             found.setdefault(disk, FullDisk(path, usage.free, usage.total))
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Names in a sentence: the first ones of many."""
+"""Lists of names in a sentence, limited in length."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ MAX_NAMED = 10
 
 
 def enumerated(names: Sequence[object], most: int = MAX_NAMED) -> str:
-    """Return names with commas between them, and that there are others behind the first ``most``.
+    """Return names separated by commas; replace those after the first ``most`` by "and others".
 
     >>> enumerated([5, 3]), enumerated("abc", 2)
     ('5, 3', 'a, b and others')

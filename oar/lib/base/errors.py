@@ -30,7 +30,7 @@ from typing import Self
 
 
 class OarError(Exception):
-    """Anything that OAR raises on purpose."""
+    """An error that OAR raises deliberately."""
 
     exit_code = 3
 
@@ -42,12 +42,12 @@ class UserError(OarError):
 
 
 class BadRequest(UserError):
-    """The request does not parse, or asks what cannot be."""
+    """The request is invalid: it cannot be parsed, or requests something impossible."""
 
     field = ""  #: of a record or an address, by which a program finds what is wrong
 
     def of(self, field: str) -> Self:
-        """Return this error as that of a field, whose name its message begins with already."""
+        """Attribute this error to a field, whose name its message already contains."""
         self.field = field
         return self
 
@@ -57,7 +57,7 @@ class NotAllowed(UserError):
 
 
 class NoSuchJob(UserError):
-    """There is no job of that id."""
+    """There is no job with this id."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} does not exist.")
@@ -65,7 +65,7 @@ class NoSuchJob(UserError):
 
 
 class NoSuchQueue(UserError):
-    """There is no queue of that name."""
+    """There is no queue with this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"queue '{name}' does not exist")
@@ -73,24 +73,24 @@ class NoSuchQueue(UserError):
 
 
 class NoSuchResource(UserError):
-    """There is no resource of that id or node of that name."""
+    """There is no resource with this id, or no node with this name."""
 
 
 class WrongState(UserError):
-    """The job is not in a state that allows it."""
+    """The state of the job does not permit the request."""
 
 
 class Refused(UserError):
-    """An admission rule refused the submission; the message is the rule's."""
+    """An admission rule rejected the submission. The message is that of the rule."""
 
     exit_code = 254
 
 
 class WordedRefusal(UserError):
-    """The message is all that is printed, in its own lines: its words are those of a documented interface.
+    """The message is printed without any addition: it is part of a documented interface.
 
-    ``way_out``: what could be written or done instead; it stands in a line of its own behind two blanks, since the
-    words before it are compared by programs.
+    ``way_out``: what the user can do instead. It is printed on a separate line with two leading spaces, since programs
+    compare the message before it.
     """
 
     def __init__(self, message: str, way_out: str = "") -> None:
@@ -98,33 +98,33 @@ class WordedRefusal(UserError):
 
 
 class BadCondition(UserError):
-    """The text of a user is not a condition that may be evaluated."""
+    """The text of a user is not a valid condition."""
 
 
 class ConfigError(OarError):
-    """A file of the administrator is wrong; the message names file, line and key."""
+    """A file of the administrator has an error. The message names file, line and key."""
 
     exit_code = 1
 
 
 class ProgramNotStarted(ConfigError):
-    """A program could not be started because the machine lacks memory, processes or files for now: a retry may."""
+    """A program could not be started for lack of memory, processes or files. A retry may succeed."""
 
 
 class SchemaError(OarError):
-    """The schema of the database is not what is needed for what was asked."""
+    """The database does not have the required schema."""
 
     exit_code = 1
 
 
 class BrokenRow(OarError):
-    """A text in the database cannot be read: another program, or a later version, has written it."""
+    """A text in the database cannot be parsed: another program, or a later version, has written it."""
 
     exit_code = 1
 
 
 class Unavailable(OarError):
-    """Something outside does not answer; trying again may help."""
+    """An external component does not respond. A retry may succeed."""
 
     exit_code = 2
 
@@ -134,48 +134,48 @@ class DatabaseUnavailable(Unavailable):
 
 
 class StatementTooLong(Unavailable):
-    """PostgreSQL has ended a statement that took longer than the process gives it."""
+    """PostgreSQL has cancelled a statement that exceeded the time limit of the process."""
 
 
 class DatabaseFull(DatabaseUnavailable):
-    """PostgreSQL is there, and has no connection left."""
+    """PostgreSQL has no free connection."""
 
 
 class UserConnectionsUsed(DatabaseFull):
-    """Other commands have all connections to PostgreSQL that are for a user, or for all users of this machine."""
+    """All connections to PostgreSQL for this user, or for all users of this machine, are in use."""
 
     def __init__(self, whose: str) -> None:
-        """``whose`` commands these are."""
+        """``whose``: the users of these connections."""
         super().__init__(f"all connections for {whose} are in use")
         self.whose = whose
 
 
 class DatabaseRefused(DatabaseUnavailable):
-    """PostgreSQL is there, and does not accept the login, or does not have the database."""
+    """PostgreSQL rejects the login, or does not have the database."""
 
     exit_code = 3
 
 
 class DatabaseReadOnly(DatabaseUnavailable):
-    """PostgreSQL is there, and takes no changes: it is a standby, or somebody has set it so."""
+    """PostgreSQL does not accept changes: it is a standby, or was set to read-only."""
 
 
 class DatabaseWithoutRoom(DatabaseUnavailable):
-    """PostgreSQL is there, and its disk is full."""
+    """The disk of PostgreSQL is full."""
 
 
 class ServerUnavailable(Unavailable):
-    """The OAR server does not take messages."""
+    """The OAR server does not accept messages."""
 
 
 class Busy(Unavailable):
-    """Somebody else is working on the same."""
+    """Another process is working on the same object."""
 
     exit_code = 5
 
 
 class AlreadyRunning(Unavailable):
-    """Another server has the ports or the lock."""
+    """Another server uses the ports or the lock."""
 
     exit_code = 4
 
@@ -185,4 +185,4 @@ class NodeUnavailable(Unavailable):
 
 
 class Bug(OarError):
-    """Something that cannot be."""
+    """An internal error: this cannot happen."""

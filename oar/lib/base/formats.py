@@ -1,10 +1,10 @@
-"""Plain values as JSON, YAML, XML and Perl data, in the layouts that other programs read.
+"""Write plain values as JSON, YAML, XML and Perl data, in the layouts that other programs read.
 
-A plain value is None, a bool, an int, a float, a text, a sequence or a mapping of these; keys are texts or ints.  The
-writers are ours because the layouts are fixed letter for letter, and because ten thousand jobs have to be written as
-fast as their text table: each makes one text of a value without intermediate objects.
+A plain value is None, a bool, an int, a float, a str, or a sequence or mapping of these; keys are str or int. OAR has
+its own writers because the layouts are fixed character by character. They must also write 10000 jobs as fast as a text
+table, so each makes one text without intermediate objects.
 
-``RecordTables`` are many records of the same kind, which never are there all at once: neither they nor their text.
+``RecordTables`` are many records of the same kind. Neither all records nor their whole text are in memory at once.
 
 See docs/design/formats.rst, "Machine formats".
 """
@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 
 class RecordTable(NamedTuple):
-    """Records with the same keys: the id of each, and by key the values of all."""
+    """Records with the same keys: the id of each record, and the values of all records by key."""
 
     ids: Sequence[int]
     columns: Mapping[str, Sequence[object]]  #: lists or tuples
@@ -40,11 +40,11 @@ class RecordTable(NamedTuple):
 
 
 class RecordTables(Mapping[int, dict[str, object]]):
-    """Records by id that are made when they are read, some at a time, one column after the other."""
+    """Records by id that are created when they are read, one table at a time."""
 
     @abstractmethod
     def tables(self) -> Iterator[RecordTable]:
-        """Yield all records, in order; tables without any are left out."""
+        """Yield all records, in order, without empty tables."""
 
     def items(self) -> ItemsView[int, dict[str, object]]:
         """Return the records with their ids."""
@@ -61,12 +61,12 @@ class _TableItems(ItemsView[int, dict[str, object]]):
 
 
 def dump(value: object, format: Format, *, one_line: bool = False) -> str:
-    """Return the document of a value, with its final newline; ``one_line`` matters to DUMPER only."""
+    """Return the document of a value, with its final newline. ``one_line`` only affects DUMPER."""
     return "".join(pieces(value, format, one_line=one_line))
 
 
 def pieces(value: object, format: Format, *, one_line: bool = False) -> Iterator[str]:
-    """Yield the document that ``dump`` returns piece by piece: memory for all of it would take longer than the rest."""
+    """Yield the document that ``dump`` returns in pieces. Allocating all of it at once would dominate the run time."""
     if format is Format.JSON and value and isinstance(value, RecordTables):
         yield from _JsonWriter().pieces(value)
     else:
@@ -99,12 +99,12 @@ def read_yaml(text: str) -> object:
 
 
 def _number(value: float) -> str | None:
-    """Return a float as text; None for what is not a number."""
+    """Return a float as text, None for NaN and infinity."""
     return repr(value) if value - value == 0 else None
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return the value as the sequence that it must be."""
+    """Return the value if it is a sequence. Raises TypeError."""
     if not isinstance(value, Sequence):
         raise TypeError(f"{type(value).__name__} is not a plain value")
     return value
@@ -122,10 +122,10 @@ _JSON_BOOL = {True: "true", False: "false"}
 
 
 class _JsonWriter:
-    """Writes three blanks of indentation.
+    """Write JSON with an indentation of three spaces.
 
-    The writer of a value is found by its type, once for each type.  Mappings with the same keys that follow one
-    another, such as the records of ten thousand jobs, are written as a table: what they have in common only once.
+    The writer of a value depends on its type, and is cached per type. Consecutive mappings with the same keys, such as
+    the records of 10000 jobs, are written as a table: their common parts are written only once.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class _JsonWriter:
         return "".join([*self._parts(value, "\n"), "\n"])
 
     def pieces(self, records: RecordTables) -> Iterator[str]:
-        """Yield the document of records, of which there is one at least: a piece for each table."""
+        """Yield the document of records, one piece per table. There must be at least one record."""
         start = "{"
         for table in records.tables():
             keys = [f',\n   "{record_id}" : ' for record_id in table.ids]
@@ -148,9 +148,9 @@ class _JsonWriter:
         yield "\n}\n"
 
     def _parts(self, value: object, newline: str) -> list[str]:
-        """Return the text of a value in parts; ``newline`` holds the indentation of the line it stands in."""
+        """Return the text of a value in parts. ``newline`` includes the indentation of the current line."""
         inner = newline + "   "
-        if isinstance(value, _ROWS):  # first, for it takes long to ask whether something is a Mapping
+        if isinstance(value, _ROWS):  # first, because the check for a Mapping is slow
             return ["[", inner, f",{inner}".join(self._texts(value, inner)), newline, "]"] if value else ["[]"]
         if isinstance(value, Mapping):
             parts = self._layout(value, newline).copy()
@@ -179,10 +179,10 @@ class _JsonWriter:
     def _rows(
         self, columns: Mapping[Any, Sequence[object]], newline: str, starts: Iterable[str]
     ) -> Iterable[Sequence[str]]:
-        """Return the texts of mappings with the same keys in parts, each behind its start, column by column."""
+        """Return the texts of mappings with the same keys in parts, each after its start, column by column."""
         inner = newline + "   "
         *layout, end = self._layout(columns, newline)
-        written: dict[int, str | Sequence[str]] = {}  # by column, of which several may be the same
+        written: dict[int, str | Sequence[str]] = {}  # by id of the column: several columns may be the same object
         parts, common = [starts], ""
         for before, column in zip(layout[::2], columns.values(), strict=True):
             texts = written.get(id(column))
@@ -197,9 +197,9 @@ class _JsonWriter:
         return zip(*parts, repeat(common + end))
 
     def _column(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
-        """Return the text of each value, or the one that all have if it is plain that they do.
+        """Return the text of each value, or one text if all values obviously have the same text.
 
-        What is equal may have different texts: 1 and True, 0.0 and -0.0; but not texts, nor null.
+        Equal values may have different texts: 1 and True, 0.0 and -0.0. This does not apply to str and None.
         """
         first = column[0]
         if (first is None or isinstance(first, str)) and first == column[-1] and column.count(first) == len(column):
@@ -215,7 +215,7 @@ class _JsonWriter:
         return list(map(write, column))
 
     def _column_of_rows(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
-        """Return the same of sequences; many have the same texts in them, such as the types of jobs."""
+        """Return the same for a column of sequences. Many of them have the same texts, such as the types of jobs."""
         if set(map(type, column)) != {tuple} or set(map(type, chain.from_iterable(column))) != {str}:
             return self._each(column, newline)
         texts = {each: self._nested(each, newline) for each in set(column)}
@@ -225,7 +225,7 @@ class _JsonWriter:
         return "".join(self._parts(value, newline)) if value or not isinstance(value, _ROWS) else "[]"
 
     def _layout(self, keys: Iterable[str | int], newline: str) -> list[str]:
-        """Return the texts before, between and behind the values of a mapping, with '' for each value."""
+        """Return the texts before, between and after the values of a mapping, with '' for each value."""
         layout_key = (newline, *keys)
         layout = self._layouts.get(layout_key)
         if layout is None:
@@ -234,7 +234,7 @@ class _JsonWriter:
         return layout
 
     def _scalar(self, value: object) -> Callable[[Any], str] | None:
-        """Return the writer for values whose type is derived from a scalar type, and remember it."""
+        """Return the writer for values whose type is derived from a scalar type, and cache it."""
         if isinstance(value, str):
             self._scalars[type(value)] = quoted_json
         elif isinstance(value, int):
@@ -245,7 +245,7 @@ class _JsonWriter:
 
 
 def _keys(value: object) -> tuple[object, ...]:
-    """Return the keys of a mapping, in their order; none of what cannot be a row of a table."""
+    """Return the keys of a mapping, in their order, () for other values."""
     return tuple(value) if type(value) is dict else ()
 
 
@@ -274,7 +274,7 @@ def _yaml_escape(match: re.Match[str]) -> str:
 
 
 class _Yaml:
-    """Writes block style.  Texts come again and again: each is looked at once."""
+    """Write YAML in block style. Texts are often repeated, so each is quoted only once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -282,7 +282,7 @@ class _Yaml:
         self._unprintable = re.compile(_YAML_UNPRINTABLE)
 
     def value(self, value: object, indent: str) -> str:
-        """Return what stands behind a key or a dash: `` scalar``, or lines of their own."""
+        """Return the text after a key or a dash: `` scalar``, or separate lines."""
         if isinstance(value, str):
             return " " + self._text(value)
         if value is None or isinstance(value, int | float):
@@ -294,7 +294,7 @@ class _Yaml:
         return "".join([f"{start}-{self._item(item, deeper)}" for item in _items(value)]) or " []"
 
     def _item(self, item: object, indent: str) -> str:
-        """Return what stands behind a dash; the first key of a mapping stands beside it."""
+        """Return the text after a dash. The first key of a mapping is on the same line."""
         text = self.value(item, indent)
         return " " + text.removeprefix(f"\n{indent}") if text.startswith("\n") else text
 
@@ -334,7 +334,7 @@ _XML_NAMES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos
 
 
 def xml_text(text: str) -> str:
-    """Return a text as it stands in an element or an attribute of XML."""
+    """Return a text escaped for an element or an attribute of XML."""
     return re.sub(_XML_SPECIAL, _xml_escape, text)
 
 
@@ -346,7 +346,7 @@ def _xml_escape(match: re.Match[str]) -> str:
 
 
 class _Xml:
-    """Writes the layout of XML::Dumper: one scalar item per line, one space of indent per level."""
+    """Write the layout of XML::Dumper: one scalar item per line, one space of indentation per level."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -386,7 +386,7 @@ class _Xml:
         lines.append(f"{indent}</{name}>")
 
     def _scalar(self, value: object) -> str | None:
-        """Return the text of a scalar; None for an undefined one."""
+        """Return the text of a scalar, None for an undefined one."""
         if isinstance(value, str):
             return self._text(value)
         if value is None:
@@ -394,7 +394,7 @@ class _Xml:
         return str(int(value)) if isinstance(value, bool) else str(value)
 
     def _text(self, text: str) -> str:
-        """Return the text without what XML or a line-oriented reader would trip over."""
+        """Return the text with characters escaped that XML or line-oriented readers cannot process."""
         return self._special.sub(_xml_escape, text)
 
 
@@ -406,7 +406,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _perl(value: object, newline: str) -> str:
-    """Return a Perl literal; with ``newline`` "" all of it in one line."""
+    """Return a Perl literal. If ``newline`` is "", it is on one line."""
     if isinstance(value, str):
         return _perl_text(value)
     if value is None or isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Names of many hosts as people read them; programs are given every name, in a field of its own."""
+"""Short lists of host names for people. Programs get every name in a separate field."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _FAILURES = 4
 
 
 class _Form(NamedTuple):
-    """What hosts have in common that are told together."""
+    """The common part of hosts that are listed together."""
 
     before: str
     after: str = ""
@@ -22,7 +22,7 @@ class _Form(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Hosts of neighbouring numbers; of a host without a number nothing but the form counts."""
+    """Hosts with consecutive numbers. For a host without a number, only the form is used."""
 
     form: _Form
     first: int
@@ -30,7 +30,7 @@ class _Run(NamedTuple):
 
 
 def told(names: Iterable[str]) -> str:
-    """Return names of hosts, those with neighbouring numbers together, and of very many the first ones.
+    """Return a list of host names, with consecutive numbers combined. A long list is shortened.
 
     >>> told(f"node-{number}" for number in range(1, 101)), told(["gpu-2", "gpu-1"]), told(["n11.a", "n09.a", "n10.a"])
     ('node-[1-100]', 'gpu-1, gpu-2', 'n[09-11].a')
@@ -45,7 +45,7 @@ def told(names: Iterable[str]) -> str:
 
 
 def told_failures(failures: Mapping[str, str]) -> str:
-    """Return what went wrong on which hosts, which ``failures`` tells of each.
+    """Return the failures with the hosts that each one concerns. ``failures``: the failure of each host.
 
     >>> told_failures({"n1": "no answer", "n2": "disk full", "n3": "no answer"})
     'n1, n3: no answer; n2: disk full'
@@ -71,7 +71,7 @@ def _runs(hosts: Sequence[str]) -> Iterator[_Run]:
 
 
 def _neighbours(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Give the first and the last of each sequence of neighbouring numbers."""
+    """Yield the first and the last number of each sequence of consecutive numbers."""
     for _, some in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
         sequence = [number for _, number in some]
         yield sequence[0], sequence[-1]

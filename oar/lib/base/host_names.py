@@ -1,4 +1,4 @@
-"""Names of hosts: what ``network_address`` may be, and what other programs may be given as the name of a computer."""
+"""Names of hosts: validate ``network_address`` and the host names for other programs."""
 
 import re
 
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
 
 
 def is_host_name(text: str) -> bool:
-    """Tell whether a text is the name of a host (RFC 1123, with underscores), or an IPv4 or IPv6 address.
+    """Return whether a text is a host name (RFC 1123, with underscores), or an IPv4 or IPv6 address.
 
     >>> is_host_name("node-1.site"), is_host_name("fd00::1"), is_host_name("bad name;x"), is_host_name("-1")
     (True, True, False, False)

@@ -1,4 +1,4 @@
-"""A rate limit: so many uses of a name within an hour.  Times are those of a monotonic clock."""
+"""A rate limit: a maximum number of uses of a name within an hour. Times are those of a monotonic clock."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ HOUR = 3600.0
 
 
 class HourlyLimit:
-    """Allows ``limit`` uses of a name within an hour, and counts the others."""
+    """Allow ``limit`` uses of a name within an hour, and count the refused ones."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -14,7 +14,7 @@ class HourlyLimit:
         self._refused: dict[str, int] = {}
 
     def allows(self, name: str, now: float) -> bool:
-        """Whether one more use is allowed at ``now``, which is then counted."""
+        """Return whether another use is allowed at ``now``, and count it."""
         uses = self._recent(name, now)
         if len(uses) < self._limit:
             uses.append(now)
@@ -23,12 +23,12 @@ class HourlyLimit:
         return False
 
     def digests(self, now: float, *, everything: bool = False) -> list[tuple[str, int]]:
-        """Return the names that may be used again, with the number of uses that were refused; forget these."""
+        """Return and reset the counts of refused uses, for the names that may be used again."""
         ready = [name for name in self._refused if everything or len(self._recent(name, now)) < self._limit]
         return [(name, self._refused.pop(name)) for name in ready]
 
     def next_digest(self, now: float) -> float | None:
-        """Return the seconds until a refused name may be used again; None if none was refused."""
+        """Return the seconds until a refused name may be used again, None if none was refused."""
         return min((max(0.0, self._uses[name][0] + HOUR - now) for name in self._refused), default=None)
 
     def _recent(self, name: str, now: float) -> deque[float]:

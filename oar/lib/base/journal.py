@@ -1,4 +1,4 @@
-"""The journal of systemd, written to by its own protocol: lines with fields, by which ``journalctl`` selects them.
+"""Write to the journal of systemd by its native protocol: lines with fields, by which ``journalctl`` filters.
 
 See systemd's documentation, "Native Journal Protocol".
 """
@@ -15,7 +15,7 @@ PATIENCE = 5.0
 
 
 def datagram(fields: Iterable[tuple[str, str]]) -> bytes:
-    r"""Return fields as the journal reads them; a name may come several times.
+    r"""Return fields in the format of the journal. A name may be repeated.
 
     >>> datagram([("MESSAGE", "job ended"), ("JOB", "12")])
     b'MESSAGE=job ended\nJOB=12\n'
@@ -24,14 +24,14 @@ def datagram(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _field(name: bytes, value: bytes) -> bytes:
-    """Return one field; a value of several lines stands behind its length."""
+    """Return one field. A value of several lines follows its length."""
     if b"\n" not in value:
         return name + b"=" + value + b"\n"
     return name + b"\n" + len(value).to_bytes(8, "little") + value + b"\n"
 
 
 class Journal:
-    """A way to the journal, opened at the first line, and again in a process that was forked from its opener."""
+    """A connection to the journal, opened at the first line, and opened again in a forked process."""
 
     def __init__(self, path: str = SOCKET) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Journal:
         return self._socket
 
     def close(self) -> None:
-        """Close the way; the next line opens it again."""
+        """Close the connection. The next line opens it again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

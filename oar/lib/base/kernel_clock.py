@@ -1,4 +1,4 @@
-"""Whether a time service keeps the clock of this computer, as its kernel knows it (adjtimex(2))."""
+"""Detect whether a time service synchronizes the clock of this computer, according to its kernel (adjtimex(2))."""
 
 import ctypes
 import time
@@ -10,7 +10,7 @@ _UNKNOWN_ERROR = 16_000_000
 
 
 def kept_date() -> float | None:
-    """Return the date if a time service keeps the clock, as ``timedatectl`` tells it; None if none does."""
+    """Return the current time if a time service synchronizes the clock, as in ``timedatectl``, else None."""
     read_only = (ctypes.c_long * _LONGS)()
     if ctypes.CDLL(None).adjtimex(read_only) < 0 or read_only[_MAXERROR] >= _UNKNOWN_ERROR:
         return None

@@ -1,4 +1,4 @@
-"""A socket in the file system on which a daemon listens: everybody on this machine may use it."""
+"""A Unix socket on which a daemon listens. All users of this machine may connect to it."""
 
 import errno
 import os
@@ -7,9 +7,9 @@ from contextlib import suppress
 
 
 def listening(path: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
-    """Listen at a path; the socket that a daemon has left there is replaced.  Raises OSError.
+    """Listen at a path. Replace a socket file that a former daemon has left. Raises OSError.
 
-    Where somebody still listens the path stays his: nobody would reach him any more, and nobody would tell him.
+    Raise OSError if another process still listens there: replacing its socket would make it unreachable without notice.
     """
     if is_in_use(path, kind):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -27,12 +27,12 @@ def listening(path: str, kind: socket.SocketKind, backlog: int) -> socket.socket
 
 
 def is_in_use(path: str, kind: socket.SocketKind) -> bool:
-    """Whether somebody listens at a path."""
+    """Return whether a process listens at a path."""
     with socket.socket(socket.AF_UNIX, kind) as asking:
         asking.setblocking(False)
         try:
             asking.connect(path)
-        except BlockingIOError:  # so many have called that none more can
+        except BlockingIOError:  # the queue of connections is full
             return True
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""Names and patterns of names (``*``, ``?``, ``[...]``) in lists that users write, compared in bounded time.  Pure."""
+"""Names and patterns (``*``, ``?``, ``[...]``) in lists from users, matched in bounded time. Pure."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -13,18 +13,18 @@ _STARS = re.compile(r"\*+")
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text stands for all names that match it."""
+    """Return whether a text is a pattern."""
     return any(letter in text for letter in "*?[")
 
 
 def check_number(texts: Iterable[str]) -> None:
-    """Refuse a list with too many patterns.  Raises BadRequest."""
+    """Raise BadRequest if a list has too many patterns."""
     if sum(map(is_pattern, dict.fromkeys(texts))) > MAX_PATTERNS:
         raise BadRequest(f"more than {MAX_PATTERNS} patterns in one list")
 
 
 def matching(texts: Iterable[str], names: Collection[str]) -> set[str]:
-    """Return the names that a list means.  Raises BadRequest for too many patterns."""
+    """Return the names that match a list of names and patterns. Raises BadRequest for too many patterns."""
     different = dict.fromkeys(texts)
     check_number(different)
     found = set(names).intersection(different)

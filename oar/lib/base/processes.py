@@ -1,7 +1,7 @@
 """Child processes with deadlines, signals as flags, and the datagrams to systemd.
 
-Children are started from argument lists, never through a shell, in a process group of their own.  A daemon's child
-holds the read end of a pipe, its lifeline: end of file there means that its parent is gone.
+Children are started from argument lists, never through a shell, each in its own process group. A child of a daemon
+holds the read end of a pipe, its lifeline. End of file on the lifeline means that the parent has ended.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ _TAIL_BYTES = 65536
 
 
 class Signals:
-    """Flags that signals set.  The handlers set a flag and wake the poll; they do nothing else."""
+    """Flags that signals set. The handlers set a flag and wake the poll, and do nothing else."""
 
     def __init__(self) -> None:
         self.stop = False
@@ -50,11 +50,11 @@ class Signals:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable after a signal, SIGCHLD included."""
+        """Return a descriptor that is readable after a signal, including SIGCHLD."""
         return self._reader.fileno()
 
     def clear(self) -> None:
-        """Make it unreadable again.  The flags stay."""
+        """Make the descriptor unreadable again. The flags are not changed."""
         with suppress(BlockingIOError):
             while self._reader.recv(512):
                 pass
@@ -66,7 +66,7 @@ class Signals:
         self.reload = True
 
     def _on_child(self, number: int, frame: object) -> None:
-        """Only to be woken."""
+        """Do nothing: the signal only wakes the poll."""
 
     def _install(self) -> "dict[int, signal._HANDLER]":
         handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), self._on_stop)
@@ -80,7 +80,7 @@ class Signals:
 
 @contextmanager
 def signals() -> Iterator[Signals]:
-    """Take the signals of a daemon; put the old handlers back at the end.  Main thread only."""
+    """Handle the signals of a daemon in the block, then restore the old handlers. Main thread only."""
     flags = Signals()
     old_wakeup = signal.set_wakeup_fd(flags._writer.fileno(), warn_on_full_buffer=False)
     old = flags._install()
@@ -97,33 +97,32 @@ def signals() -> Iterator[Signals]:
 
 
 class Lifeline:
-    """The parent's end of the pipe that the kernel closes when the parent is gone, even by SIGKILL."""
+    """The parent's end of the pipe that the kernel closes when the parent ends, even by SIGKILL."""
 
     def __init__(self) -> None:
         self.child_end, self._own_end = os.pipe()
 
     def environment(self) -> dict[str, str]:
-        """The variable with the number of the child's descriptor."""
+        """Return the environment variable with the number of the child's descriptor."""
         return {LIFELINE: str(self.child_end)}
 
     def close(self) -> None:
-        """Let the children know."""
+        """Close the pipe, which notifies the children."""
         os.close(self._own_end)
         os.close(self.child_end)
 
 
 class ParentWatch:
-    """The child's end of the lifeline: ``fileno`` is readable once the parent is gone."""
+    """The child's end of the lifeline: ``fileno`` is readable once the parent has ended."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def fileno(self) -> int:
-        """For a poll."""
         return self._descriptor
 
     def limit_life(self, seconds: float) -> None:
-        """End this process so long after its parent at the latest, whatever it is doing then."""
+        """End this process at most ``seconds`` seconds after its parent, even in the middle of its work."""
         threading.Thread(target=self._end_after_parent, args=(seconds,), name="lifeline", daemon=True).start()
 
     def _end_after_parent(self, seconds: float) -> None:
@@ -134,7 +133,7 @@ class ParentWatch:
         os._exit(1)
 
     def is_gone(self) -> bool:
-        """Whether the parent is gone."""
+        """Return whether the parent has ended."""
         os.set_blocking(self._descriptor, False)
         try:
             return os.read(self._descriptor, 1) == b""
@@ -143,9 +142,9 @@ class ParentWatch:
 
 
 def watch_parent(environment: Mapping[str, str]) -> ParentWatch | None:
-    """Return the watch over the parent that started this process with a lifeline; None if it was started by hand.
+    """Return the watch on the parent that started this process with a lifeline, None if there is no lifeline.
 
-    The kernel also sends SIGTERM at the parent's death, which wakes code that does not poll.
+    The kernel also sends SIGTERM when the parent ends, which wakes code that does not poll.
     """
     number = environment.get(LIFELINE, "")
     if not number.isdecimal():
@@ -164,7 +163,7 @@ def _ask_for_death_signal() -> None:
 
 
 class ChildProcess:
-    """A long-lived child.  Its output, of both streams, is read as it comes; the last lines stay in ``tail``."""
+    """A long-lived child. Its output of both streams is read as it arrives; the last lines are kept in ``tail``."""
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class ChildProcess:
         environment: Mapping[str, str],
         lifeline: Lifeline | None = None,
     ) -> None:
-        """Start it.  Raises OSError."""
+        """Start the child. Raises OSError."""
         self.argv = tuple(argv)
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._process = subprocess.Popen(
@@ -186,7 +185,7 @@ class ChildProcess:
             process_group=0,
             umask=0o022,
         )
-        assert self._process.stdout is not None  # it was asked for
+        assert self._process.stdout is not None  # it was requested
         self._output: IO[bytes] = self._process.stdout
         os.set_blocking(self._output.fileno(), False)
         self._partial = b""
@@ -195,15 +194,14 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """Readable when it has written something, or closed its streams."""
+        """Return a descriptor that is readable when the child has written something or has closed its streams."""
         return self._output.fileno()
 
     def read(self) -> list[str]:
-        """Return the lines that it has written since the last call; sets ``is_silent`` at the end of its streams."""
+        """Return the lines written since the last call. Set ``is_silent`` at the end of the streams."""
         try:
             data = self._output.read(_TAIL_BYTES)
         except OSError:
@@ -219,25 +217,25 @@ class ChildProcess:
         return texts
 
     def poll(self) -> int | None:
-        """Return its exit code, minus a signal's number, or None while it lives."""
+        """Return the exit code of the child (negative signal number if a signal ended it), None while it is running."""
         if self._code is None:
             self._code = self._process.poll()
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """Signal it and what it has started in its group."""
+        """Send a signal to the process group of the child."""
         if self.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def last_output(self) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the child's output."""
         while self.read():
             pass
         return "\n".join(self.tail)
 
     def close(self) -> None:
-        """Kill it if it lives, reap it, close its streams."""
+        """Kill the child if it is running, reap it, and close its streams."""
         self.send_signal(signal.SIGKILL)
         self._process.wait()
         self._output.close()
@@ -248,7 +246,7 @@ class ChildProcess:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """The end of a command."""
+    """The result of a command."""
 
     code: int | None  #: exit code, or minus a signal's number; None: it could not be started, or had to be killed
     timed_out: bool
@@ -256,7 +254,7 @@ class CommandOutcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself with 0."""
+        """Return whether the command ended with exit code 0."""
         return self.code == 0
 
 
@@ -272,8 +270,8 @@ def run(
 ) -> CommandOutcome:
     """Run a command to its end, or kill its process group after ``timeout`` seconds.
 
-    Its output goes through a file, so that a daemon that it leaves behind cannot block the caller; the last
-    ``tail_bytes`` are returned.  ``grace``: it gets SIGTERM first, and so many seconds to end.
+    The output goes to a file, so that a daemon started by the command cannot block the caller. The last ``tail_bytes``
+    are returned. With ``grace``, the command gets SIGTERM first, and this many seconds to end.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as input_file:
         input_file.write(stdin)
@@ -299,7 +297,7 @@ def run(
 
 
 def _end_group(process: "subprocess.Popen[bytes]", grace: float) -> None:
-    """Kill the process group of a command; with a grace it gets SIGTERM first."""
+    """Kill the process group of a command. With ``grace``, send SIGTERM first."""
     if grace:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -317,7 +315,7 @@ def _end_of(file: IO[bytes], tail_bytes: int) -> str:
 
 
 def describe_exit(code: int) -> str:
-    """Return the text for an exit code (minus a signal's number): ``exit code 2``, ``signal SIGKILL``."""
+    """Return the text for an exit code (or a negative signal number): ``exit code 2``, ``signal SIGKILL``."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -327,7 +325,7 @@ def describe_exit(code: int) -> str:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether the process is gone or can only end: it was killed, but the kernel has not yet closed its files."""
+    """Return whether the process has ended or is ending: it was killed, but the kernel has not closed its files yet."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -340,17 +338,17 @@ def is_ending(pid: int) -> bool:
 
 
 class PidFile:
-    """The file with the pid of a daemon, locked for its life: the lock, not the pid, tells that it runs."""
+    """The file with the pid of a daemon, locked while the daemon runs. The lock, not the pid, shows that it runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
     def lock(self) -> bool:
-        """Lock it and write our pid; False if a daemon has the lock.  Raises OSError.
+        """Lock the file and write our pid. Return False if a daemon holds the lock. Raises OSError.
 
-        A daemon that was killed and has not quite gone is awaited, and so is who only looks.  After ``LEAVING_SECONDS``
-        whoever still has the lock is no daemon, since everybody who may read a file may lock it: it is made anew.
+        Wait for a daemon that was killed and is ending, and for processes that only read the file. A process that holds
+        the lock after ``LEAVING_SECONDS`` is not a daemon, since every reader of a file can lock it: replace the file.
         """
         give_up = time.monotonic() + LEAVING_SECONDS
         while (file := self._locked()) is None:
@@ -367,7 +365,7 @@ class PidFile:
         return True
 
     def _locked(self) -> IO[str] | None:
-        """Return the file with a lock of ours; None if somebody has locked it, or has just removed it."""
+        """Return the file with our lock, None if another process has locked it or has just removed it."""
         file = self._path.open("a+", encoding="ascii")
         with suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -377,7 +375,7 @@ class PidFile:
         return None
 
     def holder(self) -> int | None:
-        """Return the pid of the daemon, None if none runs.  Raises OSError, but not for a file that is not there."""
+        """Return the pid of the daemon, None if none runs. Raises OSError, but not for a missing file."""
         try:
             with self._path.open(encoding="ascii") as file:
                 try:
@@ -390,7 +388,7 @@ class PidFile:
         return None
 
     def release(self) -> None:
-        """Remove the file and give the lock back."""
+        """Remove the file and release the lock."""
         if self._file is not None:
             self._path.unlink(missing_ok=True)
             self._file.close()
@@ -411,19 +409,19 @@ class ServiceManager:
         self.watchdog_period = int(microseconds) / 2e6 if microseconds.isdecimal() and is_for_us else None
 
     def ready(self) -> None:
-        """The service is up."""
+        """Report that the service is up."""
         self._tell("READY=1")
 
     def stopping(self) -> None:
-        """The service is about to end."""
+        """Report that the service is stopping."""
         self._tell("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """One line for systemctl status."""
+        """Report a line for systemctl status."""
         self._tell(f"STATUS={' '.join(text.split())}")
 
     def alive(self) -> None:
-        """A sign of life."""
+        """Send a watchdog message."""
         self._tell("WATCHDOG=1")
 
     def _tell(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Programs that oar.conf names: their command lines, and whether this machine can start them."""
+"""Programs in oar.conf: parse their command lines, and check whether this machine can start them."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _LONGEST_INTERPRETER_LINE = 256
 
 
 def site_program(path: str | None) -> str | None:
-    """Return the path of a site's own program for nodes; None if it is not set, or one that OAR delivered.
+    """Return the path of a site's own program for nodes, None if it is not set or is a program of OAR.
 
     >>> site_program("/etc/oar/job_resource_manager_systemd.pl")
     >>> site_program("/etc/oar/our_manager.pl")
@@ -29,7 +29,7 @@ def site_program(path: str | None) -> str | None:
 
 
 def split_command(command: str) -> tuple[str, ...]:
-    """Return the words of a command line; a missing program of older versions is replaced by the built-in one.
+    """Return the words of a command line. A missing program of an older version is replaced by the built-in one.
 
     >>> split_command("/no/directory/sentinelle.pl -t 30")[1:]
     ('-I', '-m', 'oar.cli.sentinelle', '-t', '30')
@@ -40,9 +40,9 @@ def split_command(command: str) -> tuple[str, ...]:
 
 
 def find_fault(command: str, key: str, search_path: str = DEFAULT_PATH) -> str:
-    """Return why the program of a command line cannot be started, and what to do; '' if it can be started.
+    """Return why the program of a command line cannot be started, and the remedy. Return '' if it can be started.
 
-    ``key``: of oar.conf, which names the program.
+    ``key``: the key of oar.conf that contains the command line.
     """
     program = split_command(command)[0]
     path = program if "/" in program else shutil.which(program, path=search_path)
@@ -59,12 +59,12 @@ def find_fault(command: str, key: str, search_path: str = DEFAULT_PATH) -> str:
 
 
 def describe_missing(program: str, key: str) -> str:
-    """Return that a program is not on this machine, and what to do."""
+    """Return the error text about a program that is not on this machine."""
     return f"{program}: no such program on this machine. Install it, or remove {key} from oar.conf."
 
 
 def _interpreter(path: str) -> str:
-    """Return the interpreter that the first line of a script names; '' if the file is no script or cannot be read."""
+    """Return the interpreter in the first line of a script, '' if the file is not a script or cannot be read."""
     try:
         with open(path, "rb") as file:
             line = file.readline(_LONGEST_INTERPRETER_LINE)

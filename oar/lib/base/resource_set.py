@@ -1,7 +1,7 @@
-"""A set of resources is an int with one bit for each resource: ``&``, ``|``, ``& ~`` and ``bit_count`` run in C.
+"""A set of resources is an int with one bit per resource: ``&``, ``|``, ``& ~`` and ``bit_count`` run in C.
 
-Which bit is which resource is the business of ``oar.lib.nodes.hierarchy``.  Sets are kept apart from other numbers by
-their type, and written to files as ranges of bits (``0-15,32``).
+``oar.lib.nodes.hierarchy`` defines which bit stands for which resource. Sets have a separate type, and are written to
+files as ranges of bits (``0-15,32``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ def from_positions(bits: Iterable[int]) -> ResourceSet:
 
 
 def lowest(members: ResourceSet, count: int) -> ResourceSet:
-    """Return the ``count`` lowest bits that are set; all of them if there are fewer."""
+    """Return the ``count`` lowest bits that are set, all of them if there are fewer."""
     if count <= _FEW:
         return _lowest_few(members, count)
     surplus = members.bit_count() - count
@@ -59,9 +59,9 @@ def lowest(members: ResourceSet, count: int) -> ResourceSet:
 
 
 def _width_of(members: ResourceSet, count: int, surplus: int) -> int:
-    """Return a width in which ``count`` bits are set; ``surplus`` more are set above it.
+    """Return a width within which ``count`` bits are set; ``surplus`` further bits are set above it.
 
-    It is looked for where it would be if the bits were spread evenly, and in turn in the middle, in case they are not.
+    The search alternates between the expected position for an even distribution and the middle, in case it is uneven.
     """
     before, width, is_even = 0, members.bit_length(), True
     while count > _LAST and surplus > _LAST:
@@ -92,9 +92,9 @@ def _lowest_few(members: ResourceSet, count: int) -> ResourceSet:
 
 
 def without(members: ResourceSet, others: ResourceSet) -> ResourceSet:
-    """Return the members of a set that are not in another one.
+    """Return the members of a set that are not in another set.
 
-    It is ``members & ~others``, in a fourth of the time if the sets are large: negative numbers are slow.
+    This equals ``members & ~others``, and takes a quarter of the time for large sets: negative numbers are slow.
     """
     return members ^ members & others
 
@@ -119,7 +119,7 @@ def format_ranges(members: ResourceSet) -> str:
 
 
 def parse_ranges(text: str) -> ResourceSet:
-    """Return the set that ``format_ranges`` wrote."""
+    """Return the set for a text from ``format_ranges``."""
     members = 0
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
@@ -129,7 +129,7 @@ def parse_ranges(text: str) -> ResourceSet:
 
 
 def union(sets: Iterable[ResourceSet]) -> ResourceSet:
-    """Return the set of all members of some sets."""
+    """Return the union of sets."""
     members = 0
     for resources in sets:
         members |= resources

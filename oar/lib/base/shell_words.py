@@ -1,4 +1,4 @@
-"""Texts that are split into words as a shell does it."""
+"""Split a text into words like a shell."""
 
 import shlex
 

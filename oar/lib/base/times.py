@@ -1,7 +1,6 @@
-"""Durations and dates as text.  Everything inside OAR is whole seconds; no function here reads a clock.
+"""Durations and dates as text. All times inside OAR are whole seconds; no function here reads a clock.
 
-Durations are read as ``h[:m[:s]]`` and shown without padding.  Dates are local time of the
-machine.
+Durations are parsed as ``h[:m[:s]]`` and printed without padding. Dates are in the local time of the machine.
 """
 
 import re
@@ -46,7 +45,7 @@ def format_signed_duration(seconds: int) -> str:
 
 
 def seconds_of(number: float, whole: int) -> int:
-    """Return the seconds that a value of oar.conf means: a number between 0 and 1 is a fraction of ``whole``.
+    """Return the seconds of a value of oar.conf. A number between 0 and 1 is a fraction of ``whole``.
 
     >>> seconds_of(0.5, 7200), seconds_of(600.0, 7200)
     (3600, 600)
@@ -65,19 +64,19 @@ def format_padded_duration(seconds: int) -> str:
 
 
 def format_date(date: int) -> str:
-    """Return ``YYYY-MM-DD hh:mm:ss`` in local time; 0 (no date) is empty."""
+    """Return ``YYYY-MM-DD hh:mm:ss`` in local time, '' for 0 (no date)."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else ""
 
 
 def zone_offset(date: int) -> str:
-    """Return how far local time is ahead of universal time at a date, as ISO 8601 writes it: ``+01:00``."""
+    """Return the offset of local time from UTC at a date, in the ISO 8601 format: ``+01:00``."""
     minutes = time.localtime(date).tm_gmtoff // 60
     sign = "-" if minutes < 0 else "+"
     return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
 def parse_date(text: str) -> int:
-    """Return the epoch of ``YYYY-MM-DD[ hh:mm[:ss]]`` in local time (a date alone: its midnight).
+    """Return the Unix time of ``YYYY-MM-DD[ hh:mm[:ss]]`` in local time (a date alone: its midnight).
 
     Raises BadRequest.
     """
@@ -92,13 +91,13 @@ def parse_date(text: str) -> int:
 
 
 def local_midnight(date: int, days: int = 0) -> tuple[datetime, int]:
-    """Return the first midnight of a date's day, so many days later, and its day of the week (Monday is 0)."""
+    """Return midnight of the day that is ``days`` days after a date, and its day of the week (Monday is 0)."""
     day = datetime.fromtimestamp(date).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days)
     return day, day.weekday()
 
 
 def local_minute(midnight: datetime, minute: int) -> int:
-    """Return the date of a minute of a day in local time; 1440 and more are on the next day."""
+    """Return the Unix time of a minute of a day in local time. Minutes from 1440 on are on the next day."""
     days, minute_of_day = divmod(minute, 1440)
     shown = midnight + timedelta(days=days)
     return int(shown.replace(hour=minute_of_day // 60, minute=minute_of_day % 60).timestamp())

@@ -1,7 +1,7 @@
-"""Limits on the commands of each user that have database connections, on one machine.
+"""Limits on the number of each user's commands that have database connections, on one machine.
 
-A place is a locked byte of a file that only the account of OAR can open.  The kernel releases the lock when the process
-ends.  See docs/design/commands.rst, "Connections to the database".
+A place is a locked byte of a file that only the account of OAR can open. The kernel releases the lock when the process
+ends. See docs/design/commands.rst, "Connections to the database".
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class UserPlace:
         self.is_own_missing = False  #: whether the last failure was the limit of the user
 
     def take(self) -> bool:
-        """Take a place; return whether one was free, or the file system supports no locks."""
+        """Take a place. Return True if one was free, or if the file system does not support locks."""
         with self._mutex:
             return bool(self._held) or self._taken()
 
@@ -62,11 +62,10 @@ class UserPlace:
         return True
 
     def _first_free(self, places: range) -> int | None:
-        """Lock the first free place; return it, None if all are taken."""
+        """Lock the first free place and return it, None if all are taken."""
         return next((each for each in places if self._locks(each)), None)
 
     def give_back(self) -> None:
-        """Release the place, if it is held."""
         with self._mutex:
             while self._held:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._held.pop())
@@ -74,11 +73,11 @@ class UserPlace:
     def _locks(self, place: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except (BlockingIOError, PermissionError):  # another process has it; POSIX allows both errors
+        except (BlockingIOError, PermissionError):  # another process has locked it; POSIX permits both errors
             return False
         return True
 
 
 def place_of(uid: int) -> UserPlace:
-    """Return a place of a command that runs for a user, not taken yet."""
+    """Return a place, not taken yet, for a command that runs for a user."""
     return UserPlace(uid, os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, FILE))

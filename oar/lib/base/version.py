@@ -21,7 +21,7 @@ def version_number(version: str) -> tuple[int, ...]:
 
 
 def schema_number(version: str) -> tuple[int, ...]:
-    """Return the schema of a version as numbers: releases of one minor version share it.
+    """Return the schema of a version as numbers. Releases of one minor version share it.
 
     >>> schema_number("3.3.1") == schema_number("3.3")
     True
@@ -37,22 +37,25 @@ class StoredSchema(NamedTuple):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether an upgrade must bring it to the schema of these programs."""
+        """Return whether an upgrade to the schema of these programs is required."""
         return schema_number(self.revision) < schema_number(SCHEMA)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is so new that these programs cannot use it."""
+        """Return whether the schema is too new for these programs."""
         return schema_number(self.oldest) > schema_number(SCHEMA)
 
     @property
     def is_newer(self) -> bool:
-        """Whether a later release made it."""
+        """Return whether a later release created it."""
         return schema_number(self.revision) > schema_number(SCHEMA)
 
 
 def explain_schema_mismatch(schema: StoredSchema | None) -> str:
-    """Return why these programs cannot use a database, and what to do; '' if they can.  None: it has no schema."""
+    """Return why these programs cannot use a database, and the remedy. Return '' if they can use it.
+
+    ``schema`` is None if the database has no schema.
+    """
     if schema is None:
         return "No OAR database schema version found. Run on the server: oar-database --setup"
     if not (schema.is_outdated or schema.is_unknown):

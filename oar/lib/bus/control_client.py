@@ -1,4 +1,4 @@
-"""Questions to the server over its control socket."""
+"""Requests to the server over its control socket."""
 
 import time
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ ROUND_SECONDS = 60
 
 
 class NoRound(Unavailable):
-    """No round of scheduling has ended in time."""
+    """No scheduling pass has ended in time."""
 
 
 def ask(config: "Config", question: "Frame", answer: "type[Frame]", seconds: float) -> "Frame | None":
-    """Return the answer of the server; None if there was none in so many seconds."""
+    """Return the response of the server, None if there is none within ``seconds`` seconds."""
     deadline = time.monotonic() + seconds
     with sockets.connected(sockets.control_endpoint(config)) as dealer:
         poll = sockets.Poll(dealer)
@@ -36,7 +36,7 @@ def ask(config: "Config", question: "Frame", answer: "type[Frame]", seconds: flo
 
 
 def status(config: "Config") -> dict[str, object]:
-    """Return what the server does.  Raises ServerUnavailable."""
+    """Return the status of the server. Raises ServerUnavailable."""
     found = ask(config, frames.StatusQuestion(), frames.Status, ANSWER_SECONDS)
     if not isinstance(found, frames.Status):
         raise ServerUnavailable(f"Cannot notify the OAR server ({place(config)}): no answer")
@@ -44,12 +44,15 @@ def status(config: "Config") -> dict[str, object]:
 
 
 def await_round(config: "Config", wake: Wake) -> None:
-    """Ring the server, and wait for the end of a round that begins after that.  Raises ServerUnavailable, NoRound."""
-    status(config)  # no round of a server that is not there is awaited
+    """Wake the server, and wait for the end of a scheduling pass that begins later.
+
+    Raises ServerUnavailable, NoRound.
+    """
+    status(config)  # fail at once if the server is not running
     if ask(config, frames.WaitForRound(wake.tag), frames.Waited, ROUND_SECONDS) is None:
         raise NoRound(f"no round has ended within {ROUND_SECONDS} s.")
 
 
 def place(config: "Config") -> str:
-    """Return where the server listens, as messages name it."""
+    """Return the address of the server, as in messages."""
     return f"{config.server_hostname}:{config.server_port}"

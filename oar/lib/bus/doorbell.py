@@ -1,7 +1,7 @@
-"""The doorbell: commands tell the server that the database has changed.
+"""The doorbell: commands notify the server that the database has changed.
 
-The endpoint is a ZeroMQ socket.  The protocol is short and fixed (ZMTP 3.0, RFC 23): a greeting and a READY command
-each way, then one frame for each message.  Loading ZeroMQ's library for that would cost a command 10 ms.
+The endpoint is a ZeroMQ socket. The protocol is short and fixed (ZMTP 3.0, RFC 23): a greeting and a READY command in
+each direction, then one frame per message. Loading the ZeroMQ library instead would delay a command by 10 ms.
 
 See docs/design/bus.rst, "Principles".
 """
@@ -29,7 +29,7 @@ _LARGEST_COMMAND = 4096
 
 
 class Doorbell:
-    """A connection to the server for messages.  Use as a context manager."""
+    """A connection to the server for messages. Use it as a context manager."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -41,7 +41,7 @@ class Doorbell:
         """Send messages.  Raises ServerUnavailable."""
         try:
             if self._socket is None:
-                host = self._host.encode("ascii")  # of a text, Python asks a codec whose tables take 3 ms to load
+                host = self._host.encode("ascii")  # for a str, Python loads a codec whose tables take 3 ms
                 self._socket = socket.create_connection((host, self._port), _PATIENCE)  # type: ignore[arg-type]
                 self._shake_hands(self._socket)
             self._socket.sendall(b"".join(_frame(encode_request(effect)) for effect in effects))
@@ -51,7 +51,7 @@ class Doorbell:
             raise self._unavailable(getattr(error, "strerror", None) or str(error)) from None
 
     def close(self) -> None:
-        """Close the connection; messages that were sent still arrive."""
+        """Close the connection. Messages that were sent still arrive."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -65,7 +65,10 @@ class Doorbell:
         self.close()
 
     def _shake_hands(self, stream: socket.socket) -> None:
-        """Exchange greeting and READY; the whole answer is read, or closing would cut the sent messages."""
+        """Exchange greeting and READY.
+
+        Read the whole response: closing with unread data would discard sent messages.
+        """
         stream.sendall(_GREETING + _frame(_READY + _SOCKET_TYPE, _COMMAND))
         greeting = _read(stream, len(_GREETING))
         if greeting[0] != _SIGNATURE[0] or greeting[9] != _SIGNATURE[9] or greeting[10] < _OLDEST_VERSION:
@@ -81,7 +84,7 @@ class Doorbell:
 
 
 def send_effects(config: Config, effects: Sequence[Wake | Ask]) -> None:
-    """Send each of the effects once.  Raises ServerUnavailable."""
+    """Send each effect once, without duplicates. Raises ServerUnavailable."""
     if effects:
         with Doorbell(config.server_hostname, config.appendice_server_port) as bell:
             bell.ring(*dict.fromkeys(effects))

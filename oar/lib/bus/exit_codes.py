@@ -1,4 +1,4 @@
-"""The exit codes of the server's modules: what a pass asks for (docs/how-it-works.rst, "The automaton")."""
+"""The exit codes of the server's modules: what must follow a pass (docs/how-it-works.rst, "The automaton")."""
 
 from enum import IntEnum
 

@@ -1,6 +1,6 @@
-"""Frames between Almighty and its children, and what others may write to the server, as types.
+"""The types of the frames between Almighty and its children, and of the requests of other programs.
 
-A frame is one JSON object; ``m`` says which.  Whatever does not decode is refused with ``BadFrame``, never guessed.
+A frame is one JSON object; its field ``m`` is the type. Invalid data is rejected with ``BadFrame``, never guessed.
 
 See docs/design/bus.rst, "Frames".
 """
@@ -44,12 +44,12 @@ _UNDERSCORED = re.compile(
 
 
 class BadFrame(OarError):
-    """Something on the bus that is no message."""
+    """Data on the bus that is not a valid message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A child is there and takes work."""
+    """A child has started and accepts work."""
 
     name: str
     pid: int
@@ -57,14 +57,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class RunPass:
-    """Almighty wants one pass.  ``disable``: queues that the meta-scheduler is to stop first."""
+    """Almighty orders a pass. ``disable``: queues that the meta-scheduler must disable first."""
 
     id: int
     disable: tuple[str, ...] = ()
 
 
 class Renewal(StrEnum):
-    """Whether a child is to be replaced by a new process."""
+    """Whether and when a child must be replaced by a new process."""
 
     NONE = ""
     WHEN_IDLE = "when idle"  #: as soon as nothing is due
@@ -73,7 +73,7 @@ class Renewal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The pass is over.  ``next``: epoch at which there will be something to do, if that is known."""
+    """The pass has ended. ``next``: Unix time of the next work, if it is known."""
 
     id: int
     code: int
@@ -92,34 +92,34 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Is the child there?"""
+    """A check whether the child responds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """It is."""
+    """The response to a ping."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopChild:
-    """The child is to take no more work and end; the Runner lets running actions reach a safe point first."""
+    """The child must accept no more work and end. The Runner lets running actions reach a safe point first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The Runner has the singleton lock and has read what it must before the server is up."""
+    """The Runner has the singleton lock and has read all data that the server needs to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The Runner cannot begin: the database does not answer, and it goes on asking."""
+    """The Runner cannot start: the database does not respond, and the Runner retries."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much the Runner has to do, for STATUS."""
+    """The number of waiting and running actions of the Runner, for STATUS."""
 
     waiting: int
     running: int
@@ -127,7 +127,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """An end report of oarexec, relayed to the Runner.  ``peer`` comes back in its ``ReportReply``; -1: none."""
+    """An end report of oarexec, forwarded to the Runner. ``peer`` is returned in its ``ReportReply``; -1: none."""
 
     peer: int
     job_id: int
@@ -139,7 +139,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportReply:
-    """What Almighty is to write to the peer of a report."""
+    """The answer that Almighty must write to the peer of a report."""
 
     peer: int
     text: ReportAnswer
@@ -147,40 +147,43 @@ class ReportReply:
 
 @dataclass(frozen=True, slots=True)
 class StatusQuestion:
-    """oarnotify --status."""
+    """The request of oarnotify --status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The answer: plain values, as JSON has them."""
+    """The response: plain values, as in JSON."""
 
     state: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsQuestion:
-    """What do the last rounds look like?"""
+    """A request for the records of the last scheduling passes."""
 
     last: int  #: so many of them
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsAnswer:
-    """The answer: ``rounds`` are records of plain values, the newest first."""
+    """The response: ``rounds`` are records of plain values, the newest first."""
 
     state: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForRound:
-    """oarnotify --wait: tell when a round that began after this has ended.  ``tag`` is rung first, unless empty."""
+    """The request of oarnotify --wait: notify the client when a pass that begins after this has ended.
+
+    ``tag`` is sent to the automaton first, unless empty.
+    """
 
     tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The round has ended, with this code of the meta-scheduler."""
+    """The scheduling pass has ended, with this code of the meta-scheduler."""
 
     code: int
 
@@ -225,7 +228,6 @@ _RENAMED_IN = (Wake, Ask, Energy)
 
 
 def encode(frame: Frame) -> bytes:
-    """Return the JSON of a frame."""
     kind = type(frame)
     renamed = _RENAMED if kind in _RENAMED_IN else {}
     content = {renamed.get(name, name): getattr(frame, name) for name in kind.__annotations__}
@@ -233,7 +235,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Return the frame that ``data`` is.  Raises BadFrame."""
+    """Return the frame in ``data``. Raises BadFrame."""
     content = _object(data)
     kind = _TYPES.get(_text(content.get("m")))
     if kind is None:
@@ -285,7 +287,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _arguments(value: object) -> list[str]:
-    """Return arguments, which may be written as numbers."""
+    """Return arguments as texts. They may be numbers in JSON."""
     if not isinstance(value, list) or not all(isinstance(argument, str | int) for argument in value):
         raise BadFrame(f"{value!r:.80} is not a list of arguments")
     return [str(argument) for argument in value]
@@ -298,7 +300,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _member(enumeration: type[StrEnum], name: str) -> Callable[[object], StrEnum]:
-    """Return what reads a member of an enumeration that errors call by this name."""
+    """Return a function that reads a member of an enumeration. ``name`` names the enumeration in errors."""
 
     def read(value: object) -> StrEnum:
         try:
@@ -324,7 +326,7 @@ _READERS: Mapping[Any, Callable[[object], Any]] = {
 }
 
 
-# -- what commands, old programs and nodes write ----------------------------------------------------------------------
+# -- requests of commands, old programs and nodes ----------------------------------------------------------------------
 
 #: Commands of the tag and job endpoints that speak of a job.  Anybody may write there: these only make the Runner look
 #: at the job, and what it does, or tells the oarsub that waits, is decided by the database.  Suspending, resuming and
@@ -349,7 +351,7 @@ _JOB_COMMANDS = {
 
 
 def decode_tag(text: str) -> Wake | Ask | EndReport:
-    """Return what a tag means, in any of its forms (docs/design/bus.rst, "Tags").  Raises BadFrame.
+    """Parse a tag in any of its forms (docs/design/bus.rst, "Tags"). Raises BadFrame.
 
     >>> decode_tag("OARRUNJOB_42")
     Ask(action=<JobAction.RUN: 'RUN'>, job_id=42, lines=())
@@ -373,7 +375,7 @@ def decode_tag(text: str) -> Wake | Ask | EndReport:
 
 
 def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:
-    """Return what was written to the tag, job or energy endpoint: ``{"cmd": ...}``.  Raises BadFrame."""
+    """Parse a request to the tag, job or energy endpoint: ``{"cmd": ...}``. Raises BadFrame."""
     content = _object(data)
     command = _text(content.get("cmd"))
     if command in _ENERGY_COMMANDS:
@@ -393,7 +395,7 @@ def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:
 
 
 def effect_of(text: str | None) -> Wake | Ask | None:
-    """Return what a tag asks of the server; None for one that asks nothing.  ``text`` None: to look again."""
+    """Return the effect of a tag, None for a tag without effect. ``text`` None requests a scheduling pass."""
     try:
         found = Wake(Tag.TERM) if text is None else decode_tag(text)
     except BadFrame:

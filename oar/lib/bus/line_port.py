@@ -1,6 +1,7 @@
-"""The line port: nodes and old clients send one line over TCP, and may get one line back.
+"""The line port: nodes and old clients send one line over TCP, and may receive one line.
 
-One non-blocking listener and one epoll, so that thousands of silent clients cost nothing and block nobody.
+It has one non-blocking listener and one epoll, so that thousands of silent clients use few resources and block no other
+client.
 
 See docs/design/bus.rst, "Line port".
 """
@@ -27,7 +28,7 @@ _ACCEPTS_PER_TURN = 256
 
 @dataclass(frozen=True, slots=True)
 class ReceivedLine:
-    """The line of a client.  ``peer`` identifies the client for ``answer``."""
+    """The line of a client. ``peer`` identifies the client for ``answer``."""
 
     peer: int
     text: str
@@ -43,7 +44,7 @@ class _Client:
 
 
 class LinePort:
-    """The listener and its clients.  ``fileno`` is readable when ``receive`` has work."""
+    """The listener and its clients. ``fileno`` is readable when ``receive`` has work."""
 
     def __init__(self, port: int, networks: Sequence[str], *, most_open: int = MOST_OPEN) -> None:
         self._networks = Networks(networks)
@@ -63,7 +64,7 @@ class LinePort:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """Return the port that is bound."""
         port: int = self._listener.getsockname()[1]
         return port
 
@@ -72,7 +73,7 @@ class LinePort:
         return self._epoll.fileno()
 
     def receive(self, now: float) -> list[ReceivedLine]:
-        """Accept, read and close without waiting; return the complete lines."""
+        """Accept, read and close connections without waiting. Return the complete lines."""
         lines: list[ReceivedLine] = []
         for number, _ in self._epoll.poll(0, 512):
             if number == self._listener.fileno():
@@ -84,7 +85,7 @@ class LinePort:
         return lines
 
     def expire(self, now: float) -> float | None:
-        """Close the connections whose time is over; return when the next one's is."""
+        """Close the connections past their deadline. Return the next deadline, None if there is no connection."""
         for peer in [peer for peer, client in self._clients.items() if client.deadline <= now]:
             self._close(peer)
         return min((client.deadline for client in self._clients.values()), default=None)
@@ -94,7 +95,7 @@ class LinePort:
         client = self._clients.get(peer)
         if client is None:
             return
-        with suppress(OSError):  # the client is gone: if it needs the answer, it asks again
+        with suppress(OSError):  # the client has gone: it retries if it needs the answer
             client.connection.send(text.encode() + b"\n")
         self._close(peer)
 
@@ -104,7 +105,7 @@ class LinePort:
             self._close(peer)
 
     def drop_unanswered(self) -> None:
-        """Close the connections of the clients that wait for an answer which will not come; they ask again."""
+        """Close the connections of the clients that wait for an answer which will not come. They will retry."""
         for peer in [peer for peer, client in self._clients.items() if client.has_written]:
             self._close(peer)
 
@@ -120,7 +121,7 @@ class LinePort:
             try:
                 connection, address = self._listener.accept()
             except OSError:
-                return  # no client left, or no descriptor left: the time of the other clients ends soon
+                return  # no more clients, or no free descriptor: other clients reach their deadline soon
             holder = _holder(address[0])
             is_full = len(self._clients) >= self._most_open or self._by_address[holder] >= self._most_of_an_address
             if is_full or not self._networks.has(address[0]):
@@ -155,7 +156,7 @@ class LinePort:
             return None
         client.has_written = True
         client.deadline = now + ANSWER_TIME
-        if not data:  # a line without newline, whose client may not listen any more; it counts all the same
+        if not data:  # a line without newline is valid too; its client may not listen any more
             self._epoll.unregister(client.connection.fileno())
         return ReceivedLine(peer, line.rstrip(b"\r").decode("utf-8", "backslashreplace"))
 
@@ -169,12 +170,12 @@ class LinePort:
 
 
 def _holder(address: str) -> str:
-    """Return what an address is counted for; the nodes of a cluster may share a /64 of IPv6."""
+    """Return the group of an address for the limit. The nodes of a cluster may share a /64 of IPv6."""
     return THIS_MACHINE if holder_of(address) == THIS_MACHINE else address
 
 
 def _listen(port: int) -> socket.socket:
-    """Listen on all addresses, of both families where the machine has them."""
+    """Listen on all addresses, for IPv4 and IPv6 where available."""
     if socket.has_dualstack_ipv6():
         listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
     else:

@@ -1,6 +1,6 @@
-"""What travels on the bus, and the effects that a transaction leaves behind, as types.
+"""The types of the messages on the bus and of the effects of a transaction.
 
-A message is a doorbell: it may be lost, doubled or late without harm.  Effects are values in ``tx.outbox``;
+A message is a doorbell: it may be lost, duplicated or late without harm. Effects are values in ``tx.outbox``;
 ``oar.lib.runtime`` delivers them after the commit, never before.
 
 See docs/design/bus.rst, "Principles" and "Effects".
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Tag(StrEnum):
-    """What may be said to the automaton (docs/design/bus.rst, "Tags")."""
+    """A notification to the automaton (docs/design/bus.rst, "Tags")."""
 
     QSUB = "Qsub"  #: a job was submitted
     QSUB_INTERACTIVE = "Qsub -I"
@@ -29,7 +29,7 @@ class Tag(StrEnum):
 
 
 class JobAction(StrEnum):
-    """What the Runner may be asked to look at for a job."""
+    """An action on a job or a node that the Runner may be requested to check."""
 
     RUN = "RUN"
     END = "END"
@@ -48,7 +48,7 @@ class JobAction(StrEnum):
 
 
 class OarsubLine(StrEnum):
-    """A line to an ``oarsub`` that waits; predictions of the start and reasons of a refusal are texts of their own."""
+    """A line to a waiting ``oarsub``. Start predictions and reasons of a refusal are separate texts."""
 
     STARTING = "Starting..."  #: the nodes of the job are prepared
     HELD = "Start prediction: undefined (Hold)"  #: the job is on hold
@@ -63,7 +63,7 @@ class OarsubLine(StrEnum):
 
 
 class NoticeTag(StrEnum):
-    """Of what the owner of a job is told (``oarsub --notify``)."""
+    """The subject of a notice to the owner of a job (``oarsub --notify``)."""
 
     RUNNING = "RUNNING"  #: it runs
     END = "END"  #: it ended
@@ -74,7 +74,7 @@ class NoticeTag(StrEnum):
 
 
 class EnergyCommand(StrEnum):
-    """What the program of a site that looks after the energy of nodes is asked."""
+    """A command to Greta, or to the energy commands of a site."""
 
     HALT = "HALT"  #: halt nodes
     WAKEUP = "WAKEUP"  #: wake nodes
@@ -82,13 +82,16 @@ class EnergyCommand(StrEnum):
 
 
 class Wake(NamedTuple):
-    """Ring the automaton."""
+    """Wake the automaton."""
 
     tag: Tag
 
 
 class Ask(NamedTuple):
-    """Ring the Runner for a job.  ``lines`` go to the waiting oarsub with TELL; without any, it hears of the state."""
+    """Notify the Runner of an action on a job. ``lines`` are sent to the waiting oarsub with TELL.
+
+    Without lines, TELL sends the line for the state of the job.
+    """
 
     action: JobAction
     job_id: int
@@ -96,7 +99,7 @@ class Ask(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Tell the owner of a job what became of it.  ``notify`` is the text of ``jobs.notify``."""
+    """Notify the owner of a job of a change. ``notify`` is the value of ``jobs.notify``."""
 
     job_id: int
     job_name: str
@@ -127,14 +130,14 @@ class Mail(NamedTuple):
 
 
 class Energy(NamedTuple):
-    """Ask Greta or the site's commands to halt or wake nodes."""
+    """Request Greta, or the site's commands, to halt or wake nodes."""
 
     command: EnergyCommand
     nodes: tuple[str, ...] = ()
 
 
 class Due(NamedTuple):
-    """Sarko has something to do at this date (epoch), of which his last look could not know."""
+    """Sarko has work at this time (Unix time), which its last pass could not know in advance."""
 
     date: int
 
@@ -143,7 +146,7 @@ Effect = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 
 
 def encode_request(effect: Wake | Ask) -> bytes:
-    """Return what a command writes to the tag endpoint."""
+    """Return the request of a command to the tag endpoint."""
     if isinstance(effect, Wake):
         return json.dumps({"cmd": effect.tag}).encode()
     command = "OARRUN" if effect.action is JobAction.RUN else effect.action.value

@@ -1,7 +1,8 @@
-"""The bus: ZeroMQ sockets of the server and of its children; commands ring by ``oar.lib.bus.doorbell``.
+"""The bus: ZeroMQ sockets of the server and of its children. Commands use ``oar.lib.bus.doorbell`` instead.
 
-It transports bytes; their meaning is in ``oar.lib.bus.frames``.  A message is a doorbell: nothing here waits for
-ever, and a message that cannot be sent within a second is reported as lost, since its content is in the database.
+The sockets transport bytes; ``oar.lib.bus.frames`` defines their meaning. A message is a doorbell: no function here
+waits without limit. A message that cannot be sent within a second is reported as lost, since its content is in the
+database.
 
 See docs/design/bus.rst, "Endpoints".
 """
@@ -39,7 +40,7 @@ class Pollable(Protocol):
 
 
 class _Socket:
-    """A socket with its limits; never lingers, never blocks on sending."""
+    """A socket with its limits. It never lingers, and never blocks on sending."""
 
     def __init__(self, context: Context, kind: int) -> None:
         self.socket = context.socket(kind)
@@ -60,7 +61,7 @@ class _Socket:
 
 
 class Pull(_Socket):
-    """A PULL socket: takes messages of one frame from commands."""
+    """A PULL socket: it receives messages of one frame from commands."""
 
     def __init__(self, context: Context, host: str, port: int) -> None:
         addresses = _addresses(host)
@@ -69,7 +70,7 @@ class Pull(_Socket):
             _bind(self, f"tcp://{_bracketed(address)}:{port}")
 
     def receive(self) -> list[bytes]:
-        """Return at most ``DRAIN`` messages; messages of several frames are dropped."""
+        """Return at most ``DRAIN`` messages. Messages of several frames are dropped."""
         return [frames[0] for frames in self._drain() if len(frames) == 1]
 
 
@@ -88,7 +89,7 @@ class Router(_Socket):
         return [(frames[0], frames[1]) for frames in self._drain() if len(frames) == 2]
 
     def send(self, receiver: bytes, data: bytes) -> bool:
-        """Send to a child; False if it has ended or does not read."""
+        """Send to a child. Return False if it has ended or does not read."""
         try:
             self.socket.send_multipart([receiver, data], zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -115,7 +116,7 @@ class Dealer(_Socket):
         return [frames[0] for frames in self._drain() if len(frames) == 1]
 
     def send(self, data: bytes) -> bool:
-        """Send to the parent; False if it does not read any more."""
+        """Send to the parent. Return False if it no longer reads."""
         try:
             self.socket.send(data, zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -125,7 +126,7 @@ class Dealer(_Socket):
 
 @contextmanager
 def opened() -> Iterator[Context]:
-    """Open the ZeroMQ context of a process; its sockets have to be closed before the block ends."""
+    """Open the ZeroMQ context of a process. Its sockets must be closed before the block ends."""
     context: Context = zmq.Context()
     try:
         yield context
@@ -135,13 +136,13 @@ def opened() -> Iterator[Context]:
 
 @contextmanager
 def connected(endpoint: str) -> Iterator[Dealer]:
-    """Connect a child to the control endpoint for the time of the block."""
+    """Connect a child to the control endpoint during the block."""
     with opened() as context, closing(Dealer(context, endpoint)) as dealer:
         yield dealer
 
 
 class Poll:
-    """Waits for sockets of the bus and for other objects with a file descriptor."""
+    """Wait for sockets of the bus and for other objects with a file descriptor."""
 
     def __init__(self, *sources: "_Socket | Pollable") -> None:
         self._poller = zmq.Poller()
@@ -150,19 +151,19 @@ class Poll:
             self.add(source)
 
     def add(self, source: "_Socket | Pollable") -> None:
-        """Wait for this source, too."""
+        """Add a source to wait for."""
         key = source.socket if isinstance(source, _Socket) else source.fileno()
         self._sources[key] = source
         self._poller.register(key, zmq.POLLIN)
 
     def remove(self, source: "_Socket | Pollable") -> None:
-        """Do not wait for this source any more."""
+        """Remove a source."""
         key = source.socket if isinstance(source, _Socket) else source.fileno()
         del self._sources[key]
         self._poller.unregister(key)
 
     def wait(self, seconds: float | None) -> "list[_Socket | Pollable]":
-        """Return the sources that can be read, at the latest after ``seconds`` (None: wait for ever)."""
+        """Return the readable sources, at the latest after ``seconds`` seconds (None: wait without limit)."""
         timeout = None if seconds is None else max(0, int(seconds * 1000) + (seconds > 0))
         return [self._sources[key] for key, _ in self._poller.poll(timeout)]
 
@@ -180,10 +181,10 @@ def _bracketed(host: str) -> str:
 
 
 def _addresses(host: str) -> Iterable[str]:
-    """Return the addresses to bind so that ``host`` is reached.
+    """Return the addresses to bind so that ``host`` is reachable.
 
-    A name that leads to this machine alone, while other machines know another address for it, is bound everywhere:
-    Debian writes ``127.0.1.1`` and the own name into ``/etc/hosts``.
+    A name may resolve to loopback addresses here and to another address on other machines: Debian adds ``127.0.1.1``
+    with the host name to ``/etc/hosts``. For such a name, bind all addresses.
     """
     if host in ("*", "0.0.0.0", "::"):
         return ["*"]
@@ -197,7 +198,7 @@ def _addresses(host: str) -> Iterable[str]:
 
 
 def _make_private(directory: Path) -> None:
-    """Make the directory of sockets that only the server's account may use."""
+    """Create the directory of sockets that only the server's account may use."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What listeners of the database are told: the channels of NOTIFY, and the topics on the first of them.
+"""Notifications to listeners of the database: the channels of NOTIFY, and the topics of the first channel.
 
 See docs/design/locks.rst, "Notifications".
 """
@@ -14,7 +14,7 @@ class Channel(StrEnum):
 
 
 class Topic(StrEnum):
-    """What has changed, as listeners are told."""
+    """The subject of a change, in notifications to listeners."""
 
     JOBS = "jobs"  #: jobs: their states, descriptions, resources, reasons, ends
     RESOURCES = "resources"  #: resources: their states and properties, and the history of both

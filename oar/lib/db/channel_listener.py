@@ -1,4 +1,4 @@
-"""Listeners of the database: they are told by NOTIFY, and look by themselves from time to time.
+"""Listeners of the database: NOTIFY notifies them, and they also poll the database periodically.
 
 See docs/design/locks.rst, "Notifications".
 """
@@ -30,7 +30,7 @@ _IN_USE = "SELECT sum(numbackends) / current_setting('max_connections')::float8 
 
 
 class ChannelListener:
-    """Hears what a channel tells, as long as PostgreSQL has connections in plenty.  Use as a context manager."""
+    """Listen to a channel while PostgreSQL has enough free connections. Use it as a context manager."""
 
     def __init__(self, database: "Database", channel: Channel) -> None:
         self._database = database
@@ -42,17 +42,17 @@ class ChannelListener:
         self.is_interrupted = False  #: whether nobody is to wait any more
 
     def interrupt(self) -> None:
-        """End each wait from now on: at once if it listens, else after its pause.
+        """End the current wait and all later ones: at once while listening, else after the pause.
 
-        Another thread may call it, also when nobody listens any more.
+        Another thread may call this, even after ``close``.
         """
         self.is_interrupted = True
-        with self._interrupting:  # the number of a closed file may be another file's already
+        with self._interrupting:  # the number of a closed descriptor may have been reused
             if self._interruption is not None:
                 os.eventfd_write(self._interruption, 1)
 
     def listen(self) -> bool:
-        """Listen from now on, if possible; whether it is.  To be called before each look at the database."""
+        """Listen from now on, if possible. Return whether it listens. To be called before each poll of the database."""
         try:
             if self._connection is None and self._may_try():
                 self._connection = self._database.connection_at_once()
@@ -68,7 +68,7 @@ class ChannelListener:
         return self._connection is not None
 
     def wait_until(self, is_enough: Callable[[str], bool], seconds: float) -> None:
-        """Wait so many seconds, less if one of the payloads that come is enough."""
+        """Wait at most ``seconds`` seconds, or until ``is_enough`` accepts the payload of a notification."""
         if self._connection is None or self._interruption is None:
             time.sleep(seconds)
             return
@@ -76,7 +76,7 @@ class ChannelListener:
         ready = select.poll()
         ready.register(self._connection, select.POLLIN)
         ready.register(self._interruption, select.POLLIN)
-        # What was told during the look before is there already, and makes the connection readable no more.
+        # Notifications during the last poll are already received, and do not make the connection readable again.
         while not self._heard(self._connection, is_enough):
             descriptors = {descriptor for descriptor, _ in ready.poll(1000 * max(0.0, limit - time.monotonic()))}
             if self._connection.fileno() not in descriptors:
@@ -94,7 +94,7 @@ class ChannelListener:
         return any(heard)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL: where it is, its two logins, the patience with a server that is down or full.
+"""Connections to PostgreSQL: its address, its two logins, and the retries while it is down or full.
 
-Every connection is in autocommit mode: who uses it sends BEGIN and COMMIT.
+Every connection is in autocommit mode: its user sends BEGIN and COMMIT.
 """
 
 import math
@@ -48,7 +48,7 @@ _IDLE_LIMIT = "; SET idle_in_transaction_session_timeout TO '{idle_limit}s'"
 
 
 class TcpLimits(NamedTuple):
-    """The time after which a peer that has fallen silent (no power, no network) counts as dead."""
+    """The time after which a peer that does not respond (power or network failure) counts as dead."""
 
     idle: int  #: seconds without data before the first keepalive probe
     interval: int  #: seconds between two probes
@@ -57,7 +57,7 @@ class TcpLimits(NamedTuple):
     server_timeout: int  #: the same for data that PostgreSQL has sent
 
     def client_options(self) -> dict[str, Any]:
-        """Return the parameters of libpq for our end of a connection."""
+        """Return the libpq parameters for our end of a connection."""
         return {
             "keepalives": 1,
             "keepalives_idle": self.idle,
@@ -67,7 +67,7 @@ class TcpLimits(NamedTuple):
         }
 
     def session(self) -> str:
-        """Return the statements with which PostgreSQL sets the limits of its end; a local socket ignores them."""
+        """Return the statements that set the limits of PostgreSQL's end. A local socket ignores them."""
         return (
             f"SET tcp_keepalives_idle TO {self.idle}; SET tcp_keepalives_interval TO {self.interval};"
             f" SET tcp_keepalives_count TO {self.probes}; SET tcp_user_timeout TO {self.server_timeout}"
@@ -122,7 +122,7 @@ _REASONS = (
 
 
 class DatabaseSettings(NamedTuple):
-    """Where the database is and who we are there (DB_* keys of oar.conf)."""
+    """The address of the database and our logins there (DB_* keys of oar.conf)."""
 
     host: str = "localhost"  #: a host name, or the directory of a socket
     port: int = 5432
@@ -140,42 +140,42 @@ class DatabaseSettings(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The database and the address of its server, for messages."""
+        """Return the database and the address of its server, for messages."""
         return f"{self.name} at {self.host}:{self.port}"
 
     def __repr__(self) -> str:
-        """Tell where the database is; the passwords are secret."""
+        """Return the address of the database, without the passwords."""
         return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
 
 
 class OutageReport:
-    """Reports each outage once, when it has lasted for more than a moment."""
+    """Report each outage once, if it lasts for more than a moment."""
 
     def __init__(self) -> None:
         self._on_wait: Callable[[DatabaseUnavailable], None] | None = None
         self._is_reported = False
 
     def follow(self, on_wait: Callable[[DatabaseUnavailable], None]) -> None:
-        """Report to another caller from now on, also an outage that was reported to the former one."""
+        """Report to another callback from now on, including an outage that was already reported."""
         self._on_wait, self._is_reported = on_wait, False
 
     def add(self, problem: DatabaseUnavailable) -> None:
-        """Report an outage that is not reported yet."""
+        """Report an outage that has not been reported yet."""
         if self._on_wait and not self._is_reported:
             self._is_reported = True
             self._on_wait(problem)
 
     def add_silence(self) -> None:
-        """Report that PostgreSQL does not answer."""
+        """Report that PostgreSQL does not respond."""
         self.add(DatabaseUnavailable("it does not answer"))
 
     def close(self) -> None:
-        """End the outage: PostgreSQL has answered."""
+        """End the outage: PostgreSQL has responded."""
         self._is_reported = False
 
 
 class _Login(NamedTuple):
-    """Who connects, and the statements that a session begins with."""
+    """A login, and the statements at the start of its sessions."""
 
     user: str
     password: str
@@ -189,23 +189,23 @@ def _login(user: str, password: str, session: str, application: str, limits: Tcp
 
 
 class Place(Protocol):
-    """What a process needs to have connections, where it shares them with others.  May be shared by threads."""
+    """A permission to open connections, whose number is limited for several processes. May be shared by threads."""
 
     is_own_missing: bool  #: whether those of its user are all taken, or else those of all, when it was not there
 
     def take(self) -> bool:
-        """Take it, if it is there; whether it is held now."""
+        """Take the place, if one is free. Return whether it is held."""
 
     def give_back(self) -> None:
-        """Give it back, if it is held."""
+        """Release the place, if it is held."""
 
 
 class _NoPlaceError(psycopg2.OperationalError):
-    """No place is free; the text says to whose commands they were given."""
+    """No place is free. The text names the users whose commands have them."""
 
 
 class ConnectionPool:
-    """Connections of both logins: new ones, and idle ones that are kept.  May be shared by threads."""
+    """Connections of both logins: new ones, and idle ones that are kept. May be shared by threads."""
 
     def __init__(self, settings: DatabaseSettings, application: str) -> None:
         self._settings = settings
@@ -226,7 +226,7 @@ class ConnectionPool:
         self.place: Place | None = None  #: is held while there are connections; None: none is needed
 
     def new_writer(self, since: float | None = None) -> PreparingConnection:
-        """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable.
+        """Open a connection of the read-write login. Raises DatabaseUnavailable.
 
         ``since``: when the caller began to wait, by the monotonic clock.
         """
@@ -234,19 +234,19 @@ class ConnectionPool:
         return connection
 
     def new_lock_holder(self) -> PreparingConnection:
-        """Open a connection for locks; its application name ends with the host.  Raises DatabaseUnavailable."""
+        """Open a connection for locks. Its application name ends with the host name. Raises DatabaseUnavailable."""
         (connection,) = self._connect(self._lock_holder)
         return connection
 
     def new_writer_at_once(self) -> PreparingConnection:
-        """Open such a connection without a second try.  Raises DatabaseUnavailable."""
+        """Open a connection of the read-write login without a retry. Raises DatabaseUnavailable."""
         try:
             return self._open(self._writer)
         except psycopg2.OperationalError as error:
             raise unavailable(error) from error
 
     def idle_writer(self) -> PreparingConnection | None:
-        """Take an idle connection of the login that reads and writes, None if there is none; it may be dead."""
+        """Take an idle connection of the read-write login, None if there is none. It may be dead."""
         return _popped(self._idle_writers)
 
     def keep_writer(self, connection: PreparingConnection) -> None:
@@ -254,7 +254,7 @@ class ConnectionPool:
         self._idle_writers.append(connection)
 
     def reader(self) -> PreparingConnection:
-        """Take or open a connection of the read-only login; it is as a new one.  Raises DatabaseUnavailable."""
+        """Take or open a connection of the read-only login, with a clean session. Raises DatabaseUnavailable."""
         while used := _popped(self._used_readers):
             try:
                 used.cursor().execute("DISCARD ALL")
@@ -277,7 +277,7 @@ class ConnectionPool:
             self._used_readers.append(connection)
 
     def ready(self) -> None:
-        """Have an idle connection of each login.  Raises DatabaseUnavailable."""
+        """Open an idle connection of each login. Raises DatabaseUnavailable."""
         if self._idle_writers and not self._has_reader():
             self._add_reader()
         if not (self._idle_writers and self._has_reader()):
@@ -286,15 +286,15 @@ class ConnectionPool:
             self._idle_readers.append(reader)
 
     def connect_ahead(self) -> None:
-        """Have an idle connection of each login, if they can be had at once."""
+        """Open an idle connection of each login, if possible at once."""
         with suppress(psycopg2.OperationalError):
             if not self._idle_writers:
                 self._idle_writers.append(self._open(self._writer))
-            if not self._has_reader():  # it is used late, and looked at then as one that was used
+            if not self._has_reader():  # it is used late, and checked then like a used one
                 self._used_readers.append(self._open(self._reader))
 
     def close(self) -> None:
-        """Close the idle connections, and give the place back."""
+        """Close the idle connections, and release the place."""
         self._close_idle()
         if self.place:
             self.place.give_back()
@@ -308,16 +308,17 @@ class ConnectionPool:
         return bool(self._idle_readers or self._used_readers)
 
     def _add_reader(self) -> None:
-        """Open the second connection; if that fails give the first one back, as others wait for theirs."""
+        """Open the second connection. If that fails, close the first one, since other processes wait for it."""
         try:
             self._idle_readers.append(self._open(self._reader))
         except psycopg2.OperationalError:
             self._close_idle()
 
     def _connect(self, *logins: _Login, since: float | None = None) -> list[PreparingConnection]:
-        """Connect with each login, trying again for ``settings.patience`` seconds, unless the login is refused.
+        """Connect with each login. Retry for ``settings.patience`` seconds, unless the login is rejected.
 
-        Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
+        No connection is kept during the wait: PostgreSQL may be full of processes that wait for their second
+        connection.
         """
         since = time.monotonic() if since is None else since
         patience, pause = self._settings.patience, FIRST_PAUSE
@@ -344,7 +345,7 @@ class ConnectionPool:
                 return opened
 
     def _open(self, login: _Login, left: float = CONNECT_SECONDS) -> PreparingConnection:
-        """Connect once.  ``left``: seconds that the caller still waits."""
+        """Connect once. ``left``: remaining seconds of the caller's wait."""
         if self.place and not self.place.take():
             raise _NoPlaceError(_OF_USER if self.place.is_own_missing else _OF_ALL)
         seconds = max(SILENT_SECONDS, min(CONNECT_SECONDS, left))
@@ -358,7 +359,7 @@ class ConnectionPool:
             password=login.password or None,
             connect_timeout=math.ceil(seconds),
             application_name=login.application,
-            passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
+            passfile="/dev/null/none",  # a file that does not exist: libpq warns of one that is not a plain file
             client_encoding="UTF8",
             **login.limits.client_options(),
         )
@@ -370,22 +371,23 @@ class ConnectionPool:
 
 
 def use_own_waits() -> None:
-    """Wait for PostgreSQL by ``wait_for_answer`` in this process from now on, so that it can report silence.
+    """Wait for PostgreSQL with ``wait_for_answer`` in this process from now on, so that silence can be reported.
 
-    Without it psycopg2 waits in C: nothing can be said meanwhile, and ^C has no effect.  With it COPY does not work.
+    By default psycopg2 waits in C code, where no report is possible and ^C has no effect. COPY does not work with this
+    function.
     """
     psycopg2.extensions.set_wait_callback(wait_for_answer)
 
 
 def use_waits_of_libpq() -> None:
-    """Undo ``use_own_waits``: for a program that copies tables."""
+    """Undo ``use_own_waits``, for a program that copies tables."""
     psycopg2.extensions.set_wait_callback(None)
 
 
 def wait_for_answer(connection: Connection) -> None:
     """Wait until a statement, or the start of a session, is answered.
 
-    Raises OperationalError if PostgreSQL does not answer in time what it always answers at once.
+    Raises OperationalError if PostgreSQL does not answer in time, for requests that it always answers at once.
     """
     begun: float | None = None
     while (state := connection.poll()) != psycopg2.extensions.POLL_OK:
@@ -408,7 +410,7 @@ def _treat_silence(connection: PreparingConnection, waited: float) -> None:
 
 
 def _is_peer_silent(connection: Connection) -> bool:
-    """Return whether the kernel sends again what the peer does not acknowledge: a slow statement is no silence."""
+    """Return whether the kernel retransmits unacknowledged data. A slow statement does not count as silence."""
     import socket
 
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
@@ -419,13 +421,13 @@ def _is_peer_silent(connection: Connection) -> bool:
 
 
 def tells_loss(error: psycopg2.Error) -> bool:
-    """Whether an error means that the connection is lost; psycopg2 has no class for a server that was killed."""
+    """Return whether an error means that the connection is lost. psycopg2 has no class for a killed server."""
     is_unknown = type(error) is psycopg2.DatabaseError and error.pgcode is None
     return is_unknown or isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
 
 
 def unavailable(error: Exception) -> DatabaseUnavailable:
-    """Return the error of a database that cannot be reached, in one line."""
+    """Return the error of an unreachable database, in one line."""
     if isinstance(error, _NoPlaceError):
         return UserConnectionsUsed(str(error))
     kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}
@@ -438,9 +440,9 @@ def unavailable(error: Exception) -> DatabaseUnavailable:
 
 
 def explain_failure(text: str, *, quotes: bool = False) -> str:
-    """Return why PostgreSQL cannot be used, in our words.  ``text``: of libpq.
+    """Return why PostgreSQL cannot be used, in our own words. ``text``: message of libpq.
 
-    ``quotes``: an administrator reads it, and gets the first line of a text for which there are no words of ours.
+    ``quotes``: for administrators, quote the first line of an unknown message.
 
     >>> explain_failure('connection to server at "db", port 5432 failed: Connection refused')
     'no server listens at this address'
@@ -450,15 +452,15 @@ def explain_failure(text: str, *, quotes: bool = False) -> str:
 
 
 def random_pause(shortest: float, longest: float) -> float:
-    """Return a random length of a pause, so that those who wait for the same thing come back one after the other."""
+    """Return a random length of a pause, so that waiting processes do not retry at the same time."""
     import random
 
-    # Not the generator that the program shares: a caller may have seeded it, and other threads use it.
+    # Do not use the shared generator of the program: a caller may have seeded it, and other threads use it.
     return random.SystemRandom().uniform(shortest, longest)
 
 
 def _popped(idle: list[PreparingConnection]) -> PreparingConnection | None:
-    """Take the last idle connection; another thread may be faster."""
+    """Take the last idle connection, None if there is none. Another thread may take it concurrently."""
     with suppress(IndexError):
         return idle.pop()
     return None

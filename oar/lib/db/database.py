@@ -1,8 +1,8 @@
-"""The database: transactions begin and end here.
+"""The database: begin and end transactions.
 
-One transaction is one unit of work.  Its clock (``tx.now``) is the database's, read once at its start; what it leaves
-to be sent outside (``tx.outbox``) is delivered after the commit, never before, and never when it is rolled back; so
-are the notifications to those who listen to the database.
+One transaction is one unit of work. Its clock (``tx.now``) is that of the database, read once at its start. Effects in
+``tx.outbox`` are delivered after the commit, never before, and never after a rollback. The same applies to the
+notifications to listeners of the database.
 """
 
 import time
@@ -39,7 +39,7 @@ _COMMIT_AT_ONCE = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
 class Database:
-    """The way to PostgreSQL.  May be shared by threads: each transaction has a connection of its own."""
+    """The access to PostgreSQL. Threads may share it: each transaction has its own connection."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class Database:
         clock: Callable[[], int] | None = None,
         deliver: "Callable[[Sequence[Effect]], None] | None" = None,
     ) -> None:
-        """``clock`` replaces the database's clock (tests); ``deliver`` gets the outbox of what was committed."""
+        """``clock`` replaces the database's clock (tests).
+
+        ``deliver`` gets the outbox of each committed transaction.
+        """
         self.settings = settings
         self.application = application
         self._clock = clock
@@ -60,10 +63,10 @@ class Database:
 
     @contextmanager
     def begin(self, since: float | None = None) -> Iterator[Transaction]:
-        """Open a transaction; commit it at the end of the block, then deliver its outbox.
+        """Open a transaction, commit it at the end of the block, then deliver its outbox.
 
-        ``since``: when the caller began to wait for the database, by the monotonic clock.
-        Raises DatabaseUnavailable when the database cannot be reached.
+        ``since``: when the caller began to wait for the database, by the monotonic clock. Raises DatabaseUnavailable if
+        the database is not reachable.
         """
         with self._transaction("write", since) as tx:
             yield tx
@@ -72,34 +75,34 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """Open a read-only transaction that sees one instant of the database."""
+        """Open a read-only transaction that reads a snapshot of the database."""
         with self._transaction("snapshot") as tx:
             yield tx
 
     def look(self, work: Callable[[Transaction], T]) -> T:
-        """Return what ``work`` reads, without BEGIN and COMMIT: each of its statements sees an instant of its own.
+        """Return what ``work`` reads, without BEGIN and COMMIT. Each statement reads its own snapshot.
 
-        For what one statement answers, or several about what does not change any more.  Raises DatabaseUnavailable.
+        Use this for a single statement, or for several about data that no longer change. Raises DatabaseUnavailable.
         """
         since = time.monotonic()
         while idle := self._pool.idle_writer():
             try:
                 return self._looked(idle, work)
-            except DatabaseUnavailable:  # it was dead, as others may be since the same outage
+            except DatabaseUnavailable:  # the connection was dead; others may be dead too since the same outage
                 continue
         return self._looked(self._pool.new_writer(since), work)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` in a transaction; again after a deadlock, a serialization failure or a lost connection.
+        """Run ``work`` in a transaction. Repeat it after a deadlock, a serialization failure or a lost connection.
 
-        ``work`` must have no effect of its own but on its transaction.
+        ``work`` must have no effects outside its transaction.
         """
         since = time.monotonic()
         return retry(lambda: self.begin(since), work)
 
     @contextmanager
     def readonly(self) -> Iterator[Transaction]:
-        """Open a transaction of the read-only login, for SQL text of users; nothing of it is left for the next one.
+        """Open a transaction of the read-only login, for SQL of users. The next transaction gets a clean session.
 
         Raises DatabaseUnavailable.
         """
@@ -115,34 +118,34 @@ class Database:
             self._pool.keep_reader(connection)
 
     def connection(self) -> PreparingConnection:
-        """Return a new connection of the read-write login, in autocommit mode; the caller closes it."""
+        """Return a new connection of the read-write login, in autocommit mode. The caller must close it."""
         return self._pool.new_writer()
 
     def connection_at_once(self) -> PreparingConnection:
-        """Return one as ``connection`` does, or fail at once.  Raises DatabaseUnavailable."""
+        """Return a connection as ``connection`` does, without a retry. Raises DatabaseUnavailable."""
         return self._pool.new_writer_at_once()
 
     def ready(self) -> None:
-        """Have a connection of each login at hand.  Work that needs both at once begins with this.
+        """Open an idle connection of each login. Call this first if both are needed at the same time.
 
         Raises DatabaseUnavailable.
         """
         self._pool.ready()
 
     def connect_ahead(self) -> None:
-        """Have a connection of each login at hand for work that is still to come, if there are any to be had."""
+        """Open an idle connection of each login for later work, if possible without waiting."""
         self._pool.connect_ahead()
 
     def use_place(self, place: "Place") -> None:
-        """Have connections only while a place is held that is shared with other processes."""
+        """Open connections only while a place is held, whose number is limited for all processes together."""
         self._pool.place = place
 
     def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
-        """Call ``tell`` with the error, once in each outage, when PostgreSQL does not answer for more than a moment."""
+        """Call ``tell`` with the error, once per outage, if PostgreSQL does not respond for more than a moment."""
         self._pool.outage.follow(tell)
 
     def use_cursors(self, kind: "type[psycopg2.extensions.cursor]") -> None:
-        """Let statements of connections that are still to be opened run by cursors of a kind of their own."""
+        """Use another cursor class for connections that are opened later."""
         self._pool.cursors = kind
 
     def close(self) -> None:
@@ -151,7 +154,7 @@ class Database:
         self._pool.close()
 
     def gather_topics(self, later: "Later | None" = None) -> None:
-        """Let listeners be told of a burst of transactions together, in a process that makes many.
+        """Combine the notifications about a burst of transactions, in a process with many transactions.
 
         ``later`` replaces the timer (tests).
         """
@@ -160,12 +163,12 @@ class Database:
         self._gathered = GatheredTopics(self._tell, later or by_timer)
 
     def tell_gathered(self) -> None:
-        """Tell listeners now what they are to be told soon."""
+        """Send the combined notifications now."""
         if self._gathered:
             self._gathered.settle()
 
     def locks(self) -> "Locks":
-        """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
+        """Return a holder of advisory locks with its own connection. Raises DatabaseUnavailable."""
         from oar.lib.db.locks import Locks
 
         return Locks(self._pool.new_lock_holder())
@@ -182,7 +185,7 @@ class Database:
             lock.close()
 
     def lock_holder(self, key: tuple[int, int]) -> str:
-        """Return who holds an advisory lock as ``application (pid n)``, '' if nobody has it."""
+        """Return the holder of an advisory lock as ``application (pid n)``, '' if it is free."""
         with self.begin() as tx:
             return tx.system.lock_holder(key)
 
@@ -219,7 +222,7 @@ class Database:
                 self._pool.keep_writer(connection)
 
     def _started(self, kind: str, since: float) -> tuple[PreparingConnection, int]:
-        """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
+        """Return a connection with an open transaction, and the time. Skip dead idle connections."""
         while True:
             idle = self._pool.idle_writer()
             connection = idle or self._pool.new_writer(since)
@@ -238,10 +241,10 @@ class Database:
                     raise unavailable(error) from error
 
     def _notify(self, connection: PreparingConnection, tx: Transaction) -> bool:
-        """Tell listeners what a transaction has changed; whether the connection can be used again.
+        """Notify listeners of the changes of a transaction. Return whether the connection can be reused.
 
-        It is a transaction of its own: a commit that notifies holds a lock of the whole database until it is on disk.
-        What gets lost is no error: the change is committed, and who listens also looks by himself.
+        The notification is a separate transaction: a commit with NOTIFY holds a lock of the whole database until it is
+        on disk. A lost notification is no error: the change is committed, and listeners also poll.
         """
         if not (self.settings.notify and (tx.topics or tx.ended)):
             return True
@@ -250,7 +253,7 @@ class Database:
         return self._told(connection, tx.topics, tx.ended)
 
     def _tell(self, topics: "Collection[Topic]") -> None:
-        """Tell listeners of topics, on any connection; without one that is lost."""
+        """Notify listeners of topics on any connection. The notification is lost if there is none."""
         try:
             connection = self._pool.idle_writer() or self.connection_at_once()
         except DatabaseUnavailable:
@@ -273,7 +276,7 @@ class Database:
 
     @contextmanager
     def _guard(self, connection: PreparingConnection) -> Iterator[None]:
-        """Turn the loss of the connection into DatabaseUnavailable, the end of a statement into StatementTooLong."""
+        """Convert the loss of the connection to DatabaseUnavailable, a statement timeout to StatementTooLong."""
         try:
             yield
         except psycopg2.Error as error:

@@ -1,7 +1,8 @@
-"""What a burst of transactions has changed, told to listeners together.
+"""Combine the notifications about a burst of transactions.
 
-The first change after a pause is told at once, by who made it; what changes within the pause that follows is told at
-its end.  So nobody hears later than that of a change, and a process that changes much tells it some times in a second.
+The transaction of the first change after a pause notifies at once. A pause follows; changes within it are notified at
+its end. So a notification is never later than the end of the pause, and a process with many changes sends only some
+notifications per second.
 
 See docs/design/locks.rst, "Notifications".
 """
@@ -28,7 +29,7 @@ def by_timer(seconds: float, function: Callable[[], None]) -> None:
 
 
 class GatheredTopics:
-    """The topics that listeners are still to be told of; ``tell`` tells them."""
+    """The topics of the next notification. ``tell`` sends it."""
 
     def __init__(self, tell: "Callable[[Collection[Topic]], None]", later: Later = by_timer) -> None:
         self._tell = tell
@@ -38,7 +39,10 @@ class GatheredTopics:
         self._is_pause = False
 
     def take(self, topics: "Collection[Topic]") -> bool:
-        """Take topics, to be told at the end of the pause; return False if there is none: who calls tells them."""
+        """Add topics to the notification at the end of the pause.
+
+        Return False if there is no pause: the caller must notify.
+        """
         with self._mutex:
             if self._is_pause:
                 self._waiting |= set(topics)
@@ -48,7 +52,7 @@ class GatheredTopics:
         return False
 
     def settle(self) -> None:
-        """Tell at once what waits for the end of the pause."""
+        """Send the waiting notification now."""
         with self._mutex:
             topics, self._waiting = self._waiting, set()
         if topics:

@@ -1,6 +1,6 @@
-"""The repairs of ``oar-database --fix-index``: marks of liveness of ended jobs, and indexes that are missing.
+"""The repairs of ``oar-database --fix-index``: liveness marks of ended jobs, and missing indexes.
 
-They run on a connection in autocommit mode, not in a transaction of ours: a repair is committed batch by batch.
+They run on a connection in autocommit mode, not in a transaction: a repair is committed batch by batch.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ REPAIRS = tuple(_repairs())
 
 
 def run(connection: Connection, repair: Repair) -> int:
-    """Make a repair, in batches that are committed each; return the number of rows that were changed."""
+    """Run a repair, and commit each batch. Return the number of changed rows."""
     total = 0
     with connection.cursor() as cursor:
         while True:
@@ -65,9 +65,9 @@ def run(connection: Connection, repair: Repair) -> int:
 
 
 def missing_indexes(connection: Connection) -> list[tuple[str, str]]:
-    """Return the name of each index that is missing or was left half made, and the statement that creates it.
+    """Return the name of each missing or invalid index, and the statement that creates it.
 
-    The statements let others read and write meanwhile; they run outside of transactions.
+    The statements do not block other readers and writers. They run outside of transactions.
     """
     with connection.cursor() as cursor:
         cursor.execute(VALID_INDEXES)

@@ -1,7 +1,7 @@
-"""Invariants of the database (``tx.invariants``) for ``oar-database --check``, and repairs when the server starts.
+"""Invariants of the database (``tx.invariants``) for ``oar-database --check``, and repairs at the start of the server.
 
-There are no foreign keys between job tables: that rows fit together is the work of the programs, and is checked here,
-after a crash or before a bug report.
+There are no foreign keys between job tables. The programs keep the rows consistent, and the check verifies this after a
+crash or for a bug report.
 """
 
 import re
@@ -70,7 +70,7 @@ def _ended_but_current() -> Iterator[Invariant]:
 
 
 def _of_reservations() -> Iterator[Invariant]:
-    """Give what must be true of advance reservations, their frames and their jobs."""
+    """Yield the invariants of advance reservations, their frames and their jobs."""
     for fault, (table, find) in FAULTS.items():
         yield Invariant(table, fault, f"SELECT count(*) FROM ({find}) t")
     yield Invariant(
@@ -229,7 +229,7 @@ _MAY_READ = "SELECT has_table_privilege(%s, %s, 'SELECT')"
 
 
 def _type_name(text: str) -> str:
-    """Return the type that SQLAlchemy writes so, as PostgreSQL writes it."""
+    """Return a type name of SQLAlchemy in the notation of PostgreSQL."""
     return re.sub(r"float\(53\)", "double precision", text.lower().replace("varchar", "character varying"))
 
 
@@ -278,20 +278,20 @@ _WITHOUT_RESOURCES = f"""
 
 
 class Invariants(Table):
-    """What ``oar-database --check`` finds in the schema, and ``--deep`` in the rows."""
+    """The checks of ``oar-database --check`` for the schema, and of ``--deep`` for the rows."""
 
     def violations(self, ro_user: str) -> list[Violation]:
-        """Return all violations: first those of the schema, then, if every table exists, those of the rows."""
+        """Return all violations: those of the schema and, if every table exists, those of the rows."""
         return [*self.of_schema(ro_user), *(() if [*self._missing_tables()] else self.of_rows())]
 
     def of_schema(self, ro_user: str) -> list[Violation]:
-        """Return what is missing or open in the schema."""
+        """Return what is missing in the schema, and which secret tables are readable."""
         if missing := [*self._missing_tables()]:
             return missing
         return [*self._wrong_columns(), *self._missing_parts(), *self._open_secrets(ro_user)]
 
     def of_rows(self) -> list[Violation]:
-        """Return what is wrong with the rows; every table must exist."""
+        """Return the violations in the rows. Every table must exist."""
         violations = []
         for invariant in INVARIANTS:
             count = self._tx.value(invariant.question)
@@ -333,12 +333,12 @@ class Invariants(Table):
                 yield Violation(table, 1, f"{ro_user} may read it")
 
     def make_consistent(self) -> None:
-        """Make state logs, marks of liveness, kill requests and plan agree with the states of the jobs."""
+        """Make state logs, liveness marks, kill requests and plan consistent with the states of the jobs."""
         for sql in (_STATE_LOGS, _ENDED_JOBS, _PLAN):
             self._tx.execute(sql, {"now": self._tx.now})
         self._changed(Topic.JOBS, Topic.GANTT)
 
     def without_resources(self) -> list[tuple[int, JobState]]:
-        """Return the jobs whose state says that they have resources, and that have none, by id."""
+        """Return the jobs that have no resources although their state requires some, by id."""
         rows = self._tx.rows(_WITHOUT_RESOURCES, ([str(state) for state in sorted(CURRENT)],))
         return [(row[0], JobState(row[1])) for row in rows]

@@ -18,5 +18,5 @@ POLICY_LOCK = (PROGRAM_LOCK_CLASS, 7)
 
 
 def job_lock(job_id: int) -> tuple[int, int]:
-    """Return the key of the lock that lets one action at a time work on a job."""
+    """Return the key of the lock that allows only one action at a time on a job."""
     return JOB_LOCK_CLASS, job_id & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Advisory locks that a process holds on a connection of its own; PostgreSQL frees them when the process dies."""
+"""Advisory locks that a process holds on its own connection. PostgreSQL releases them when the process ends."""
 
 import contextlib
 import os
@@ -28,23 +28,23 @@ _LOCK_NOT_AVAILABLE = "55P03"
 
 
 class Locks:
-    """Any number of locks on one connection, which belongs to them."""
+    """Any number of locks on one connection, which they own."""
 
     def __init__(self, connection: PreparingConnection) -> None:
         """``connection`` is in autocommit mode."""
         self._connection = connection
 
     def acquire(self, key: tuple[int, int]) -> bool:
-        """Take the lock if nobody else has it; return whether it is taken.  Raises DatabaseUnavailable."""
+        """Try to take the lock. Return whether it is taken. Raises DatabaseUnavailable."""
         return bool(self._value(_TAKE, key))
 
     def take_from_dead(self, key: tuple[int, int]) -> bool:
-        """Take the lock if its holder was a process of this host that has died; return whether it is taken.
+        """Take the lock if its holder was a process of this host that has ended. Return whether it is taken.
 
-        PostgreSQL may learn of such a death late: the host lost its power, or the network was cut.  The holder is dead
-        if its connection came from our own address (and not through a router that hides others behind it, since ours
-        does not) and no socket of this host has its port: nobody can use that session any more.
-        See docs/design/locks.rst, "Advisory locks".  Raises DatabaseUnavailable.
+        PostgreSQL may detect such an end late, after a power failure of the host or a network failure. The holder has
+        ended if its connection came from our own address and no socket of this host has its port: no process can use
+        that session. The address must not be that of a NAT router, which the comparison with our own connection
+        ensures. See docs/design/locks.rst, "Advisory locks". Raises DatabaseUnavailable.
         """
         try:
             cursor = self._connection.cursor()
@@ -69,26 +69,26 @@ class Locks:
         return name
 
     def acquire_if_alive(self, key: tuple[int, int]) -> bool | None:
-        """Do as ``acquire``; None if the connection does not stand any more."""
+        """Try to take the lock as ``acquire`` does. Return None if the connection is lost."""
         try:
             return self.acquire(key)
         except DatabaseUnavailable:
             return None
 
     def release(self, key: tuple[int, int]) -> None:
-        """Give the lock back.  Raises DatabaseUnavailable."""
+        """Release the lock. Raises DatabaseUnavailable."""
         self._value(_GIVE_BACK, key)
 
     def alive(self) -> bool:
-        """Whether the connection still stands, and with it the locks."""
+        """Return whether the connection, and with it the locks, still exist."""
         try:
             return self._value(_IS_ALIVE, ()) is True
         except DatabaseUnavailable:
             return False
 
     def close(self) -> None:
-        """Free all of them: whoever asks after this finds them free."""
-        # The server frees what a closed connection held only when it comes to notice the end of the connection.
+        """Release all locks before this function returns."""
+        # Without this statement, PostgreSQL would release the locks only when it detects the end of the connection.
         with contextlib.suppress(psycopg2.Error):
             self._connection.cursor().execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
@@ -115,7 +115,7 @@ def _is_free(address: str, port: int) -> bool:
 
 
 class Lock:
-    """One lock, which is taken again on a new connection after the connection was lost."""
+    """One lock. It is taken again on a new connection if the connection was lost."""
 
     def __init__(self, connect: Callable[[], PreparingConnection], key: tuple[int, int]) -> None:
         self._connect = connect
@@ -123,9 +123,9 @@ class Lock:
         self._locks: Locks | None = None
 
     def take(self) -> bool:
-        """Take the lock, or see whether it is still held, again after the connection was lost.
+        """Take the lock, or check that it is still held. Take it again after the connection was lost.
 
-        False: somebody else has it.  Raises DatabaseUnavailable.
+        Return False if another process holds the lock. Raises DatabaseUnavailable.
         """
         if self._locks is not None and self._locks.alive():
             return True
@@ -134,6 +134,6 @@ class Lock:
         return self._locks.acquire(self._key) or self._locks.take_from_dead(self._key)
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._locks is not None:
             self._locks.close()

@@ -1,8 +1,8 @@
-"""The tables, as SQLAlchemy describes them: for comparison, missing indexes and programs that build queries.
+"""The tables in SQLAlchemy, for comparison, missing indexes and programs that build queries.
 
-An installation is made by ``setup/database/schema.sql``; a test requires that both give the same catalog.  The running
-system's statements are SQL text (``oar/lib/db/``) and do not load this module.  ``resources`` has, besides the columns
-here, those that administrators added.
+``setup/database/schema.sql`` creates the tables of an installation; a test checks that both give the same catalog. The
+statements of the running system are SQL text (``oar/lib/db/``) and do not load this module. In addition to the columns
+here, ``resources`` has those that administrators added.
 """
 
 from sqlalchemy import (
@@ -118,7 +118,7 @@ resource_logs = table(
     Index("resource_logs_start", "date_start"),
 )
 
-# -- jobs and what they ask for ---------------------------------------------------------------------------------------
+# -- jobs and their requests -------------------------------------------------------------------------------------------
 
 jobs = table(
     "jobs",
@@ -372,7 +372,8 @@ accounting = table(
     Index("accounting_by_queue", "queue_name", "window_start"),
 )
 
-# -- OAR's own: not for readers outside -------------------------------------------------------------------------------
+# -- internal tables: not for external readers
+# --------------------------------------------------------------------------
 
 job_runs = table(
     "job_runs",

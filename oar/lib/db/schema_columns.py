@@ -1,4 +1,4 @@
-"""The columns of which tables are made, in the words of SQLAlchemy: for ``oar.lib.db.schema``."""
+"""Columns of tables in SQLAlchemy, for ``oar.lib.db.schema``."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ metadata = MetaData()
 
 
 def table(name: str, *parts: SchemaItem) -> Table:
-    """Return the table; an enumeration's CHECK is named after its table and column."""
+    """Return the table. The CHECK of an enumeration is named after its table and column."""
     described = Table(name, metadata, *parts)
     for column in described.columns:
         values = column.info.get("values")
@@ -24,12 +24,12 @@ def table(name: str, *parts: SchemaItem) -> Table:
 
 
 def sequence_number(name: str) -> Column[int]:
-    """A number from a sequence of its own."""
+    """Return a number from its own sequence."""
     return Column(name, BigInteger, primary_key=True)
 
 
 def key(name: str) -> Column[int]:
-    """A number that is, or is a part of, the primary key, and comes from another table."""
+    """Return a number that is (part of) the primary key and comes from another table."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -38,7 +38,7 @@ def resource_key() -> Column[int]:
 
 
 def number(name: str, default: int = 0) -> Column[int]:
-    """A date, a duration, an id or an amount."""
+    """Return a column for a date, a duration, an id or an amount."""
     return Column(name, BigInteger, nullable=False, server_default=text(str(default)))
 
 
@@ -55,7 +55,7 @@ def long_text(name: str, default: str = "") -> Column[str]:
 
 
 def one_of(name: str, length: int, default: str, values: Iterable[str]) -> Column[str]:
-    """An enumeration."""
+    """Return a column for an enumeration."""
     return Column(name, String(length), nullable=False, server_default=default, info={"values": list(values)})
 
 
@@ -64,5 +64,5 @@ def flag(name: str, default: str = "NO") -> Column[str]:
 
 
 def index_column(name: str) -> Column[str]:
-    """Whether the row is one of a live job."""
+    """Return a column that marks whether the row belongs to a live job."""
     return one_of(name, 7, "CURRENT", states.Index)

@@ -1,4 +1,4 @@
-"""The tables of advance reservations, as SQLAlchemy describes them; the installation runs ``reservations.sql``."""
+"""The tables of advance reservations in SQLAlchemy. The installation runs ``reservations.sql``."""
 
 from sqlalchemy import ARRAY, TIMESTAMP, BigInteger, Column, Computed, Index, Integer, String, Text, text
 

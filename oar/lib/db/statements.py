@@ -1,6 +1,6 @@
-"""What runs statements, and the base of all tables.
+"""Run statements, and the base of all tables.
 
-This file knows no table.  The tables know this file, and ``transaction.py`` knows the tables.
+This module does not depend on any table. The tables import this module, and ``transaction.py`` imports the tables.
 """
 
 import json
@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-# The C module of psycopg2 imports ssl only for call-backs of old OpenSSL versions; a command starts 8 ms sooner
-# without it.  What is loaded before the first transaction takes psycopg2 from here.
+# The C module of psycopg2 imports ssl only for callbacks of old OpenSSL versions. Without ssl, a command starts 8 ms
+# earlier. Modules that are loaded before the first transaction must import psycopg2 from here.
 _ssl_was_loaded = "ssl" in sys.modules
 if not _ssl_was_loaded:
     sys.modules["ssl"] = None  # type: ignore[assignment]
@@ -64,10 +64,10 @@ _Extent = dict[str, Any]
 
 
 class About(NamedTuple):
-    """A question about things of one kind, whose only parameter is their ids.
+    """A query about objects of one kind. Its only parameter is the list of their ids.
 
-    It stands in ``= ANY(%s)`` or ``unnest(%s::bigint[])``.  The columns are what JSON can hold.  What is answered about
-    others, too, is not looked at.
+    The parameter is in ``= ANY(%s)`` or ``unnest(%s::bigint[])``. The columns have types that JSON supports. Rows about
+    other ids are ignored.
     """
 
     sql: str
@@ -76,24 +76,24 @@ class About(NamedTuple):
 
 
 class Prepared(str):
-    """A statement that runs again and again, or several with ``;`` between them: PostgreSQL plans it once.
+    """A statement that runs repeatedly, or several separated by ``;``. PostgreSQL plans it once.
 
-    A connection runs the text as it is for the first time, since a command runs most of them only once; for the second
-    time it prepares it, and from then on it only names it.  What is prepared goes with the connection.  Not for a text
-    whose columns may change while programs run (``SELECT *`` of resources).
+    At the first run, a connection sends the text unchanged, since a command runs most statements only once. At the
+    second run, it prepares the statement; later runs only name it. Prepared statements end with the connection. Do not
+    use this for a text whose columns may change while programs run (``SELECT *`` of resources).
 
-    With a long list it runs as it is: a plan that was made for few rows in small tables would go through all of a table
-    for each of ten thousand jobs, which have just been submitted.
+    With a long list, the text is sent unchanged. A plan made for few rows in small tables would scan a whole table for
+    each of 10000 newly submitted jobs.
     """
 
     @cached_property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """Each statement with ``$1``, ``$2`` for its parameters, and the arguments that a call of it has."""
+        """Return each statement with ``$1``, ``$2`` as its parameters, and the arguments of its call."""
         return tuple(_part(text) for text in self.split(";") if text.strip())
 
 
 class Preparations:
-    """What one connection has prepared."""
+    """The prepared statements of one connection."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -101,14 +101,14 @@ class Preparations:
         self._number = 0
 
     def call(self, sql: Prepared, prepare: Callable[[str], object]) -> str:
-        """Return the text that runs a statement; ``prepare`` runs the text that has to come before it."""
+        """Return the text that runs a statement. ``prepare`` is called with the text that must run before."""
         call = self._calls.get(sql)
         if call is not None:
             return call
         if sql not in self._seen:
             self._seen.add(sql)
             return sql
-        # A name is never used twice: nobody knows how far one came whose preparation failed.
+        # A name is never reused: it is unknown whether a failed preparation has used it.
         names = [f"oar_{self._number + place}" for place in range(len(sql.parts))]
         self._number += len(names)
         pairs = list(zip(names, sql.parts, strict=True))
@@ -118,12 +118,12 @@ class Preparations:
         return call
 
     def forget(self) -> None:
-        """Begin anew: the session has discarded everything."""
+        """Clear the list: the session has discarded all prepared statements."""
         self._calls.clear()
 
 
 class PreparingConnection(psycopg2.extensions.connection):
-    """A connection that knows what it has prepared, and what to do while PostgreSQL is silent."""
+    """A connection with its prepared statements, and a callback for the case that PostgreSQL does not respond."""
 
     def __init__(
         self,
@@ -140,10 +140,10 @@ class PreparingConnection(psycopg2.extensions.connection):
 
 
 class Statements:
-    """Runs statements inside a transaction that somebody else begins and ends."""
+    """Run statements inside a transaction that another object begins and ends."""
 
     def __init__(self, connection: PreparingConnection, now: int | None) -> None:
-        """``now``: None if it has to be asked for where it is needed."""
+        """``now``: the database clock, None to read it when it is needed."""
         self._cursor = connection.cursor()
         self._preparations = connection.preparations
         if now is not None:
@@ -155,16 +155,16 @@ class Statements:
 
     @cached_property
     def now(self) -> int:
-        """The clock of the database at the start of the transaction, epoch seconds."""
+        """Return the clock of the database at the start of the transaction, as Unix time."""
         return int(self.value(f"SELECT {CLOCK}"))
 
     def end(self) -> None:
-        """Let go of the connection: statements after the end of the transaction would be transactions of their own."""
+        """Release the connection: a statement after the end of the transaction would be a separate transaction."""
         del self._cursor
 
     @property
     def connection(self) -> Connection:
-        """The connection itself, for a library that brings its own statements."""
+        """Return the connection, for a library that runs its own statements."""
         return self._cursor.connection
 
     def _run(self, sql: str, parameters: Parameters) -> None:
@@ -173,33 +173,33 @@ class Statements:
         self._cursor.execute(sql, _with_literals(parameters) or None)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
-        """Run a statement; return the number of rows that it touched."""
+        """Run a statement. Return the number of affected rows."""
         self._run(sql, parameters)
         return self._cursor.rowcount
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        """Run a query; return all rows."""
+        """Run a query. Return all rows."""
         self._run(sql, parameters)
         return self._cursor.fetchall()
 
     def row(self, sql: str, parameters: Parameters = ()) -> Row | None:
-        """Run a query; return its first row, None if it has no rows."""
+        """Run a query. Return its first row, None if it has no rows."""
         self._run(sql, parameters)
         return self._cursor.fetchone()
 
     def value(self, sql: str, parameters: Parameters = ()) -> Any:
-        """Run a query; return the first column of its first row, None if it has no rows."""
+        """Run a query. Return the first column of its first row, None if it has no rows."""
         row = self.row(sql, parameters)
         return row[0] if row else None
 
     def column(self, sql: str, parameters: Parameters = ()) -> list[Any]:
-        """Run a query; return the first column of all rows."""
+        """Run a query. Return the first column of all rows."""
         return [row[0] for row in self.rows(sql, parameters)]
 
     def about(self, ids: Collection[int], *questions: About) -> list[Any]:
-        """Return the answers to several questions about some ids; for a page of them that is one statement.
+        """Return the results of several queries about ids. Up to 1000 ids need only one statement.
 
-        Answers about many may hold something about others that are between them.
+        For more ids, the results may also contain data of other ids between them.
         """
         wanted = list(ids)
         if len(wanted) > _TOGETHER:
@@ -208,7 +208,7 @@ class Statements:
         return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
 
     def _answers_about(self, wanted: Sequence[int], questions: Sequence[About]) -> list[Any]:
-        """Return the answers to questions about so many ids that each is a statement of its own, or several."""
+        """Return the results of queries about many ids, with one or more statements per query."""
         extent = _extent(wanted)
         return [
             question.of_many(self, wanted) if question.of_many else question.read(self._rows_in(question.sql, extent))
@@ -216,7 +216,10 @@ class Statements:
         ]
 
     def rows_about(self, sql: str, ids: Sequence[int]) -> list[Row]:
-        """Return the rows about many ids, and perhaps about others between them; ``sql`` is as that of ``About``."""
+        """Return the rows about many ids, and possibly about others between them.
+
+        ``sql`` has the form of ``About.sql``.
+        """
         return self._rows_in(sql, _extent(ids)) if ids else []
 
     def _rows_in(self, sql: str, extent: _Extent) -> list[Row]:
@@ -227,62 +230,66 @@ class Statements:
         return self._cursor.fetchall()
 
     def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
-        """Run a query; return all rows and the names of its columns."""
+        """Run a query. Return all rows and the names of its columns."""
         rows = self.rows(sql, parameters)
         return rows, [column.name for column in self._cursor.description or ()]
 
     def insert_many(self, sql: str, rows: Iterable[Row], page: int = 1000) -> None:
-        """Run ``INSERT ... VALUES %s`` for many rows, ``page`` at a time."""
+        """Run ``INSERT ... VALUES %s`` for many rows, ``page`` rows at a time."""
         from psycopg2.extras import execute_values
 
         execute_values(self._cursor, sql, list(rows), page_size=page)
 
     def insert_returning(self, sql: str, rows: Iterable[Row], page: int = 1000) -> list[Row]:
-        """Run ``INSERT ... VALUES %s RETURNING ...`` for many rows; return the rows of RETURNING, in order."""
+        """Run ``INSERT ... VALUES %s RETURNING ...`` for many rows. Return the rows of RETURNING, in order."""
         from psycopg2.extras import execute_values
 
         returned: list[Row] = execute_values(self._cursor, sql, list(rows), page_size=page, fetch=True)
         return returned
 
     def inline(self, sql: str, parameters: Parameters) -> str:
-        """Return a statement with its parameters as literals, for a part of another statement without parameters."""
+        """Return a statement with its parameters as literals, to insert it into a statement without parameters."""
         if not parameters:
             return sql.replace("%%", "%")
         text: bytes = self._cursor.mogrify(sql, parameters)
         return text.decode()
 
     def commit_asynchronously(self) -> None:
-        """Let the commit not wait for the disk.
+        """Do not wait for the disk at the commit.
 
-        A crash of PostgreSQL in the next moment may undo it: only for changes that are made again if they are lost.
+        A crash of PostgreSQL shortly afterwards may undo the commit. So use this only for changes that are repeated if
+        lost.
         """
         self.is_asynchronous = True
 
     def limit_lock_waits(self, seconds: float) -> None:
-        """Let a statement fail that waits for a lock for so long, until the end of the transaction."""
+        """Limit the wait of each statement for a lock, until the end of the transaction.
+
+        A longer wait raises an error.
+        """
         self._cursor.execute(f"SET LOCAL lock_timeout TO '{round(1000 * seconds)}ms'")
 
 
 class Table:
-    """The base of every attribute of a transaction: the statements about a table, or those that answer a question."""
+    """The base of every attribute of a transaction: the statements about a table, or for one query."""
 
     def __init__(self, tx: Statements) -> None:
         self._tx = tx
 
     def _changed(self, *topics: "Topic") -> None:
-        """Let listeners be told, after the commit, that something of these topics has changed."""
+        """Notify listeners of these topics after the commit."""
         self._tx.topics.update(topics)
 
 
 @lru_cache(maxsize=32)
 def _together(questions: tuple[str, ...]) -> Prepared:
-    """Return a statement with a column for each question: its rows as JSON, null for none."""
+    """Return a statement with one column per query: its rows as JSON, null if there are none."""
     columns = (f"(SELECT json_agg(q) FROM ({sql.replace('%s', '%(ids)s')}) q)::text" for sql in questions)
     return Prepared(f"SELECT {', '.join(columns)}")
 
 
 def _rows_of(text: str | None) -> list[Row]:
-    """Return rows that came as JSON: the values of each, whatever their names."""
+    """Return rows from JSON: the values of each row, without their names."""
     if text is None:
         return []
     rows: list[Row] = _DECODER.decode(text)
@@ -301,9 +308,9 @@ def _has_long_list(parameters: Parameters) -> bool:
 
 
 def _with_literals(parameters: Parameters) -> Parameters:
-    """Return the parameters of a statement with each long list as one literal of an array.
+    """Return the parameters of a statement with each long list as one array literal.
 
-    psycopg2 would write an expression for each element, which it and PostgreSQL take ten times as long to go through.
+    psycopg2 would write an expression for each element, which takes psycopg2 and PostgreSQL ten times as long.
     """
     if isinstance(parameters, dict):
         return {name: _literal(value) for name, value in parameters.items()}
@@ -342,11 +349,11 @@ def _part(text: str) -> tuple[str, str]:
 
 
 def quoted(name: str, *, has_parameters: bool = False) -> str:
-    """Return a name as an identifier of SQL; in a statement with parameters, ``%`` is written twice."""
+    """Return a name as an SQL identifier. In a statement with parameters, ``%`` is doubled."""
     identifier = '"' + name.replace('"', '""') + '"'
     return identifier.replace("%", "%%") if has_parameters else identifier
 
 
 def flag(value: bool) -> str:
-    """Return a truth value as the columns of the schema hold it."""
+    """Return a truth value as the columns of the schema store it."""
     return "YES" if value else "NO"

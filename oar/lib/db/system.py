@@ -44,24 +44,24 @@ _ADVANCE = "SELECT setval(%s::regclass, %s)"
 
 
 class System(Table):
-    """Locks that sessions of PostgreSQL hold; their keys are in ``lock_keys.py``."""
+    """The schema version, sequences, and locks of PostgreSQL sessions. The keys of locks are in ``lock_keys.py``."""
 
     def take_lock(self, key: tuple[int, int]) -> None:
-        """Wait for a lock, and keep it until the end of the transaction."""
+        """Wait for a lock, and hold it until the end of the transaction."""
         self._tx.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
 
     def lock_holder(self, key: tuple[int, int]) -> str:
-        """Return the holder of a lock as ``application (pid n)``, '' if nobody has it."""
+        """Return the holder of a lock as ``application (pid n)``, '' if it is free."""
         row = self._tx.row(_HOLDER, key)
         return f"{row[0]} (pid {row[1]})" if row else ""
 
     def lock_held_since(self, key: tuple[int, int]) -> int | None:
-        """Return when the session began that holds a lock, None if nobody has it."""
+        """Return the start time of the session that holds a lock, None if it is free."""
         start: int | None = self._tx.value(_HELD_SINCE, key)
         return start
 
     def schema_version(self) -> StoredSchema | None:
-        """Return the schema; None if the database has none.  The transaction cannot be used after that."""
+        """Return the schema, None if the database has none. In that case the transaction can no longer be used."""
         try:
             row = self._tx.row(_FIND)
         except psycopg2.Error as error:
@@ -71,15 +71,15 @@ class System(Table):
         return StoredSchema(*row) if row else None
 
     def id_sequences(self) -> dict[str, int]:
-        """Return the last number of each sequence; 0 if none was drawn."""
+        """Return the last number of each sequence, 0 if no number was used."""
         return dict(self._tx.rows(_PRESENT, (list(SEQUENCES),)))
 
     def newest_job(self) -> int:
-        """Return the largest number of a job that is there; 0 if there is none."""
+        """Return the largest existing job number, 0 if there is no job."""
         number: int = self._tx.value("SELECT COALESCE(max(job_id), 0) FROM jobs")
         return number
 
     def advance_sequence(self, numbers: Mapping[str, int]) -> None:
-        """Let the next numbers of sequences be above these."""
+        """Make sequences continue above these numbers."""
         for sequence, number in numbers.items():
             self._tx.execute(_ADVANCE, (sequence, number))

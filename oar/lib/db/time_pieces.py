@@ -1,4 +1,4 @@
-"""Pieces of time by which sums are told: days, weeks and months of UTC."""
+"""Intervals for sums: days, weeks and months in UTC."""
 
 #: Lengths of pieces, as PostgreSQL cuts dates to them.
 BUCKETS = ("day", "week", "month")

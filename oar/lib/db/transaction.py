@@ -1,4 +1,4 @@
-"""A transaction, its classes of statements, and its retry.  This file is the only one that knows all classes."""
+"""A transaction, its table classes, and its retry. Only this module imports all table classes."""
 
 import time
 from collections.abc import Callable
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """A class of statements whose module is loaded when the attribute is first used."""
+    """A table class whose module is loaded when the attribute is first used."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.class_name = module, name
@@ -56,7 +56,7 @@ class Lazy(Generic[T]):
         self._attribute = name
 
     def __get__(self, tx: "Transaction", owner: type | None = None) -> T:
-        """Return the table of a transaction, which finds it among its own attributes the next time."""
+        """Return the table of a transaction, and store it among the attributes of the transaction."""
         table = (self._made_by or self._loaded())(tx)
         tx.__dict__[self._attribute] = table
         return table
@@ -69,7 +69,7 @@ class Lazy(Generic[T]):
 
 
 class Transaction(Statements):
-    """A unit of work.  Its tables are its attributes: ``tx.jobs``, ``tx.resources``, ..."""
+    """A unit of work. Its tables are its attributes: ``tx.jobs``, ``tx.resources``, ..."""
 
     access: "Lazy[Access]" = Lazy("oar.lib.access.sql_access", "Access")
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
@@ -108,9 +108,9 @@ RETRIES = 5
 
 
 def retry(begin: "Callable[[], AbstractContextManager[Transaction]]", work: "Callable[[Transaction], T]") -> T:
-    """Run `work` in a transaction; run it again after a deadlock, a serialization failure or a lost connection.
+    """Run `work` in a transaction. Repeat it after a deadlock, a serialization failure or a lost connection.
 
-    Between two attempts there is a random pause that doubles.  Raises what the last attempt raises.
+    The pause between attempts is random and doubles. Raises the exception of the last attempt.
     """
     for attempt in range(RETRIES):
         try:

@@ -1,6 +1,6 @@
-"""What an upgrade of the schema will do: which rows it goes through, and about how long that takes.
+"""The work of a schema upgrade: the rows that it reads or writes, and an estimate of the time.
 
-It is read from the statements of the migrations themselves, so that it cannot be forgotten with a new one.
+It is derived from the statements of the migrations, so that a new migration cannot be forgotten.
 """
 
 import re
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class RowWork(StrEnum):
-    """What a statement does with the rows that a table has; the slower way comes first."""
+    """What a statement does with the existing rows of a table; the slower work is first."""
 
     WRITTEN = "written"
     READ = "read"
 
 
 class TableWork(NamedTuple):
-    """What an upgrade does with the rows of a table."""
+    """The work of an upgrade on the rows of a table."""
 
     table: str
     work: RowWork
@@ -25,7 +25,7 @@ class TableWork(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """About how long it takes."""
+        """Return an estimate of the time in seconds."""
         return self.rows / _ROWS_PER_SECOND[self.work]
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ _BOOKKEEPING = frozenset({"schema", "alembic_version"})
 
 
 def tables_of(statements: str) -> dict[str, RowWork]:
-    """Return the tables whose rows SQL text goes through, by name.
+    """Return the tables whose rows SQL text reads or writes, by name.
 
     >>> tables_of("UPDATE public.jobs SET state = 'x'; CREATE INDEX a ON queues (name); ALTER TABLE b ADD c int")
     {'jobs': <RowWork.WRITTEN: 'written'>, 'queues': <RowWork.READ: 'read'>}
@@ -69,7 +69,7 @@ def tables_of(statements: str) -> dict[str, RowWork]:
 
 
 def report(steps: Mapping[str, str], work: Iterable[TableWork]) -> Iterator[str]:
-    """Give the lines that tell what will be done: the steps with their meaning, the tables, the time."""
+    """Yield the lines of the report: the steps with their descriptions, the tables, the time."""
     for version, meaning in steps.items():
         yield f"{version}: {' '.join(meaning.replace('``', '').split())}"
     large = sorted((each for each in work if each.rows), key=lambda each: (-each.seconds, each.table))
@@ -80,7 +80,7 @@ def report(steps: Mapping[str, str], work: Iterable[TableWork]) -> Iterator[str]
 
 
 def about(seconds: float) -> str:
-    """Return a time in words, not more exact than it is known.
+    """Return a time as text, rounded to its accuracy.
 
     >>> about(0.3), about(40), about(400), about(9000)
     ('some seconds', 'about 40 s', 'about 7 min', 'about 2.5 h')

@@ -1,7 +1,7 @@
-"""Conditions of users, evaluated under the read-only login: nothing comes back but ids.
+"""Conditions of users, evaluated by the read-only login. Only ids are returned.
 
-A condition is read completely (``oar.lib.conditions``) and written anew; the text of a user is sent to the database
-only for those who may use all of PostgreSQL.  See docs/design/schema.rst, "User SQL".
+A condition is fully parsed (``oar.lib.conditions``) and rendered again. The original text is sent to the database only
+for users who may use all of PostgreSQL. See docs/design/schema.rst, "User SQL".
 """
 
 import json
@@ -24,14 +24,14 @@ from oar.lib.submission.sql_checks import StoredCondition
 
 
 class Subject(StrEnum):
-    """The table that a condition is about."""
+    """The table of a condition."""
 
     JOBS = "jobs"
     RESOURCES = "resources"
 
 
 class Asker(NamedTuple):
-    """Who asks, and what he may know and write."""
+    """The user of a condition, with his permissions to read and write."""
 
     name: str = ""
     hidden: frozenset[str] = frozenset()  #: columns of ``jobs`` that are NULL in the rows of others
@@ -56,13 +56,13 @@ _WRONG_TYPES = "42883"
 
 
 def evaluate(database: Database, subject: Subject, text: str, asker: Asker) -> list[int]:
-    """Return the ids of the rows that satisfy the condition, ascending.  Raises BadCondition."""
+    """Return the ids of the rows that satisfy the condition, in ascending order. Raises BadCondition."""
     with session(database, subject, asker) as conditions:
         return conditions.ids(text)
 
 
 def everything(database: Database, text: str, limit: int, offset: int = 0) -> list[dict[str, Any]]:
-    """Return rows of ``SELECT *`` with what is behind it, by the names of their columns: SQL of administrators.
+    """Return the rows of ``SELECT * <text>``, by column names: SQL of administrators.
 
     Raises BadCondition.
     """
@@ -82,7 +82,7 @@ def session(database: Database, subject: Subject, asker: Asker) -> Iterator["Con
 
 
 def condition_table(tx: Transaction, subject: Subject) -> ConditionTable:
-    """Return what conditions may name of a table."""
+    """Return the columns of a table that conditions may use."""
     rows = tx.rows(_COLUMNS, (subject.value,))
     types = {name: type_ for name, type_, _ in rows}
     lengths = {name: length for name, _, length in rows if length is not None and length > 0}
@@ -90,9 +90,9 @@ def condition_table(tx: Transaction, subject: Subject) -> ConditionTable:
 
 
 def satisfying(tx: Transaction, text: str, resources: Collection[int]) -> frozenset[int] | None:
-    """Return those of some resources that satisfy a stored condition; None if it is not of the language.
+    """Return the resources that satisfy a stored condition, None if the condition cannot be parsed.
 
-    The condition is read and written anew: it may be sent in any transaction.
+    The condition is parsed and rendered again, so it may be sent in any transaction.
     """
     if not text.strip():
         return frozenset(resources)
@@ -107,9 +107,9 @@ def satisfying(tx: Transaction, text: str, resources: Collection[int]) -> frozen
 
 
 def not_understood(tx: Transaction, full_users: Collection[str]) -> Iterator[tuple[StoredCondition, BadCondition]]:
-    """Give the conditions of live jobs that are not of the language, each with the reason.
+    """Yield the conditions of live jobs that cannot be parsed, each with the reason.
 
-    ``full_users`` may write all of PostgreSQL's SQL (USER_SQL_FULL_USERS).
+    ``full_users`` may use all of PostgreSQL's SQL (USER_SQL_FULL_USERS).
     """
     table = condition_table(tx, Subject.RESOURCES)
     for condition in tx.submission_checks.conditions_of_live_jobs():
@@ -121,10 +121,10 @@ def not_understood(tx: Transaction, full_users: Collection[str]) -> Iterator[tup
 
 
 class Conditions:
-    """Conditions about one table, in an open session of the read-only login."""
+    """Conditions on one table, in an open session of the read-only login."""
 
     def __init__(self, tx: Transaction, subject: Subject, asker: Asker, limit: float) -> None:
-        """``limit``: the seconds given to each statement."""
+        """``limit``: time limit of each statement in seconds."""
         self.table = condition_table(tx, subject)
         self._tx = tx
         self._subject = subject
@@ -134,11 +134,11 @@ class Conditions:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the table, with their SQL types."""
+        """Return the columns of the table, with their SQL types."""
         return self.table.types
 
     def parse(self, text: str) -> ParsedCondition | None:
-        """Return a condition as it is understood; None for SQL of those who may use it.  Raises BadCondition."""
+        """Parse a condition. Return None for plain SQL of a user who may use it. Raises BadCondition."""
         try:
             return parse(text, self.table)
         except BadCondition:
@@ -148,7 +148,7 @@ class Conditions:
             return None
 
     def check(self, text: str) -> str:
-        """Return the condition as it may be stored, after the database has looked at its types.
+        """Return the condition in the form to store, after the database has checked its types.
 
         Raises BadCondition.
         """
@@ -158,7 +158,7 @@ class Conditions:
         return condition.text if condition else text
 
     def sql(self, text: str) -> str:
-        """Return SQL that means a condition, for parentheses of a statement without parameters.
+        """Return the SQL of a condition, to be put in parentheses in a statement without parameters.
 
         Raises BadCondition.
         """
@@ -170,20 +170,20 @@ class Conditions:
         return self._tx.inline(written.text, written.parameters)
 
     def ids(self, text: str) -> list[int]:
-        """Return the ids of the rows that satisfy the condition, ascending.  Raises BadCondition."""
+        """Return the ids of the rows that satisfy the condition, in ascending order. Raises BadCondition."""
         key = _KEYS[self._subject]
         query = f"SELECT {key} FROM {self._subject} WHERE ({self.sql(text)}\n) ORDER BY {key}"
         with self.guarded() as tx:
             return tx.column(query)
 
     def limit(self, seconds: float) -> None:
-        """Give each of the following statements so many seconds."""
-        self._limit, self._has_savepoint = seconds, False  # going back to the former one would undo it
+        """Set the time limit of each later statement."""
+        self._limit, self._has_savepoint = seconds, False  # a rollback to the former savepoint would undo the limit
         self._tx.execute("SET LOCAL statement_timeout TO %s", (max(1, round(seconds * 1000)),))
 
     @contextmanager
     def guarded(self) -> Iterator[Transaction]:
-        """Run a statement that holds conditions; a failure leaves the session usable.  Raises BadCondition."""
+        """Run a statement that contains conditions. A failure leaves the session usable. Raises BadCondition."""
         if not self._has_savepoint:
             self._tx.execute("SAVEPOINT condition")
             self._has_savepoint = True
@@ -219,7 +219,7 @@ _AROUND_TYPES = re.compile("^(operator does not exist: |function )| does not exi
 
 
 class TooSlow(BadCondition):
-    """A condition takes longer than the time that is given to it."""
+    """A condition exceeds its time limit."""
 
 
 def _refusal(error: psycopg2.Error, limit: float) -> BadCondition:
@@ -231,7 +231,7 @@ def _refusal(error: psycopg2.Error, limit: float) -> BadCondition:
 
 
 def _named_in(error: psycopg2.Error) -> str:
-    """Return the names, types and values of the condition that PostgreSQL names."""
+    """Return the names, types and values of the condition in PostgreSQL's error."""
     line = str(error).partition("\n")[0]
     named = _QUOTED.findall(line)
     if error.pgcode == _WRONG_TYPES:

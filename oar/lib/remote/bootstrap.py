@@ -1,6 +1,6 @@
-"""Start of the session program on a node: one constant command, then the program on standard input.
+"""Start the session program on a node: one constant command, then the program on standard input.
 
-Nothing of a job is ever in the command.  It finds a Python interpreter (else exit code 32), becomes root once, reads
+The command never contains data of a job. It finds a Python interpreter (else exit code 32), becomes root once, reads
 the length and the text of the session program, and runs it.
 """
 
@@ -73,7 +73,7 @@ class NodeProgram:
 
 
 def command(privilege: Sequence[str]) -> str:
-    """Return the shell command that starts the session on a node; ``privilege`` is the command to become root."""
+    """Return the shell command that starts the session on a node. ``privilege``: the command to become root."""
     rights = "".join(shlex.quote(argument) + " " for argument in privilege)
     return (
         'for p in "$OAR_NODE_PYTHON" python3 /usr/libexec/platform-python; do '

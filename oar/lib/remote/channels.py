@@ -1,4 +1,4 @@
-"""A channel to a node: bytes to and from one started session, over paramiko, ssh, or a local process."""
+"""A channel to a node: bytes to and from one session, over paramiko, ssh, or a local process."""
 
 import contextlib
 import os
@@ -16,30 +16,30 @@ STDERR_KEPT = 4096
 
 
 class ChannelLost(Exception):
-    """The channel is broken; the message says how."""
+    """The channel is broken; the message contains the reason."""
 
 
 class SessionChannel(Protocol):
-    """One started session.  ``read`` never blocks; it is called when ``fileno`` is readable."""
+    """A started session. ``read`` never blocks; it is called when ``fileno`` is readable."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is something to read."""
+        """Return a descriptor that is readable when data is available."""
 
     def read(self) -> bytes | None:
-        """Return the bytes that have come, None if there are none for now, ``b""`` at the end."""
+        """Return the available data, None if there is none now, ``b""`` at the end."""
 
     def write(self, data: bytes, seconds: float) -> None:
-        """Send everything within the time.  Raises ChannelLost."""
+        """Send all data within ``seconds`` seconds. Raises ChannelLost."""
 
     def close(self) -> None:
         """End the session and close its descriptors."""
 
     def closing_report(self) -> tuple[int | None, str]:
-        """Return exit status, if known, and the end of standard error of a session that has ended."""
+        """Return the exit status (if known) and the end of standard error, of a session that has ended."""
 
 
 class ProcessChannel:
-    """A session at the end of a child process: ``ssh`` or, in tests, the interpreter itself."""
+    """A session over a child process: ``ssh`` or, in tests, the interpreter itself."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin
@@ -132,7 +132,7 @@ class ParamikoChannel:
             raise ChannelLost(f"connection lost: {error or type(error).__name__}") from None
 
     def close(self) -> None:
-        """Break the connection; paramiko's own thread sees it, tidies up and ends.  Nobody waits for that."""
+        """Break the connection without waiting. Paramiko's own thread detects it, cleans up and ends."""
         with contextlib.suppress(OSError):
             self._transport.sock.shutdown(socket.SHUT_RDWR)
 

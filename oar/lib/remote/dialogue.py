@@ -16,14 +16,14 @@ class OpensSessions(Protocol):
     """The part of ``Remote`` that a dialogue needs."""
 
     def open_session(self, node: str, seconds: float) -> NodeSession | CommandRan:
-        """Return the session, or the end of its program if it ended at once.  Raises NodeUnavailable."""
+        """Return the session, or the end of its program if it ended at once. Raises NodeUnavailable."""
 
 
 class Dialogue:
     """The server's side of a dialogue with one program on one node.
 
-    ``receive`` returns its lines, then, once, its end.  A connection that breaks raises NodeUnavailable: the program
-    may or may not go on.
+    ``receive`` returns the lines of the program, then once its end. It raises NodeUnavailable if the connection breaks:
+    the program may still be running.
     """
 
     def __init__(self, session: NodeSession | None, number: int, events: "queue.SimpleQueue[Event]") -> None:
@@ -35,7 +35,7 @@ class Dialogue:
 
     @classmethod
     def begin(cls, remote: OpensSessions, node: str, request: NodeRequest, seconds: float) -> Self:
-        """Start the request on a warm session; once again on a fresh one if the first was dead."""
+        """Start the request on an open session. If that session is dead, retry once on a new one."""
         limit = time.monotonic() + seconds
         for last in (False, True):
             events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -68,7 +68,7 @@ class Dialogue:
 
     @property
     def boot_id(self) -> str:
-        """The boot id of the node, which changes when it is rebooted."""
+        """Return the boot id of the node, which changes at each reboot."""
         return self._session.boot_id if self._session else ""
 
     def send(self, line: str) -> None:
@@ -81,9 +81,9 @@ class Dialogue:
             raise NodeUnavailable(f"{self._session.node}: {error}") from None
 
     def receive(self, seconds: float) -> str | CommandRan | None:
-        """Return the program's next line, or its end, or None if nothing comes in time.
+        """Return the program's next line, its end, or None if nothing arrives in time.
 
-        Raises NodeUnavailable when the connection is lost.
+        Raises NodeUnavailable if the connection is lost.
         """
         try:
             event = self._events.get(timeout=max(0.0, seconds))
@@ -102,7 +102,7 @@ class Dialogue:
                 return self.receive(seconds)
 
     def close(self) -> None:
-        """End the dialogue: a program that still runs sees the end of its input, then is killed."""
+        """End the dialogue. A program that still runs gets end of file on its input, and is then killed."""
         if not self._over and self._session is not None:
             self._over = True
             self._session.forget(self._number)

@@ -1,4 +1,4 @@
-"""One request for each node, all at once: the fan-out of ``Remote.run``."""
+"""One request for each node, in parallel: the fan-out of ``Remote.run``."""
 
 import queue
 import time
@@ -24,7 +24,7 @@ class Sessions(Protocol):
 
 
 class _Attempt:
-    """How far the request of one node has come."""
+    """The progress of the request on one node."""
 
     def __init__(self) -> None:
         self.session: NodeSession | None = None
@@ -37,7 +37,7 @@ class _Attempt:
 
 
 class Fanout:
-    """The state of one ``Remote.run``: a queue of messages of all nodes, and how far each node has come."""
+    """The state of one ``Remote.run``: a queue with the messages of all nodes, and the progress on each node."""
 
     def __init__(self, sessions: Sessions, requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> None:
         self._sessions = sessions
@@ -49,7 +49,7 @@ class Fanout:
         self._outcomes: dict[str, Outcome] = {}
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Send all requests, wait until all have ended or the deadline has passed; return the outcomes by node."""
+        """Send all requests, and wait until all have ended or the deadline has passed. Return the outcomes by node."""
         for node in self._requests:
             self._ask(node)
         while len(self._outcomes) < len(self._requests):
@@ -106,7 +106,7 @@ class Fanout:
             self._lost(node, str(error))
 
     def _lost(self, node: str, error: str) -> None:
-        """Try once more with a fresh session if the warm one was dead; a request that had begun is not repeated."""
+        """Retry once on a new session if the open one was dead. A request that had begun is not repeated."""
         attempt = self._attempts[node]
         if attempt.accepted or attempt.tries > 1:
             self._outcomes[node] = Unreachable(error, began=attempt.accepted)

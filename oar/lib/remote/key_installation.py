@@ -1,5 +1,4 @@
-"""What nodes need so that the server and the sessions of users may enter: lines of files, and the script that writes
-them.
+"""Install keys on nodes, for the server and the sessions of users: lines of files, and the installation script.
 
 See docs/design/nodes.rst, "Keys".
 """
@@ -58,7 +57,7 @@ _FILE = """cat > {name}.new <<'{end}'
 
 
 class KeyFiles(NamedTuple):
-    """What the server has in ``~oar/.ssh``."""
+    """The key files of the server in ``~oar/.ssh``."""
 
     server_public: str
     oarsh_private: str
@@ -67,13 +66,13 @@ class KeyFiles(NamedTuple):
 
 
 def authorized_lines(files: KeyFiles, shell: str = _SHELL) -> tuple[str, str]:
-    """Return the two lines of ``authorized_keys`` of a node whose account has this login shell."""
+    """Return the two lines for ``authorized_keys`` of a node. ``shell``: the login shell of the account there."""
     session = f'command="{shell} --oarsh",environment="OAR_KEY=0",restrict,pty,X11-forwarding'
     return f'environment="OAR_KEY=1" {files.server_public.strip()}', f"{session} {files.oarsh_public.strip()}"
 
 
 def node_script(files: KeyFiles) -> str:
-    """Return the script that root, or oar, runs on a node: it may run again and again."""
+    """Return the script that root or oar runs on a node. It can be run repeatedly."""
     contents = {"oarsh_key": files.oarsh_private, "oarsh_key.pub": files.oarsh_public}
     if files.known_hosts.strip():
         contents["known_hosts"] = files.known_hosts
@@ -89,7 +88,7 @@ def node_script(files: KeyFiles) -> str:
 
 
 def host_keys(said: str, host: str, port: int) -> Iterator[str]:
-    """Give the lines of ``known_hosts`` for the public host keys among what a node has said."""
+    """Yield the lines of ``known_hosts`` for the public host keys in the output of a node."""
     name = host if port == 22 else f"[{host}]:{port}"
     for line in said.splitlines():
         if match := _HOST_KEY.fullmatch(line.strip()):
@@ -97,7 +96,10 @@ def host_keys(said: str, host: str, port: int) -> Iterator[str]:
 
 
 def merged(known_hosts: str, lines: Iterable[str]) -> str:
-    """Return a ``known_hosts`` in which hosts have these keys, whatever they had before; others stay."""
+    """Return a ``known_hosts`` in which these lines replace all former keys of their hosts.
+
+    Other hosts are not changed.
+    """
     new = list(dict.fromkeys(lines))
     renewed = {line.split()[0] for line in new}
     kept = [line for line in known_hosts.splitlines() if line and line.split()[0] not in renewed]

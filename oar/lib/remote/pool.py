@@ -1,8 +1,7 @@
-"""``Remote``: the only way to the nodes.  One warm session per node, shared by all threads of a process.
+"""``Remote``: the only access to the nodes. All threads of a process share one open session per node.
 
-Sessions are opened when first needed, by a bounded number of threads, and closed when they have not been used for a
-time or when there are too many.  One thread reads all of them.  A node that hangs delays only the requests to it, up to
-their deadlines.
+Sessions are opened at first use, by a limited number of threads. They are closed when they are idle for too long or too
+many. One thread reads all sessions. A node that hangs delays only the requests to it, until their deadlines.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ Opened = NodeSession | Outcome
 
 
 class Remote:
-    """Runs requests on nodes; see ``run``, ``dialogue``, ``command``."""
+    """Run requests on nodes; see ``run``, ``dialogue``, ``command``."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Remote:
         transport: Transport | None = None,
         alarm: Callable[[str], None] = lambda node: None,
     ) -> None:
-        """``alarm`` is called with a node that may have died, or a program that was on its own there."""
+        """``alarm`` is called with a node that may have failed, or on which a detached program may have failed."""
         self._alarm = alarm
         self.settings = settings
         self.transport = transport or choose(settings)
@@ -73,17 +72,17 @@ class Remote:
     # -- what callers use ----------------------------------------------------------------------------------------
 
     def run(self, requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> dict[str, Outcome]:
-        """Run one request on each node, all at once; return the outcomes by node, after at most ``seconds``."""
+        """Run one request on each node in parallel. Return the outcomes by node, after at most ``seconds`` seconds."""
         return Fanout(self, requests, seconds).outcomes()
 
     def command(
         self, node: str, argv: tuple[str, ...], stdin: str, seconds: float, account: str | None = "oar"
     ) -> Outcome:
-        """Run an argument list on one node; its output is thrown away."""
+        """Run an argument list on one node. Its output is discarded."""
         return self.run({node: NodeCommand(argv, stdin, account, is_quiet=True)}, seconds)[node]
 
     def dialogue(self, node: str, request: NodeRequest, seconds: float) -> Dialogue:
-        """Start a request and return the dialogue with it; ``seconds`` is its whole time on the node.
+        """Start a request and return the dialogue with it. ``seconds``: time limit of the request on the node.
 
         Raises NodeUnavailable.
         """
@@ -92,9 +91,9 @@ class Remote:
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def session(self, node: str, use: Callable[[Opened], None]) -> None:
-        """Give the node's session to ``use``: at once if it is warm, else from a connecting thread.
+        """Call ``use`` with the node's session: at once if it is open, else from a connecting thread.
 
-        ``use`` must not block.  Several callers that need the same cold node share one connection.
+        ``use`` must not block. Callers that need the same unconnected node share one connection.
         """
         opened: Opened | None
         with self._lock:
@@ -102,7 +101,9 @@ class Remote:
             if self._closed:
                 opened = Unreachable("the way to the nodes is closed")
             elif opened is not None and opened.lost is None:
-                self._sessions[node] = self._sessions.pop(node)  # the last of the mapping is the last used
+                self._sessions[node] = self._sessions.pop(
+                    node
+                )  # the last item of the mapping is the most recently used session
             else:
                 opened = None
                 first = node not in self._waiting
@@ -114,7 +115,7 @@ class Remote:
             use(opened)
 
     def open_session(self, node: str, seconds: float) -> NodeSession | CommandRan:
-        """Return the node's session, or the end of its program if it ended at once.  Raises NodeUnavailable."""
+        """Return the node's session, or the end of its program if it ended at once. Raises NodeUnavailable."""
         answers: queue.SimpleQueue[Opened] = queue.SimpleQueue()
         self.session(node, answers.put)
         try:
@@ -130,18 +131,18 @@ class Remote:
                 raise NodeUnavailable(f"{node}: no connection in time")
 
     def warm_nodes(self) -> list[str]:
-        """Return the nodes that have a live session, the least recently used first."""
+        """Return the nodes that have an open session, the least recently used first."""
         with self._lock:
             return [node for node, session in self._sessions.items() if session.lost is None]
 
     def _more_connectors(self) -> None:
-        """Start another connecting thread, if there may be one; the lock is held."""
+        """Start another connecting thread, if the limit permits. The caller must hold the lock."""
         if self._connectors < CONNECTING_THREADS and not self._closed:
             self._connectors += 1
             threading.Thread(target=self._open_all, name="connect", daemon=True).start()
 
     def _open_all(self) -> None:
-        """Open the sessions that are asked for, until none has been for a moment."""
+        """Open the requested sessions, until there are no requests for IDLE_SECONDS."""
         while not self._closed:
             try:
                 node = self._to_open.get(timeout=IDLE_SECONDS)
@@ -197,7 +198,7 @@ class Remote:
         return Unreachable(session.lost or "lost")
 
     def _surplus(self) -> list[NodeSession]:
-        """Return the sessions to close because there are too many: the longest unused ones that are idle."""
+        """Return the sessions to close when there are too many: the least recently used idle ones."""
         too_many = len(self._sessions) - self.settings.pool_max
         return [session for session in self._sessions.values() if not session.busy][: max(0, too_many)]
 
@@ -239,7 +240,7 @@ class Remote:
         return [key.data for key in self._selector.get_map().values() if isinstance(key.data, NodeSession)]
 
     def _update_registrations(self) -> None:
-        """Start to read the sessions that were opened, close those that were given up."""
+        """Start reading new sessions, and release lost ones."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._wake_read, 4096):
                 pass
@@ -259,7 +260,7 @@ class Remote:
         session.channel.close()
 
     def _look(self) -> None:
-        """Raise the alarm for nodes that have fallen silent; close idle sessions."""
+        """Call the alarm for nodes that do not respond any more. Close idle sessions."""
         oldest = time.monotonic() - self.settings.pool_idle
         with self._lock:
             sessions = list(self._sessions.values())
@@ -270,7 +271,7 @@ class Remote:
             self._drop(session)
 
     def close(self) -> None:
-        """Close all sessions; requests that still run are lost."""
+        """Close all sessions. Running requests are lost."""
         if self._closed:
             return
         with self._lock:

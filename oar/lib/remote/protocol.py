@@ -1,6 +1,6 @@
-"""The words that the server and its programs on nodes say to each other.
+"""Constants of the protocol between the server and its programs on nodes.
 
-``oar/tools`` has constants of its own, for it runs on nodes alone; a test compares both.
+``oar/tools`` has its own constants, since it runs alone on nodes. A test compares both.
 """
 
 from enum import StrEnum
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class SessionOrder(StrEnum):
-    """What the server asks of the session on a node, ``op`` of its messages (``oar/tools/node_session.py``)."""
+    """A request of the server to the session on a node: ``op`` of its messages (``oar/tools/node_session.py``)."""
 
     LOAD = "load"  #: take the source of a node program
     RUN = "run"  #: carry out a ``NodeAction`` of a node program
@@ -19,7 +19,7 @@ class SessionOrder(StrEnum):
 
 
 class NodeAction(StrEnum):
-    """What a node program is asked to do."""
+    """An action of a node program."""
 
     RUN = "run"  #: oarexec: run a job
     CTL = "ctl"  #: oarexec: pass a ``ControlSignal`` to the oarexec of a job
@@ -35,7 +35,7 @@ class NodeAction(StrEnum):
 
 
 class ExecLine(StrEnum):
-    """How the lines of ``oarexec`` begin."""
+    """The start of a line from ``oarexec``."""
 
     INIT = "INIT"  #: the node was prepared first; behind it the exit code of the job resource manager
     READY = "oarexec is initialized and ready to do the job"  #: the whole line: it waits for an ``ExecOrder``
@@ -47,14 +47,14 @@ class ExecLine(StrEnum):
 
 
 class ExecOrder(StrEnum):
-    """How the server answers an ``oarexec`` that is ready."""
+    """The answer of the server to an ``oarexec`` that is ready."""
 
     GO = "GO"  #: start the command; behind it the number of the attempt
     ABORT = "ABORT"  #: do not start it
 
 
 class ControlSignal(StrEnum):
-    """What ``oarexec ctl`` sends to the oarexec of a job."""
+    """A signal that ``oarexec ctl`` sends to the oarexec of a job."""
 
     END = "TERM"  #: end the job
     CHECKPOINT = "USR2"  #: send the signal that asks for a checkpoint to the command
@@ -62,7 +62,7 @@ class ControlSignal(StrEnum):
 
 
 class ReportAnswer(StrEnum):
-    """How the server answers an ``oarexec`` that reports the end of its job by TCP."""
+    """The answer of the server to an ``oarexec`` that reports the end of its job by TCP."""
 
     OK = "OK"  #: the end is noted
     GONE = "GONE"  #: nobody waits for it any more
@@ -71,7 +71,7 @@ class ReportAnswer(StrEnum):
 
 
 class ProbeAnswer(StrEnum):
-    """What the head of a job knows of it (``oar/tools/node_probe.py``)."""
+    """The state of a job according to its head (``oar/tools/node_probe.py``)."""
 
     NEVER = "never"  #: nothing; with ``fence`` no former attempt will start it any more
     INIT = "init"  #: its oarexec has begun
@@ -93,7 +93,7 @@ LONGEST_AGO = 999_999_999
 
 
 class NodeFaultKind(StrEnum):
-    """What of a job failed on a node (``oar/tools/node_faults.py``)."""
+    """Kind of a fault of a job on a node (``oar/tools/node_faults.py``)."""
 
     DIRECTORY = "directory"  #: its working directory cannot be entered
     OUTPUT = "output"  #: an output file cannot be opened
@@ -105,7 +105,7 @@ class NodeFaultKind(StrEnum):
 
 
 class NodeFault(NamedTuple):
-    """What the head of a job found when something of the job failed there; ``''`` = it was not said."""
+    """The cause of a fault of a job, as its head reports it. '' means that it was not reported."""
 
     kind: NodeFaultKind
     errno: str = ""  #: name of the error, as ENOENT

@@ -1,8 +1,8 @@
 """Requests to a node and their outcomes: plain values.
 
-A ``NodeRequest`` names one of the node programs of ``oar/tools`` (whose first lines describe its data) and is run by
-the node session; a ``NodeCommand`` is an argument list.  The ``Outcome`` of either separates "could not reach the node"
-from "ran and failed".
+A ``NodeRequest`` names one of the node programs of ``oar/tools``, whose first lines describe its data. The node session
+runs it. A ``NodeCommand`` is an argument list. The ``Outcome`` of both distinguishes "could not reach the node" from
+"ran and failed".
 """
 
 import json
@@ -17,9 +17,9 @@ from oar.lib.config.files import Config
 
 
 class NodeRequest:
-    """One action of one node program, named like its file.
+    """One action of a node program. The program is named like its file.
 
-    The same value may be sent to many nodes: its data is encoded once, and the node's own name is not part of it.
+    The same value may be sent to many nodes: its data is encoded once, and does not include the node's name.
     """
 
     def __init__(self, program: str, action: str, data: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class NodeRequest:
 
     @cached_property
     def encoded_data(self) -> str:
-        """The data as JSON, in ASCII."""
+        """Return the data as JSON, in ASCII."""
         return json.dumps(self.data)
 
 
@@ -45,7 +45,7 @@ class NodeCommand:
 
 @dataclass(frozen=True, slots=True)
 class CommandRan:
-    """The request has run to its end; ``exit`` 128 + n: it was killed by signal n."""
+    """The request has run to its end. ``exit`` is 128 + n if signal n has killed it."""
 
     exit: int
     lines: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class CommandRan:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The node could not be reached, or its connection was lost; ``began``: it had taken the request before."""
+    """The node could not be reached, or its connection was lost. ``began``: it had accepted the request."""
 
     error: str
     began: bool = False
@@ -62,7 +62,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The request did not end in time; ``began``: the node had taken it."""
+    """The request did not end in time. ``began``: the node had accepted it."""
 
     seconds: float
     began: bool = False
@@ -74,7 +74,7 @@ Outcome = CommandRan | Unreachable | TimedOut
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """The settings of oar.conf for connections to nodes, and the home directory with the account's ssh files."""
+    """The settings from oar.conf for connections to nodes, and the home directory with the account's ssh files."""
 
     openssh_cmd: tuple[str, ...] = ("/usr/bin/ssh", "-p", "6667", "-e", "none")
     transport: str = "auto"
@@ -88,7 +88,7 @@ class RemoteSettings:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Return the settings that oar.conf gives."""
+        """Return the settings from oar.conf."""
         return cls(
             openssh_cmd=tuple(shlex.split(config.openssh_cmd)),
             transport=config.oar_ssh_transport,

@@ -1,7 +1,7 @@
-"""The server's end of one node session: sends requests, distributes the answers (``oar/tools/node_session.py``).
+"""The server's end of one node session: send requests, distribute the answers (``oar/tools/node_session.py``).
 
-The sender of a request supplies a *sink*, a function that takes the events of that request.  It is called from the
-reading thread and must not block: sinks put the event into a queue.
+The sender of a request supplies a *sink*, a function that receives the events of that request. The reading thread calls
+it, so it must not block: sinks put the event into a queue.
 """
 
 import itertools
@@ -27,7 +27,7 @@ LARGEST_EXIT, LONGEST_STDERR, LONGEST_BOOT_ID = 255, 4096, 64
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The node has taken the request."""
+    """The node has accepted the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ProgramEnded:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The session broke; the fate of the request is unknown."""
+    """The session broke. It is unknown whether the request was carried out."""
 
     error: str
 
@@ -57,7 +57,7 @@ Sink = Callable[[Event], None]
 
 
 class NodeSession:
-    """One node's warm session.  Thread-safe; ``feed`` is called by the reading thread alone."""
+    """The open session of a node. Thread-safe, except ``feed``, which only the reading thread calls."""
 
     def __init__(self, node: str, channel: SessionChannel) -> None:
         self.node = node
@@ -75,7 +75,7 @@ class NodeSession:
 
     @property
     def busy(self) -> bool:
-        """Whether it has requests that have not ended."""
+        """Return whether the session has requests that have not ended."""
         return bool(self._sinks)
 
     def begin(self) -> None:
@@ -84,12 +84,12 @@ class NodeSession:
         self.channel.write(b"".join(blocks), WRITE_SECONDS)
 
     def wait_ready(self, seconds: float) -> bool:
-        """Wait until the session program has started, or the session is lost; return whether it has started."""
+        """Wait until the session program has started or the session is lost. Return whether it has started."""
         self._ready.wait(seconds)
         return self._ready.is_set() and self.lost is None
 
     def send(self, request: NodeRequest | NodeCommand, seconds: float, sink: Sink) -> int:
-        """Send a request and return its number.  After ChannelLost is raised, the sink gets no events."""
+        """Send a request and return its number. If ChannelLost is raised, the sink gets no events."""
         number = next(self._numbers)
         text = _encoded(number, self.node, request, seconds)
         with self._lock:
@@ -105,7 +105,7 @@ class NodeSession:
         self._write(json.dumps({"id": number, **message}).encode("ascii") + b"\n")
 
     def forget(self, number: int) -> None:
-        """Stop listening to a request and cancel it."""
+        """Cancel a request and ignore its further events."""
         with self._lock:
             if self._sinks.pop(number, None) is None or self.lost is not None:
                 return
@@ -123,7 +123,7 @@ class NodeSession:
             raise
 
     def feed(self) -> bool:
-        """Read the messages that have come and give them to the sinks; False when the session is over."""
+        """Read the available messages and pass them to the sinks. Return False if the session has ended."""
         block = self.channel.read()
         if block is None:
             return True
@@ -141,7 +141,7 @@ class NodeSession:
         return True
 
     def _take(self, line: bytes) -> bool:
-        """Give one message to its sink; False if it is none of the protocol."""
+        """Pass one message to its sink. Return False if the message violates the protocol."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -168,10 +168,10 @@ class NodeSession:
         return True
 
     def take_trouble(self) -> bool:
-        """Whether a program that was on its own was killed, or the node has fallen silent, since the last call."""
+        """Return whether, since the last call, a detached program failed or the node stopped responding."""
         trouble, self._trouble = self._trouble, False
         if time.monotonic() - self._heard > SILENT_SECONDS:
-            self._heard = float("inf")  # told once, until the node is heard again
+            self._heard = float("inf")  # reported once, until the node responds again
             return True
         return trouble
 
@@ -181,7 +181,7 @@ class NodeSession:
             sink(event)
 
     def _closing_error(self) -> str:
-        """Return why the node has closed the session."""
+        """Return the reason why the node has closed the session."""
         status, stderr = self.channel.closing_report()
         if stderr:
             said = stderr.splitlines()[-1][:400]
@@ -189,7 +189,7 @@ class NodeSession:
         return "connection lost" if status is None else f"the session ended with exit code {status}"
 
     def end(self, error: str) -> None:
-        """Give the session up: the sinks of all open requests get ``Lost``."""
+        """End the session: the sinks of all open requests get ``Lost``."""
         with self._lock:
             if self.lost is not None:
                 return
@@ -201,7 +201,7 @@ class NodeSession:
 
 
 def _clean(text: str) -> str:
-    """Return text of a node without the characters that a database refuses."""
+    """Return text of a node without the characters that a database rejects."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\\x00").encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""Transports to a node: paramiko, the ssh client with a control master, or this machine itself.
+"""Transports to a node: paramiko, the ssh client with a control master, or the local machine.
 
-``choose`` picks paramiko when ``OPENSSH_CMD`` and the account's ssh configuration ask for nothing that only the ssh
-client can do.
+``choose`` selects paramiko unless ``OPENSSH_CMD`` or the account's ssh configuration needs a feature that only the ssh
+client has.
 
 See docs/design/nodes.rst, "Transports".
 """
@@ -36,7 +36,7 @@ _NEEDS_CLIENT = re.compile(r"\s*(ProxyCommand|ProxyJump|Match)\b", re.IGNORECASE
 
 
 class CannotReach(Exception):
-    """No connection to the node; the message says why."""
+    """No connection to the node; the message contains the reason."""
 
 
 class Transport(Protocol):
@@ -61,7 +61,7 @@ class SshOptions:
 
 
 def choose(settings: RemoteSettings) -> Transport:
-    """Return the transport that ``OAR_SSH_TRANSPORT`` names; for ``auto`` paramiko if it can do the work."""
+    """Return the transport for ``OAR_SSH_TRANSPORT``. For ``auto``, return paramiko if it supports all options."""
     options = read_options(settings.openssh_cmd)
     if settings.transport == "openssh" or (
         settings.transport == "auto" and (options is None or _needs_client(Path(settings.home) / ".ssh" / "config"))
@@ -79,7 +79,7 @@ def _needs_client(configuration: Path) -> bool:
 
 
 def read_options(argv: Sequence[str]) -> SshOptions | None:
-    """Return the options of an ssh command line; None if only the ssh client can follow them.
+    """Return the options of an ssh command line, None if only the ssh client supports them.
 
     >>> read_options(["/usr/bin/ssh", "-p", "6667", "-e", "none"]).port
     6667
@@ -122,7 +122,7 @@ def _options(values: dict[str, list[str]]) -> SshOptions | None:
 
 
 def check_name(node: str) -> None:
-    """Refuse a name that is not a host name: it could be read as an option.  Raises CannotReach."""
+    """Raise CannotReach if a name is not a host name: it could be interpreted as an option."""
     if not NODE_NAME.match(node):
         raise CannotReach(f"'{node[:100]!a}' is not the name of a node")
 
@@ -142,7 +142,7 @@ class LocalTransport:
 
 
 class OpensshTransport:
-    """The ssh client, with a control master of ours unless the command line brings its own."""
+    """The ssh client, with its own control master unless the command line specifies one."""
 
     name = "openssh"
 
@@ -154,7 +154,7 @@ class OpensshTransport:
             self._argv += ["-oControlMaster=auto", f"-oControlPath={path}", "-oControlPersist=600"]
 
     def open(self, node: str, command: str, seconds: float) -> SessionChannel:
-        """Start the ssh client; an unreachable node is noticed when the session does not answer."""
+        """Start the ssh client. An unreachable node is detected when the session does not answer."""
         check_name(node)
         limit = max(1, int(seconds))
         options = ["-x", "-T", f"-oConnectTimeout={limit}", "-oBatchMode=yes", "-oServerAliveInterval=30"]
@@ -162,7 +162,7 @@ class OpensshTransport:
 
 
 def start(argv: Sequence[str]) -> ProcessChannel:
-    """Start a process as a channel, in a session of its own so that signals of a terminal do not reach it."""
+    """Start a process as a channel, in its own session so that signals of a terminal do not reach it."""
     try:
         process = subprocess.Popen(
             argv,
@@ -178,7 +178,7 @@ def start(argv: Sequence[str]) -> ProcessChannel:
 
 
 class ParamikoTransport:
-    """One authenticated paramiko connection per session, without Nagle's delay."""
+    """One authenticated paramiko connection per session, without Nagle's algorithm."""
 
     name = "paramiko"
 
@@ -214,7 +214,9 @@ class ParamikoTransport:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             transport.close()
-            is_late = time.monotonic() >= deadline  # what paramiko says then is "No existing session" and the like
+            is_late = (
+                time.monotonic() >= deadline
+            )  # in this case paramiko's message is "No existing session" or similar
             text = f"no answer within {seconds:g} s" if is_late else _ssh_trouble(error)
             is_refused = isinstance(error, paramiko.AuthenticationException) and not is_late
             raise CannotReach(self._refusal(node) if is_refused else f"ssh: {text}") from None
@@ -224,7 +226,7 @@ class ParamikoTransport:
         return session
 
     def _refusal(self, node: str) -> str:
-        """Say what a node refuses, and what is to be done."""
+        """Return the error text for a rejected key, with the remedy."""
         keys = " and ".join(path for path in self._identities if os.path.exists(path))
         return (
             f"its sshd refuses the key {keys} for the account {self._user}: bring the public half into authorized_keys"
@@ -232,7 +234,7 @@ class ParamikoTransport:
         )
 
     def _connect(self, node: str, seconds: float) -> socket.socket:
-        """Try the addresses of a node one by one; each has its share of the time that is left."""
+        """Connect to the first address of a node that accepts. Each attempt gets its share of the remaining time."""
         limit = time.monotonic() + seconds
         try:
             addresses = socket.getaddrinfo(node, self._options.port, self._options.family, socket.SOCK_STREAM)
@@ -260,7 +262,7 @@ class ParamikoTransport:
         transport.auth_publickey(self._user, keys[-1])
 
     def _own_keys(self) -> "list[paramiko.PKey]":
-        """Return the private keys, read once if any can be read.  Raises CannotReach if none can."""
+        """Return the private keys, and cache them. Raises CannotReach if none can be read."""
         with self._lock:
             if self._keys is None:
                 self._keys = _private_keys(self._identities, self._user)
@@ -268,7 +270,7 @@ class ParamikoTransport:
 
 
 def _ssh_trouble(error: Exception) -> str:
-    """Say in words of an administrator what paramiko says."""
+    """Return the error text for an administrator, for an error of paramiko."""
     text = str(error)
     if isinstance(error, EOFError) or "SSH protocol banner" in text:
         return "its sshd closes the connection (more at a time than MaxStartups in /etc/oar/sshd_config there?)"
@@ -276,7 +278,7 @@ def _ssh_trouble(error: Exception) -> str:
 
 
 def _private_keys(paths: Sequence[str], account: str) -> "list[paramiko.PKey]":
-    """Read keys; files that are not there are passed over.  Raises CannotReach if none can be read."""
+    """Read private keys. Missing files are skipped. Raises CannotReach if no key can be read."""
     import paramiko
 
     keys, troubles = [], []
@@ -313,7 +315,7 @@ def _expanded(path: str, home: str) -> str:
 
 
 def _prefer(transport: "paramiko.Transport", exchanges: Sequence[str], key_types: Sequence[str]) -> None:
-    """Prefer the cheap key exchanges (a fifth of the processor time), and the types of the known host keys."""
+    """Prefer the fast key exchanges (a fifth of the processor time), and the types of the known host keys."""
     options = transport.get_security_options()
     options.kex = _first(exchanges, options.kex)
     options.key_types = _first(key_types, options.key_types)
@@ -325,7 +327,7 @@ def _first(preferred: Sequence[str], offered: Sequence[str]) -> tuple[str, ...]:
 
 
 class KnownHosts:
-    """The file of host keys: the key of a new host is stored, a changed key is refused."""
+    """The file of host keys. The key of a new host is stored; a changed key is rejected."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -334,12 +336,12 @@ class KnownHosts:
         self._hosts: paramiko.HostKeys | None = None
 
     def key_types(self, name: str) -> tuple[str, ...]:
-        """Return the types of the stored keys of a host: the host is asked for one of these."""
+        """Return the types of the stored keys of a host, to request a key of one of these types."""
         with self._lock:
             return tuple(self._stored_keys(name))
 
     def check(self, name: str, key: "paramiko.PKey") -> None:
-        """Accept the key of a host, or raise CannotReach."""
+        """Accept the key of a host. Raises CannotReach if it has changed or cannot be stored."""
         with self._lock:
             keys = self._stored_keys(name)
             if not keys:
@@ -358,7 +360,7 @@ class KnownHosts:
         return dict(keys.items()) if keys else {}
 
     def _read(self) -> "paramiko.HostKeys":
-        """Return the file's contents, read again only when it has changed."""
+        """Return the content of the file. Reload it only if it has changed."""
         import paramiko
 
         try:

@@ -19,7 +19,7 @@ _MAIL_EVENTS = (EventType.USER_MAIL_NOTIFICATION, EventType.MAIL_NOTIFICATION_ER
 
 @dataclass(slots=True)
 class _Array:
-    """The mails about an array that were sent, and how many of its jobs have ended."""
+    """The mails about an array that were sent, and the number of its jobs that have ended."""
 
     sent_tags: set[str]
     summary: ArraySummary
@@ -27,14 +27,14 @@ class _Array:
 
 
 class ArrayMails:
-    """Replaces notices of jobs by mails about their arrays.  After a restart it goes on from the events of the jobs."""
+    """Replace notices about jobs by mails about their arrays. After a restart, continue from the events of the jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._arrays: OrderedDict[int, _Array] = OrderedDict()
 
     def instead_of(self, notice: Notice) -> list[Notice]:
-        """Return the notices to mail instead of the notice of one job: the same one, if the job is in no array.
+        """Return the notices to mail instead of the notice of one job. A job outside of arrays keeps its notice.
 
         Raises DatabaseUnavailable.
         """
@@ -62,7 +62,7 @@ class ArrayMails:
         return self._arrays[array_id]
 
     def _is_over(self, array: _Array, notice: Notice) -> bool:
-        """Whether all jobs of the array have ended; reads the database only when that may have changed."""
+        """Return whether all jobs of the array have ended. Read the database only if that may have changed."""
         live = array.summary.live
         is_fresh = time.monotonic() < array.summary_time + LOOK_SECONDS
         if live is None or (live != notice.job_id and is_fresh):
@@ -73,7 +73,7 @@ class ArrayMails:
 
 
 def _read_sent_tags(tx: Transaction, array_id: int) -> set[str]:
-    """Return the tags of the mails that were sent, or could not be: their events begin with "[TAG]"."""
+    """Return the tags of the mails that were sent or failed. The descriptions of their events begin with "[TAG]"."""
     events = tx.events.of_types(array_id, _MAIL_EVENTS)
     return {event.description.partition("]")[0].removeprefix("[") for event in events}
 

@@ -1,8 +1,8 @@
-"""Bipbip: carries out actions on jobs, many at a time, over warm connections to the nodes.
+"""Bipbip: carry out actions on jobs, many at a time, over open connections to the nodes.
 
-As a worker it reads actions of the Runner from standard input and writes answers and effects to standard output; one
-thread works on each action.  By hand, ``oar-bipbip JOB_ID`` carries out the actions that one job needs, and ends with
-exit code 0 (done), 1 (nothing to do) or 2 (failed).
+As a worker, it reads actions of the Runner from standard input and writes answers and effects to standard output. One
+thread handles each action. On the command line, ``oar-bipbip JOB_ID`` carries out the actions that one job needs, and
+ends with exit code 0 (done), 1 (nothing to do) or 2 (failed).
 """
 
 import contextlib
@@ -80,7 +80,7 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
 
 
 class JobLocks:
-    """The jobs that this process works on, locked in the database for as long as it lives."""
+    """The database locks of the jobs that this process handles. They last at most as long as the process."""
 
     def __init__(self, runtime_: Runtime) -> None:
         self._database = runtime_.database
@@ -88,7 +88,7 @@ class JobLocks:
         self._locks: Locks | None = None
 
     def acquire(self, job_id: int) -> bool:
-        """Take a job unless another process works on it."""
+        """Lock a job. Return False if another process has locked it."""
         with self._mutex:
             if self._locks is not None:
                 with contextlib.suppress(DatabaseUnavailable):
@@ -97,7 +97,7 @@ class JobLocks:
             return self._locks.acquire(job_lock(job_id))
 
     def release(self, job_id: int) -> None:
-        """Release a job; a lost connection has released it already."""
+        """Release the lock of a job. If the connection was lost, PostgreSQL has released the lock already."""
         with self._mutex:
             try:
                 if self._locks is not None:
@@ -125,7 +125,7 @@ class Bipbip:
         )
 
     def take(self, message: PipeMessage, pool: ThreadPoolExecutor) -> None:
-        """Start the action, or the interruption, that the Runner asks for."""
+        """Start an action, or interrupt a launch, as the Runner requests."""
         match message:
             case RunAction(action):
                 self._follow_configuration()
@@ -134,19 +134,19 @@ class Bipbip:
                 self._interrupted.add(job_id)
 
     def _follow_configuration(self) -> None:
-        """Read oar.conf again if it has changed, for the actions that start now; a bad one changes nothing."""
+        """Reload oar.conf if it has changed, for actions that start later. An invalid file is ignored."""
         config = self._runtime.changed_config()
         if config is not None:
             self._context = replace(self._context, config=config)
             logs.set_up(config, "Bipbip")
 
     def settle(self) -> None:
-        """Do what may wait, before this process ends."""
+        """Run the postponed steps and send the collected notifications before this process ends."""
         self._context.together.settle()
         self._runtime.database.tell_gathered()
 
     def carry_out(self, action: Action) -> ActionEnded:
-        """Carry out an action and send its answer to the Runner, whatever happens in it."""
+        """Carry out an action and send its answer to the Runner, even if the action raises an exception."""
         answer = self._run(action)
         if action.kind is ActionKind.LAUNCH:
             self._interrupted.discard(action.job_id)
@@ -154,7 +154,7 @@ class Bipbip:
         return answer
 
     def _run(self, action: Action) -> ActionEnded:
-        """Run an action with the lock of its job; every exception becomes an answer."""
+        """Run an action while its job is locked. Convert every exception to an answer."""
         locked = bool(action.job_id) and action.kind not in MESSAGE_KINDS
         about = logs.of_job(log, action.job_id, nodes=(action.host,))
         try:
@@ -185,14 +185,14 @@ class Answers:
         self._mutex = threading.Lock()
 
     def write(self, message: PipeMessage) -> None:
-        """Write one line.  If the Runner has ended it is lost: the next Runner finds the same in the database."""
+        """Write one line. It is lost if the Runner has ended: the next Runner finds the same work in the database."""
         line = protocol.encode(message)
         with self._mutex, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
 
     def deliver(self, effects: Sequence[Effect]) -> None:
-        """Pass on the effects of a transaction."""
+        """Send the effects of a transaction to the Runner."""
         for effect in effects:
             self.write(effect)
 
@@ -205,7 +205,7 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
     pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
     for line in requests:
         bipbip.take(protocol.decode(line), pool)
-    # The Runner has ended.  Running actions may reach their end; the next Runner repeats the others.
+    # The Runner has ended. Running actions may complete; the next Runner repeats the others.
     threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
     pool.shutdown(wait=True, cancel_futures=True)
     bipbip.settle()
@@ -213,7 +213,7 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
 
 
 def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
-    """Carry out the actions that one job needs, one after the other; return the exit code."""
+    """Carry out the actions that one job needs, one after the other. Return the exit code."""
     bipbip = Bipbip(runtime_, remote, lambda _: None)
     handled = False
     while True:
@@ -232,21 +232,20 @@ def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
 
 
 def _reserve_stdout() -> BinaryIO:
-    """Return the pipe to the Runner; from now on, standard output goes to standard error."""
+    """Return a stream to the Runner, and redirect standard output to standard error from now on."""
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
 
 
 def main() -> None:
-    """Run as a program."""
     worker = sys.argv[1:2] == ["--worker"]
     answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
     opened.database.gather_topics()
 
     def alarm(node: str) -> None:
-        """Ask for a probe of a node that may have died, or an oarexec on it."""
+        """Request a probe of a node that may have failed, or whose oarexec may have failed."""
         answers.write(Ask(JobAction.PROBE, 0, (node,)))
 
     settings = RemoteSettings.of(opened.config)

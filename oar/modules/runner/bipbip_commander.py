@@ -1,7 +1,7 @@
-"""The Runner: gives the actions on jobs to its bipbips, stores the end reports of nodes, sends notices to users.
+"""The Runner: dispatch the actions on jobs to its bipbips, store the end reports of nodes, send notices to users.
 
-The list of actions is the database; the copy in memory is made again at each look.  A doorbell (``Ask``) only says
-which job to look at.  A report is answered after its commit, so that oarexec may forget it.
+The database is the list of actions; the copy in memory is rebuilt periodically. A doorbell (``Ask``) only names a job
+to check. A report is answered after its commit, so that oarexec may then delete it.
 
 See docs/design/launch.rst, "Actions", and docs/design/bus.rst, "End reports".
 """
@@ -104,7 +104,7 @@ class Runner:
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def run(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> int:
-        """Work until told to stop; return the exit code."""
+        """Run until a stop request. Return the exit code."""
         self._poll.add(signals)
         self._parent = parent
         if parent:
@@ -136,7 +136,7 @@ class Runner:
         return self._draining is not None and (not busy or time.monotonic() > self._draining)
 
     def _turn(self, signals: processes.Signals) -> bool:
-        """Wait for messages, treat them, give the due actions to bipbips; True if another server has the lock."""
+        """Wait for messages, handle them, and start the due actions. Return True if another server has the lock."""
         for source in self._poll.wait(self._patience()):
             if source is self._dealer:
                 for data in self._dealer.receive():
@@ -196,7 +196,7 @@ class Runner:
         self._dealer.send(frames.encode(frame))
 
     def _deliver(self, effects: Sequence[Effect]) -> None:
-        """Treat the effects that are for the Runner itself; send the others to Almighty."""
+        """Handle the effects for the Runner itself, and send the others to Almighty."""
         for effect in effects:
             if isinstance(effect, Ask | Notice | ReservationMail | Mail):
                 self._treat(effect)
@@ -213,7 +213,7 @@ class Runner:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _follow_doorbells(self) -> None:
-        """Add the actions that are asked for by name, and the next action of each job that was rung for."""
+        """Add the actions that doorbells request by name, and the next action of each job that they name."""
         if not self._doorbells:
             return
         doorbells, self._doorbells = self._doorbells, []
@@ -246,7 +246,7 @@ class Runner:
                 self._add([action] if action else [])
 
     def _tell_of_reservations(self, tx: Transaction, frame_ids: Collection[int]) -> None:
-        """Mail what happened to advance reservations, and have the site's script told, if there is one."""
+        """Mail the events of advance reservations. If the site has a script for them, add the actions that run it."""
         actions = self._reservation_news.tell(tx, frame_ids) if frame_ids else []
         if not self._runtime.config.reservation_event_exec_file:
             return
@@ -255,7 +255,7 @@ class Runner:
                 log.warning("too many scripts of advance reservations are waiting: left out is %s", action.args)
 
     def _follow_configuration(self) -> None:
-        """Read oar.conf again if it has changed; a bad one changes nothing.  Bipbips read it themselves."""
+        """Reload oar.conf if it has changed; an invalid file is ignored. Bipbips reload it themselves."""
         config = self._runtime.changed_config()
         if config is None:
             return
@@ -265,11 +265,11 @@ class Runner:
         log.info("the configuration was read again")
 
     def _look(self) -> None:
-        """Add all actions that the database calls for, with or without a doorbell."""
+        """Add all actions that the database requires, with or without a doorbell."""
         config = self._runtime.config
         fault = self._launch_needs.find_fault(config, self._runtime.oardir)
         with self._database.begin() as tx:
-            # Requests that were made while no server was running have waited long enough.
+            # Requests that were created while no server was running have waited long enough.
             stale = tx.now - STALE_KILL_SECONDS if self._started else tx.now + 1
             started_before = tx.now - START_NOTE_SECONDS if self._started else None
             self._started = self._started or tx.now
@@ -308,13 +308,13 @@ class Runner:
         self._poll.add(self._bipbips[number])
 
     def _start_due_actions(self) -> None:
-        """Give the due actions to their bipbips; kill the bipbips whose actions take too long."""
+        """Send the due actions to their bipbips. Kill bipbips whose actions exceed their time limit."""
         if self._draining is not None:
             return
         now = time.monotonic()
         for number, action in self._dispatch.due(now):
             if not self._bipbips[number].write(RunAction(action)):
-                self._bipbips[number].kill()  # its end is treated in the next turn
+                self._bipbips[number].kill()  # its end is handled in the next turn
         for number, action in self._dispatch.older_than(self._runtime.config.bipbip_max_duration, now):
             logs.of_job(log, action.job_id).error("%s takes too long: its bipbip is killed", action.kind)
             self._bipbips[number].kill()
@@ -335,18 +335,18 @@ class Runner:
             self._replace(bipbip)
 
     def _replace(self, bipbip: BipbipProcess) -> None:
-        """Replace a bipbip that has ended; its actions count as failed and are repeated."""
+        """Replace a bipbip that has ended. Its actions count as failed and are repeated."""
         self._poll.remove(bipbip)
         bipbip.close()
         if self._draining is None:
             log.error("bipbip %d is gone: it is replaced", bipbip.number)
-            self._started = 0  # nobody listened to its nodes meanwhile: their jobs are probed
+            self._started = 0  # messages of its nodes were lost meanwhile: probe their jobs
             self._start(bipbip.number)
         for action in self._dispatch.of_worker(bipbip.number):
             self._note_failure(action)
 
     def _note_failure(self, action: Action) -> None:
-        """Have a failed action repeated; end its job if a launch or an end has failed too often."""
+        """Repeat a failed action. End its job if a launch or an end has failed too often."""
         failures = self._dispatch.fail(action, time.monotonic())
         if failures < MAX_FAILURES or action.kind not in (ActionKind.LAUNCH, ActionKind.END):
             return
@@ -355,13 +355,13 @@ class Runner:
         try:
             with self._database.begin() as tx:
                 _give_up(tx, action.job_id)
-        except DatabaseUnavailable as error:  # the next look finds the job again
+        except DatabaseUnavailable as error:  # the next periodic check finds the job again
             log.error("the database cannot be reached: %s", error)
 
     # -- reports of nodes ------------------------------------------------------------------------------------------
 
     def _store_reports(self) -> None:
-        """Store the end reports that have come, all in one transaction; then answer them."""
+        """Store the received end reports in one transaction, then answer them."""
         if not self._reports:
             return
         reports, self._reports = self._reports, []
@@ -369,14 +369,14 @@ class Runner:
             with self._database.begin() as tx:
                 answers = self._end_reports.store(tx, reports)
         except DatabaseUnavailable:
-            return  # without an answer, oarexec reports again
+            return  # without an answer, oarexec sends the report again
         for report, answer in zip(reports, answers, strict=True):
             if report.peer >= 0:
                 self._tell(ReportReply(report.peer, answer))
 
 
 def _give_up(tx: Transaction, job_id: int) -> None:
-    """End a job whose actions fail again and again by an internal error."""
+    """End a job whose actions fail repeatedly with an internal error."""
     text = f"[Runner] internal error: the actions on the job {job_id} broke off {MAX_FAILURES} times"
     tx.job_runs.report(job_id, ExecCode.DIED, None)
     note_finishing(tx, job_id, ExecCode.DIED, None)
@@ -385,7 +385,7 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 
 
 def serve(opened: Runtime, endpoint: str) -> int:
-    """Run the Runner; return exit code 4 if another server is running, 1 if the schema has another version."""
+    """Run the Runner. Return exit code 4 if another server is running, 1 if the schema has another version."""
     with opened.database.snapshot() as tx:
         mismatch = explain_schema_mismatch(tx.system.schema_version())
     if mismatch:
@@ -399,7 +399,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
             log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
             return NOT_CONFIGURED
-        with processes.signals() as signals:  # before anybody knows of us
+        with processes.signals() as signals:  # before this process announces itself
             parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
@@ -415,7 +415,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
 
 
 def _notice_restore(opened: Runtime) -> None:
-    """Do what a restored database needs before anything else is done with it."""
+    """Repair a restored database before any other work."""
     try:
         IdWatch(opened.config.oar_run_dir).look(opened.database)
     except OSError as error:
@@ -423,13 +423,13 @@ def _notice_restore(opened: Runtime) -> None:
 
 
 def _tell(mended: Mapping[ReservationFault, int]) -> None:
-    """Log what was wrong with advance reservations."""
+    """Log the repaired faults of advance reservations."""
     for fault, number in mended.items():
         log.warning("[Recovery] %d rows of advance reservations are mended: %s", number, fault)
 
 
 def _has_rules(opened: Runtime) -> bool:
-    """Whether an admission rule is enabled, or the administrator has said that none is needed."""
+    """Return whether an admission rule is enabled, or the administrator has acknowledged that none is needed."""
     config = opened.config
     if config.admission_rules_ack_empty or config.admission_rules_in_files:
         return True
@@ -438,14 +438,13 @@ def _has_rules(opened: Runtime) -> bool:
 
 
 def _tell_of_wait(endpoint: str, error: DatabaseUnavailable) -> None:
-    """Tell the server, and the log, that the database is waited for."""
+    """Notify the server, and log, that the database is not reachable."""
     log.warning("the database cannot be reached: %s", error)
     with sockets.connected(endpoint) as dealer:
         dealer.send(frames.encode(Away(str(error))))
 
 
 def main() -> None:
-    """Run as a program: ``--worker ENDPOINT``."""
     if sys.argv[1:2] != ["--worker"] or len(sys.argv) != 3:
         sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""A bipbip as the Runner sees it: a child process and the pipes to it."""
+"""A bipbip from the point of view of the Runner: a child process and the pipes to it."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ END_SECONDS = 4.0
 
 
 class BipbipProcess:
-    """A bipbip and the pipes to it; a poll sees when it has written, or is gone."""
+    """A bipbip and the pipes to it. It can be polled: it is ready when it has written or has ended."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,11 +30,11 @@ class BipbipProcess:
         self._partial = b""
 
     def fileno(self) -> int:
-        """Return the descriptor of its answers."""
+        """Return the file descriptor of its answers."""
         return self._answers.fileno()
 
     def write(self, message: protocol.PipeMessage) -> bool:
-        """Send a message; False if it does not read any more."""
+        """Send a message. Return False if the bipbip no longer reads."""
         try:
             self._requests.write(protocol.encode(message))
             self._requests.flush()
@@ -43,7 +43,7 @@ class BipbipProcess:
         return True
 
     def read(self) -> tuple[list[protocol.PipeMessage], bool]:
-        """Return the messages that it has written, and whether it still runs."""
+        """Return the messages from the bipbip, and whether it still runs."""
         data = self._answers.read(1 << 20)
         if data is None:
             return [], True
@@ -51,16 +51,15 @@ class BipbipProcess:
         return [protocol.decode(line) for line in lines], data != b""
 
     def kill(self) -> None:
-        """Kill it at once."""
         self._process.kill()
 
     def end(self) -> None:
-        """Close the pipe to it, which tells it to end."""
+        """Close the pipe to the bipbip, so that it ends."""
         with contextlib.suppress(OSError):  # it ended before it had read everything
             self._requests.close()
 
     def close(self) -> None:
-        """Let it end, or kill it after END_SECONDS; reap it."""
+        """Wait for its end, kill it after END_SECONDS, and reap it."""
         self.end()
         try:
             self._process.wait(END_SECONDS)

@@ -1,12 +1,13 @@
-"""Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
+"""Dispatch: decide which bipbip carries out which action of the Runner, and when. Pure functions.
 
-One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
-while both wait, ends have a third of the places.  What an end frees is in use again only by a launch, which takes about
-twice as long, so a burst of ends does not leave nodes idle; nor does a burst of submissions keep them occupied.  Kills,
-signals and probes have another limit.  So have the commands of users and the lines for their oarsubs, since users
-decide how long those take.
-An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
-1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
+At most one action runs on a job at a time. Ends and launches share a limit
+(``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``). While both kinds wait, ends use a third of it: a launch takes about
+twice as long as an end, and only a launch uses the freed resources again. So a burst of ends does not leave nodes idle,
+and a burst of submissions does not delay ends. Kills, signals and probes have a separate limit. The commands of users
+and the lines for waiting oarsubs have their own limits, since users determine how long these take.
+
+An action is sent to the bipbip that has the connection to its host. A failed action is repeated after 1, 2, 4 ... 60 s
+(docs/design/launch.rst, "Dispatch").
 """
 
 import zlib
@@ -37,7 +38,7 @@ LONGEST_PAUSE = 60
 
 
 class ActionKind(StrEnum):
-    """The kinds of actions of a bipbip."""
+    """Kind of an action that a bipbip carries out."""
 
     END = "END"  #: bring a finishing job to its end
     LAUNCH = "LAUNCH"  #: bring a job that has its resources to Running, from the phase that a former attempt reached
@@ -89,22 +90,25 @@ class Action:
 
     @property
     def subject(self) -> str:
-        """The job, host or kind of messages that no two running actions have in common."""
+        """Return the job, the host or the message queue of the action.
+
+        Actions with equal subjects never run together.
+        """
         if self.kind in MESSAGE_KINDS:
             return f"{self.kind} {self.job_id}"
         return f"job {self.job_id}" if self.job_id else f"{self.kind} {' '.join(self.args)}"
 
 
 def host_action(kind: ActionKind, host: str) -> Action:
-    """Return an action on a host."""
     return Action(kind, 0, host, (host,))
 
 
 def next_action(job: InHand, probe_before: int, started_before: int | None = None) -> Action | None:
-    """Return the action that a job between its launch and its end needs, None if it needs none.
+    """Return the action that a job needs between its launch and its end, None if it needs none.
 
-    ``probe_before``: a job is probed if nothing has been heard of it since that date.  ``started_before``: that a job
-    has started which was told to later than that is about to be stored; None: nobody will do that any more.
+    ``probe_before``: a job is probed if its last update is older than this time. ``started_before``: a job that got GO
+    after this time needs no action, since the confirmation of its start will still be stored. With None, no process
+    will store that confirmation any more.
     """
     host = job.head_host
     if job.state is JobState.TO_LAUNCH or (job.state is JobState.LAUNCHING and not job.report_date):
@@ -139,7 +143,7 @@ class _Running:
 
 
 class Dispatch:
-    """The waiting and the running actions.  Times are those of a monotonic clock."""
+    """The waiting and the running actions. All times are those of a monotonic clock."""
 
     def __init__(self, limit: int, workers: int) -> None:
         self.limit = limit
@@ -156,15 +160,13 @@ class Dispatch:
 
     @property
     def running(self) -> list[Action]:
-        """The running actions."""
         return list(self._running)
 
     def add(self, action: Action) -> bool:
-        """Add an action; one that waits already is not added again, one that runs will be repeated.
+        """Add an action unless it waits already. If it is running, it is repeated afterwards.
 
-        A message that is equal to the one that is being sent waits in its turn, before those that come later.
-
-        False: the action is refused, since too many commands or lines of its user are waiting.
+        A message that equals a running one is added: it waits in order. Return False if the action is refused because
+        too many commands or lines of its user are waiting.
         """
         if action in self._running and action.kind not in MESSAGE_KINDS:
             self._running[action].again = action.kind not in LIMITED
@@ -183,9 +185,9 @@ class Dispatch:
         return sum(_message_queue(action) == message_queue for action in self._others)
 
     def due(self, now: float) -> list[tuple[int, Action]]:
-        """Return the actions that may start, each with the number of its bipbip; they count as running from now on.
+        """Return the actions that may start, each with the number of its bipbip, and mark them as running.
 
-        An end starts before a kill of its job, which it makes needless, and a kill before the launch.
+        The end of a job starts before a kill, which it makes unnecessary, and a kill before a launch.
         """
         busy = {action.subject for action in self._running}
         ends, launches = self._shares(busy, now)
@@ -196,9 +198,9 @@ class Dispatch:
         ]
 
     def _shares(self, busy: Collection[str], now: float) -> tuple[int, int]:
-        """Return how many ends and how many launches may start.  What one kind does not need is for the other.
+        """Return how many ends and how many launches may start. Places that one kind does not need go to the other.
 
-        Where only one may run the older goes first.
+        If only one action may run, the older one starts.
         """
         running = Counter(action.kind for action in self._running if action.kind in LIMITED)
         free = max(0, self.limit - running.total())
@@ -210,11 +212,11 @@ class Dispatch:
         return count, min(len(launches), free - count)
 
     def _startable(self, line: _Line, busy: Collection[str], now: float) -> Iterator[_Waiting]:
-        """Iterate over the actions of a line for which no other action has to end, the oldest first."""
+        """Iterate over the actions of a line that are due and whose subject is not busy, the oldest first."""
         return (each for each in line.values() if each.not_before <= now and each.action.subject not in busy)
 
     def _within_limits(self, line: Iterable[_Waiting]) -> Iterator[_Waiting]:
-        """Iterate over those actions of different subjects that may start together, by the limits of their kinds."""
+        """Iterate over the actions that may start together: different subjects, within the limits of their kinds."""
         used = Counter(name for action in self._running for name, _ in self._limits_of(action))
         subjects: set[str] = set()
         for waiting in line:
@@ -225,7 +227,7 @@ class Dispatch:
                 yield waiting
 
     def _start_all(self, line: Iterable[_Waiting], busy: set[str], now: float) -> list[tuple[int, Action]]:
-        """Move actions of different subjects from their line to the running ones."""
+        """Move actions from their lines to the running actions."""
         actions = [waiting.action for waiting in line]
         for action in actions:
             busy.add(action.subject)
@@ -234,7 +236,7 @@ class Dispatch:
         return [(self._running[action].worker, action) for action in actions]
 
     def _limits_of(self, action: Action) -> tuple[tuple[str, int], ...]:
-        """Return the limits that an action counts against: name and number."""
+        """Return the limits that apply to an action, each as name and number."""
         if action.kind in LIMITED:
             return ()
         if action.kind is ActionKind.NOTICE:
@@ -247,23 +249,23 @@ class Dispatch:
         return (("others", OTHERS_AT_A_TIME),)
 
     def worker_of(self, action: Action) -> int:
-        """Return the bipbip that talks to the action's host."""
+        """Return the number of the bipbip that has the connection to the action's host."""
         return zlib.crc32((action.host or str(action.job_id)).encode()) % self.workers
 
     def next_due(self) -> float | None:
-        """Return when the next pause of an action ends, None if there is no pause."""
+        """Return when the next pause of an action ends, None if no action pauses."""
         lines = (self._ends, self._launches, self._others)
         return min((each.not_before for line in lines for each in line.values() if each.not_before), default=None)
 
     def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
-        """Return the launch that a kill, a signal or an end interrupts, with its bipbip."""
+        """Return the running launch that a kill, a signal or an end interrupts, with the number of its bipbip."""
         if action.kind not in (ActionKind.KILL, ActionKind.SIGNAL, ActionKind.END):
             return []
         launch = self._running.get(Action(ActionKind.LAUNCH, action.job_id))
         return [(launch.worker, launch.action)] if launch else []
 
     def finish(self, action: Action, now: float, retry_after: float | None = None) -> None:
-        """Take a running action off; ``retry_after``: it has to be repeated after so many seconds."""
+        """Remove a running action. If ``retry_after`` is given, repeat the action after that many seconds."""
         running = self._running.pop(action, None)
         self._failures.pop(action, None)
         if running is None:
@@ -274,7 +276,7 @@ class Dispatch:
             self._again(running.action, now)
 
     def fail(self, action: Action, now: float) -> int:
-        """Have a failed action repeated after a pause; return the number of its failures in a row."""
+        """Repeat a failed action after a pause. Return the number of its consecutive failures."""
         self._running.pop(action, None)
         failures = self._failures.get(action, 0) + 1
         self._failures[action] = failures
@@ -295,7 +297,7 @@ class Dispatch:
         return [(running.worker, running.action) for running in self._running.values() if running.since + seconds < now]
 
     def forget_jobs(self, live_jobs: Iterable[int]) -> None:
-        """Remove the waiting actions on other jobs than ``live_jobs``; messages about those jobs are still sent."""
+        """Remove the waiting actions of jobs that are not in ``live_jobs``, except messages."""
         live_ids = set(live_jobs)
         for action in (*self._ends, *self._launches, *self._others):
             if action.job_id and action.kind not in MESSAGE_KINDS and action.job_id not in live_ids:
@@ -311,7 +313,7 @@ class Dispatch:
 
 
 def _message_queue(action: Action) -> str:
-    """Return the kind and the user of a message, which have limits together; '' for other actions."""
+    """Return the queue of a message, by kind and user: its messages share limits. Return '' for other actions."""
     if action.kind is ActionKind.AR_EVENT:
         return "events of advance reservations"
     if action.kind is ActionKind.NOTICE:

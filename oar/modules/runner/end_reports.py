@@ -1,4 +1,4 @@
-"""End reports: what oarexec tells the server when a job has ended; checked, stored, and answered.
+"""End reports: oarexec reports the end of a job to the server. Reports are checked, stored, and answered.
 
 See docs/design/bus.rst, "End reports".
 """
@@ -25,13 +25,13 @@ NOT_STARTED = (JobState.WAITING, JobState.HOLD)
 
 
 class EndReports:
-    """Stores end reports.  Remembers when a job last had a report with a wrong challenge."""
+    """Store end reports. Remember when a job last had a report with a wrong challenge."""
 
     def __init__(self) -> None:
         self._wrong_challenges: dict[int, float] = {}
 
     def store(self, tx: Transaction, reports: Sequence[EndReport]) -> list[ReportAnswer]:
-        """Store the reports; return the answer to each, which may be sent after the commit."""
+        """Store end reports and return the acknowledgements, to be sent after commit."""
         awaited = tx.job_runs.awaited_reports({report.job_id for report in reports})
         answers = [answer_to(awaited.get(report.job_id), report) for report in reports]
         good: dict[int, EndReport] = {}
@@ -54,8 +54,8 @@ class EndReports:
 def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
     """Return the answer to an end report: GONE if none is awaited, KO if the challenge is wrong.
 
-    Of a job that was started after the dump from which the database was restored the end is told again: until then its
-    start may be known.
+    After a restore of the database, it may contain a started job as not started. Then the answer is LATER: oarexec
+    repeats the report when the start of the job may be known.
     """
     is_true = awaited is not None and awaited.challenge and hmac.compare_digest(awaited.challenge, report.challenge)
     if awaited is not None and is_true and awaited.state in NOT_STARTED:
@@ -66,7 +66,7 @@ def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
 
 
 def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:
-    """Store the ends of jobs: the first report of each."""
+    """Store the first report of each job."""
     ends = {
         job_id: ReportedEnd(report.code, _status(report), tx.now - report.ago)
         for job_id, report in sorted(reports.items())

@@ -1,7 +1,6 @@
-"""Notices that the database is older than it was: the newest job that was ever seen is kept beside the database.
+"""Detect a restored database: the highest job number ever seen is also stored in a file.
 
-The file is in OAR_RUN_DIR.  It says only which number was given, and a database in which that number has not been
-drawn yet is another one, or one of an earlier day.
+The file is in OAR_RUN_DIR. If the database has not assigned that number yet, it is an older state, or another database.
 """
 
 import logging
@@ -18,13 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class IdWatch:
-    """Follows the numbers of jobs."""
+    """Compare the job numbers of the database with the file."""
 
     def __init__(self, run_directory: str) -> None:
         self._directory = run_directory
 
     def look(self, database: "Database") -> bool:
-        """Do what a restored database needs, if it is one; return whether it is.
+        """Repair the database if it was restored. Return whether it was.
 
         Raises DatabaseUnavailable, OSError.
         """

@@ -1,7 +1,7 @@
-"""The messages between the Runner and its bipbips: lines of JSON on the pipes between them.
+"""Messages between the Runner and its bipbips: lines of JSON on the pipes between them.
 
-The Runner sends actions and interruptions; a bipbip answers each action once, and passes on the effects that its
-transactions leave.
+The Runner sends actions and interruptions. A bipbip answers each action once, and forwards the effects of its
+transactions.
 """
 
 import json
@@ -14,21 +14,21 @@ from oar.modules.runner.dispatch import Action, ActionKind
 
 @dataclass(frozen=True, slots=True)
 class RunAction:
-    """To a bipbip: carry out an action."""
+    """Request to a bipbip: carry out an action."""
 
     action: Action
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptLaunch:
-    """To a bipbip: the job whose launch is going on has a kill request or a signal."""
+    """Notice to a bipbip: a job that is being launched has a kill request or a signal."""
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ActionEnded:
-    """To the Runner: an action has ended.  ``retry_after``: it has to be repeated after so many seconds."""
+    """Answer to the Runner: an action has ended. With ``retry_after``, it must be repeated after that many seconds."""
 
     action: Action
     retry_after: float | None = None
@@ -39,7 +39,6 @@ PipeMessage = RunAction | InterruptLaunch | ActionEnded | Effect
 
 
 def encode(message: PipeMessage) -> bytes:
-    """Return the line for a message."""
     match message:
         case RunAction(action):
             content = {"m": "DO", **_action(action)}
@@ -53,7 +52,7 @@ def encode(message: PipeMessage) -> bytes:
 
 
 def decode(line: bytes) -> PipeMessage:
-    """Return the message of a line.  Both ends are ours: a line that cannot be decoded is a bug and raises."""
+    """Return the message of a line. An invalid line is a bug in OAR, and raises an exception."""
     content = json.loads(line)
     match content["m"]:
         case "DO":

@@ -1,7 +1,7 @@
-"""What happened to advance reservations since the Runner began, for mails and for the site's script.
+"""Events of advance reservations since the start of the Runner, for mails and for the site's script.
 
-The lines of one reservation are written under the lock of its row, so that their numbers are in the order of commits;
-those of several need not be.
+The log lines of one reservation are written while its row is locked, so their numbers are in commit order. This does
+not hold between reservations.
 """
 
 from collections.abc import Collection
@@ -14,18 +14,21 @@ from oar.modules.runner.dispatch import Action, ActionKind
 
 
 class ReservationNewsfeed:
-    """Tells each line of the log once at most: what was written while no Runner was there is told nobody."""
+    """Report each line of the log at most once. Lines written while no Runner was running are not reported."""
 
     def __init__(self) -> None:
         self._first = 0  #: the newest line when the Runner began
         self._told: dict[int, int] = {}  #: by reservation, the newest line that was told
 
     def begin(self, tx: Transaction) -> None:
-        """Leave out what is there already."""
+        """Skip the existing lines."""
         self._first = tx.reservation_logs.last_line()
 
     def tell(self, tx: Transaction, frame_ids: Collection[int]) -> list[Action]:
-        """Leave the mails about the end of reservations in the outbox; return the actions that tell the site of all."""
+        """Add the mails about ended reservations to the outbox.
+
+        Return the actions that notify the site of all new lines.
+        """
         lines = tx.reservation_logs.new_lines(frame_ids, self._first)
         new = [line for line in lines if line.line > self._told.get(line.reservation_id, 0)]
         self._told |= {line.reservation_id: line.line for line in new}

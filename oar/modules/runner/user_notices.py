@@ -19,7 +19,10 @@ log = logging.getLogger("runner")
 
 
 class UserNotices:
-    """Sends notices; ``add_action`` takes the actions that run commands of users, and returns whether they will run."""
+    """Send notices.
+
+    ``add_action`` adds an action that runs a user's command; it returns False if the action is refused.
+    """
 
     def __init__(self, config: Config, database: Database, add_action: Callable[[Action], bool]) -> None:
         self.mailer = Mailer(config)
@@ -28,12 +31,12 @@ class UserNotices:
         self._add_action = add_action
 
     def follow_configuration(self, config: Config) -> None:
-        """Use another mail server from now on; the mails that wait are sent all the same."""
+        """Use the mail settings of another configuration from now on. Waiting mails are still sent."""
         self.mailer.close(0)
         self.mailer = Mailer(config)
 
     def send(self, notice: Notice) -> None:
-        """Mail the owner of a job, or have his command run, as the job's subscription says."""
+        """Mail the owner of a job, or run his command, according to the job's subscription."""
         try:
             subscription = parse_subscription(notice.notify)
             if subscription.way == "exec":
@@ -45,7 +48,7 @@ class UserNotices:
             of_job(log, notice.job_id).warning("the notice %s is not sent: %s", notice.tag, error)
 
     def send_about_reservation(self, mail: ReservationMail) -> None:
-        """Mail those who are to hear of an advance reservation."""
+        """Mail the recipients of notices about an advance reservation."""
         subject = one_line(f"*OAR* {mail.topic} on {self.mailer.instance}")
         note = partial(self._note_reservation_mail, mail)
         self.mailer.user(mail.recipients, subject, mail.text, note, mail.user)
@@ -74,7 +77,7 @@ class UserNotices:
         self._note(mail.frame_id, text, error)
 
     def _note_mail(self, notice: Notice, error: str) -> None:
-        """Write the event of a mail that was sent, or could not be (called by the mailer's thread)."""
+        """Store the event of a mail: sent, or failed with ``error``. The mailer's thread calls this."""
         self._note(notice.job_id, f"[{notice.tag}] {notice.notify}", error)
 
     def _note(self, job_id: int, text: str, error: str) -> None:

@@ -1,4 +1,4 @@
-"""CHECK: ask a node whether what made it, or launches on it, fail works again.
+"""CHECK: check whether the fault of a node, or of launches on it, still exists.
 
 See docs/design/events.rst, "Faults of several nodes".
 """
@@ -35,7 +35,7 @@ Answers = Mapping[Check, CheckAnswer | None]
 
 
 def check(context: ActionContext, host: str) -> None:
-    """Carry out the checks of a node: those that end its suspicion, and those of held launches."""
+    """Carry out the checks of a node that are due, for its suspicions and for held launches. Store the results."""
     with context.database.begin() as tx:
         heals = not context.config.disable_suspected_nodes_repair
         suspicions = tx.nodes.due_checks().get(host, []) if heals else []
@@ -56,7 +56,7 @@ def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
 
 
 def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, Answers]:
-    """Return the answers by node; nodes that do not answer are left out."""
+    """Return the answers by node, without the nodes that do not answer."""
     requests = {
         node: NodeRequest("node_check", NodeAction.CHECK, job_data.check_data(checks, context.config))
         for node, checks in questions.items()
@@ -70,7 +70,7 @@ def _has_answered(outcome: Outcome) -> bool:
 
 
 def _read(outcome: Outcome, checks: Collection[Check]) -> Answers:
-    """Read a line for each check, in their order; what a node does not say has failed."""
+    """Parse one line per check, in their order. A check without a line has failed."""
     lines = outcome.lines if isinstance(outcome, CommandRan) else ()
     answers: list[CheckAnswer | None] = [_answer(line) for line in lines[: len(checks)]]
     answers += [CheckAnswer(False)] * (len(checks) - len(answers))
@@ -78,7 +78,7 @@ def _read(outcome: Outcome, checks: Collection[Check]) -> Answers:
 
 
 def _answer(line: str) -> CheckAnswer | None:
-    """Return what a node says of a check, None if it could not make it now."""
+    """Return the result of a check, None if the node could not carry it out now."""
     try:
         report = json.loads(line)
     except ValueError:
@@ -90,9 +90,9 @@ def _answer(line: str) -> CheckAnswer | None:
 
 
 def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check], answers: Answers) -> None:
-    """Ask for a suspected node to be Alive if all its checks succeed; it is swept before.
+    """Request the state Alive for a suspected node if all its checks succeed; the node is swept before.
 
-    No user can keep it Suspected by his home.
+    A check of a home directory counts only if its fault is in the node: no user can keep a node Suspected.
     """
     failed = [
         f"{kind} {user}".strip()
@@ -112,7 +112,7 @@ def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check],
 
 
 def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Answers]) -> None:
-    """Store who is to blame for the fault of held launches, if they are still held."""
+    """Store whether the node or the user caused the fault of held launches, if they are still held."""
     if hold.id not in {other.id for other in tx.launch_holds.all()}:
         return
     here = answers.get(hold.node, {}).get(question)
@@ -121,7 +121,7 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
     }
     blame = launch_faults.judge_check(here and here.is_well, elsewhere.values())
     if here is None and hold.node in answers and blame is Blame.NOBODY:
-        blame = Blame.USER  # an earlier check has not ended: the fault may last
+        blame = Blame.USER  # an earlier check has not ended: the fault may still exist
     elif blame is Blame.NODE:
         if here and here.is_of_node:
             _suspect(tx, hold, question)
@@ -133,7 +133,7 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
 
 
 def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
-    """Suspect the node of a hold until the check succeeds there."""
+    """Suspect the node of a held launch until the check succeeds there."""
     text = launch_faults.describe_on_one_node(hold.fault, hold.user)
     finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
     state_changes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})

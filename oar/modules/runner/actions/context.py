@@ -1,4 +1,4 @@
-"""What every action of a bipbip works with, and its result if it has to be repeated."""
+"""The context of an action of a bipbip, and the result of an action that must be repeated."""
 
 import logging
 from collections.abc import Callable
@@ -28,6 +28,6 @@ class ActionContext:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """The result of an action that is not over: it has to be repeated after so many seconds."""
+    """Result of an action that is not complete: it must be repeated after this time, in seconds."""
 
     seconds: float

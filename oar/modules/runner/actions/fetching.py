@@ -1,4 +1,4 @@
-"""Launch and kill of jobs that the agents of desktop computers fetch: nothing is sent, the agent asks.
+"""Launch and kill jobs of desktop computers. OAR sends nothing to their agents: the agents fetch the jobs.
 
 See docs/design/desktop.rst, "Launch".
 """
@@ -20,16 +20,16 @@ LOOK_SECONDS = 60
 
 
 def await_agent(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Wait until the agent has the job, and give the launch up if it does not call for too long.
+    """Wait until the agent has fetched the job. Give up the launch if the agent does not send a request for too long.
 
-    The job is locked: a question of its agent comes before or after this.
+    The caller has locked the job, so a request of its agent is handled before or after this function.
     """
     with context.database.begin() as tx:
         job, run = tx.jobs.lock_all([job_id]).get(job_id), tx.job_runs.find(job_id)
         if job is None or run is None or job.state not in (JobState.LAUNCHING, JobState.RUNNING):
             return None
         if run.phase is Phase.GO:
-            return RetryAfter(LOOK_SECONDS)  # the answer to the agent may be lost: its next question tells
+            return RetryAfter(LOOK_SECONDS)  # the response to the agent may be lost: wait for its next request
         if run.phase is not Phase.EXEC_SENT:
             return None
         if tx.job_requests.find_kill(job_id):
@@ -43,7 +43,7 @@ def await_agent(context: ActionContext, job_id: int) -> RetryAfter | None:
 
 
 def kill(context: ActionContext, job_id: int) -> None:
-    """End a job that its agent has not fetched; the agent learns of the others when it asks."""
+    """End a job that its agent has not fetched. The agent is notified of other kills at its next request."""
     with context.database.begin() as tx:
         jobs, run = tx.jobs.lock_all([job_id]), tx.job_runs.find(job_id)
         if job_id in jobs and run is not None and run.phase is Phase.EXEC_SENT:
@@ -56,7 +56,7 @@ def _note_kill(tx: Transaction, job_id: int) -> None:
 
 
 def _give_up(tx: Transaction, run: JobRun) -> None:
-    """Write the event of a launch that no agent has fetched; NodeChangeState treats it."""
+    """Store the event of a launch that no agent has fetched. NodeChangeState handles the event."""
     text = f"[bipbip {run.job_id}] {NOT_STARTED}: the agent of {run.head_host} has not fetched the job"
     of_job(log, run.job_id, nodes=[run.head_host]).warning("the launch is given up: %s", text)
     tx.events.add(EventType.LAUNCHING_OAREXEC_TIMEOUT, run.job_id, text, to_check=True, hosts=[run.head_host])

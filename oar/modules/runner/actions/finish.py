@@ -1,9 +1,9 @@
-"""END: run the epilogue of a job, clean its nodes, write the events of its end.
+"""END: run the epilogue of a job, clean its nodes, store the events of its end.
 
 See docs/design/launch.rst, "End".
 
-The exit code and the state Finishing are stored before; NodeChangeState gives the final state afterwards.  Each step
-here may be repeated after a crash.
+The exit code and the state Finishing are stored before; NodeChangeState sets the final state afterwards. Each step of
+this module may be repeated after a crash.
 """
 
 import json
@@ -78,7 +78,7 @@ class Trace:
 
 
 def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Do the steps of the end of a job that have not been done: epilogue, cleaning, events."""
+    """Do the remaining steps of the end of a job: epilogue, cleaning, events."""
     data = _begin(context, job_id)
     if data is None:
         return None
@@ -99,7 +99,7 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
 
 
 def _hold(context: ActionContext, job_id: int, fault: str) -> RetryAfter:
-    """Wait with the end of a job until the configuration is repaired; no job is started meanwhile."""
+    """Postpone the end of a job until the configuration is repaired. No job is started until then."""
     of_job(log, job_id).error("the end is held: %s", fault)
     with context.database.begin() as tx:
         fault_holds.hold_for_configuration(tx, fault)
@@ -107,12 +107,12 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> RetryAfter:
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
-    """Move a job whose end is reported now to Finishing, with its exit code."""
+    """Move a job whose end has just been reported to Finishing, with its exit code."""
     note_all_finishing(tx, {job_id: ReportedEnd(code, status, tx.now)})
 
 
 def note_all_finishing(tx: Transaction, ends: Mapping[int, ReportedEnd]) -> None:
-    """Move jobs whose ends are reported to Finishing, each with the status of its command and the date of its end."""
+    """Move jobs with reported ends to Finishing, each with the status of its command and the time of its end."""
     killed = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
     statuses = {job_id: None if end.code in killed else end.status for job_id, end in ends.items()}
     lifecycle.finish_all(tx, {job_id: GivenEnd(statuses[job_id], end.date) for job_id, end in ends.items()})
@@ -124,7 +124,7 @@ def _read(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
 
 
 def _begin(context: ActionContext, job_id: int) -> JobData | None:
-    """Return a job whose end is not over, in Finishing from now on; None if there is nothing to do for it."""
+    """Move a job to Finishing and return it. Return None if its end needs no more steps."""
     data = context.together.do(_read, job_id)
     if data is not None and not data.job.is_final and data.job.state is not JobState.FINISHING:
         with context.database.begin() as tx:
@@ -138,7 +138,7 @@ def _begin(context: ActionContext, job_id: int) -> JobData | None:
 
 
 def _note_report(tx: Transaction, job_id: int) -> JobData | None:
-    """Move a job with an end report to Finishing, and return it; None if it has no report."""
+    """Move a job with an end report to Finishing, and return it. Return None if it has no report."""
     run = tx.job_runs.find(job_id)
     if run is None or not run.report_date:
         return None
@@ -147,7 +147,10 @@ def _note_report(tx: Transaction, job_id: int) -> JobData | None:
 
 
 def _probe_failed_job(context: ActionContext, data: JobData) -> None:
-    """Store what the head knows of a failed job, before the clean-up removes it: this process may be killed there."""
+    """Store the report of the head about a failed job.
+
+    The clean-up removes that data on the node, and this process may be killed during the clean-up.
+    """
     host = data.exec_host(context.config)
     if not data.job.exit_code or host not in data.processors(context.config):
         return
@@ -159,7 +162,7 @@ def _probe_failed_job(context: ActionContext, data: JobData) -> None:
 
 
 def _epilogue(context: ActionContext, data: JobData) -> list[Trace]:
-    """Run the server epilogue; return the event of its failure, if it fails."""
+    """Run the server epilogue. Return the event of its failure, if it fails."""
     if not context.config.server_epilogue_exec_file or (data.run and data.run.phase is Phase.EPILOGUE_OK):
         return []
     try:
@@ -173,13 +176,13 @@ def _epilogue(context: ActionContext, data: JobData) -> list[Trace]:
 
 
 def _results(context: ActionContext, data: JobData) -> list[Trace]:
-    """Give the user what the agent of a desktop computer has sent; return the event of what could not be given."""
+    """Deliver the results from the agent of a desktop computer to the user. Return the event of a failed delivery."""
     failure = results.deliver(context, data) if data.is_fetched else ""
     return [Trace(EventType.STAGEOUT_ERROR, failure)] if failure else []
 
 
 def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]:
-    """Kill the processes of the job and remove its files on its nodes.  Raises ConfigError."""
+    """Kill the processes of the job and remove its files on its nodes. Raises ConfigError."""
     hosts = data.processors(context.config)
     if not hosts:
         return {}
@@ -190,9 +193,9 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
 
 
 def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
-    """Return the events of nodes that could not be cleaned, or do not answer.
+    """Return the events of nodes that could not be cleaned or do not respond.
 
-    A node that was not reached is swept when it answers again; so is a head that went down, whatever it answers.
+    A node that was not reached is swept when it responds again. So is a head that was shut down, whatever it answered.
     """
     leaving = data.exec_host(context.config) if _is_shutdown(data) else ""
     traces = []
@@ -217,7 +220,7 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
 
 
 def _silent_hosts(context: ActionContext, data: JobData) -> Mapping[str, str]:
-    """Return the hosts that the checker of the site finds bad; none if the checker cannot be run."""
+    """Return the hosts that the site's checker finds bad, none if the checker cannot be run."""
     try:
         return nodes.unreachable(context, data.hosts)
     except ConfigError as error:
@@ -226,7 +229,7 @@ def _silent_hosts(context: ActionContext, data: JobData) -> Mapping[str, str]:
 
 
 class _End(NamedTuple):
-    """What is stored at the end of a job."""
+    """The data to store at the end of a job."""
 
     data: JobData
     head: str
@@ -236,21 +239,20 @@ class _End(NamedTuple):
 
     @property
     def id(self) -> int:
-        """The id of the job."""
         return self.data.job.id
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether all that is stored can be had again by doing the end once more, but for figures of usage."""
+        """Return whether a repeated end would store the same data, except for usage figures."""
         code = self.data.run.oarexec_code if self.data.run else None
         return code in NORMAL and self.fault is None and not any(trace.hosts for trace in self.traces)
 
 
 def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
-    """Write the events of the ends of jobs and the phase CLEANED, in one transaction.
+    """Store the events of the ends of jobs and the phase CLEANED, in one transaction.
 
-    The commit of ordinary ends need not have reached the disk: if it is lost, the jobs are in Finishing, and the end is
-    done once more.  The final state waits for the disk.
+    Ordinary ends are committed asynchronously: if the commit is lost, the jobs are still Finishing, and the end is
+    repeated. The final state is committed synchronously.
     """
     ids = [end.id for end in ends]
     jobs = tx.jobs.lock_all(ids)
@@ -266,12 +268,12 @@ def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
 
 
 def _is_open(job: Job | None, run: JobRun | None) -> bool:
-    """Whether the end of a job is not concluded yet."""
+    """Return whether the end of a job has not been concluded yet."""
     return job is not None and job.state is JobState.FINISHING and not (run and run.phase is Phase.CLEANED)
 
 
 def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) -> None:
-    """Write the events of ends; NodeChangeState and the scheduler are told."""
+    """Store the events of ends. Notify NodeChangeState and the scheduler."""
     if not ends:
         return
     _write_traces(tx, ends)
@@ -286,7 +288,7 @@ def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) ->
 
 
 def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
-    """Write the events of ends, those of each job in order."""
+    """Store the events of ends, in order for each job."""
     rows = [(end.id, trace, f"[bipbip {end.id}] {trace.text}") for end in ends for trace in end.traces]
     for job_id, trace, _ in rows:
         of_job(log, job_id, nodes=trace.hosts).info("%s: %s", trace.event, trace.text)
@@ -300,7 +302,7 @@ def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
 def _end_traces(
     context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer], fault: NodeFault | None
 ) -> list[Trace]:
-    """Return the events that say how the job ended; ``fault``: what failed on its head, as the clean-up reports it."""
+    """Return the events that describe how the job ended. ``fault``: the fault of its head that the clean-up reports."""
     run = data.run
     if run is None:  # the row of a database of another version
         has_exit_code = data.job.exit_code is not None
@@ -323,14 +325,14 @@ def _end_traces(
 
 
 def _is_shutdown(data: JobData) -> bool:
-    """Whether the head of the job went down, and the job with it."""
+    """Return whether the head of the job was shut down while the job ran."""
     return data.run is not None and data.run.oarexec_code == ExecCode.SHUTDOWN
 
 
 def _faulty_hosts(
     context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
 ) -> tuple[str, ...]:
-    """Return the hosts of an event of the head: none if it works, or works again after its shutdown."""
+    """Return the hosts for an event of the head: none if the head works, or works again after its shutdown."""
     head = data.exec_host(context.config)
     cleaned = answers.get(head)
     if run.oarexec_code == ExecCode.DIED:
@@ -344,7 +346,7 @@ def _faulty_hosts(
 def _loss_of_head(
     context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
 ) -> Trace | None:
-    """Return the event of a head that is gone or was rebooted; None if it works, so that oarexec was killed there."""
+    """Return the event of a head that is lost or was rebooted. Return None if it works: oarexec was killed there."""
     head = data.exec_host(context.config)
     if not head:
         return None
@@ -360,7 +362,7 @@ def _loss_of_head(
 def _usage(
     data: JobData, context: ActionContext, answers: Mapping[str, nodes.NodeAnswer]
 ) -> list[tuple[int, NodeUsage]]:
-    """Return what the job used on each node, as ``clean`` reports it; nodes that did not answer have no figures."""
+    """Return the usage of the job on each node, as ``clean`` reports it. Nodes that did not answer have no figures."""
     return [
         (data.job.id, read_usage(host, count_processors(values), _clean_report(answers.get(host)).get("usage")))
         for host, values in data.processors(context.config).items()
@@ -368,7 +370,7 @@ def _usage(
 
 
 def _clean_report(answer: nodes.NodeAnswer | None) -> dict[str, Any]:
-    """Return the report of ``clean`` about the job on a node; {} if there is none that can be read."""
+    """Return the report of ``clean`` about the job on a node, {} if there is no valid report."""
     for line in answer.lines if answer else ():
         try:
             report = json.loads(line)

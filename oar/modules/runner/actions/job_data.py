@@ -1,8 +1,8 @@
-"""All data of a job that its launch and its end need, and the input of the programs on its nodes.
+"""Data of a job that its launch and its end need, and the input of the programs on its nodes.
 
 See docs/design/nodes.rst, "Job resource manager".
 
-``read`` reads a job in a transaction; everything else is a pure function of a job and of oar.conf.
+``read`` loads a job in a transaction. All other functions are pure functions of a job and of oar.conf.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ ENCLOSURES = "_commands"
 
 @dataclass(frozen=True)
 class JobData:
-    """A job with everything that its launch and its end need."""
+    """A job with all data that its launch and its end need."""
 
     job: Job
     type_texts: tuple[str, ...]
@@ -49,37 +49,36 @@ class JobData:
 
     @cached_property
     def types(self) -> JobTypes:
-        """The types of the job, parsed."""
         return JobTypes(self.type_texts)
 
     @property
     def is_noop(self) -> bool:
-        """Whether the job only books resources."""
+        """Return whether the job only reserves resources."""
         return JobTypeName.NOOP in self.types
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its command runs on a frontend instead of its nodes (deploy, cosystem, or a job without nodes)."""
+        """Return whether its command runs on a frontend instead of its nodes (deploy, cosystem, or no nodes)."""
         return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types or not self.hosts
 
     @property
     def is_fetched(self) -> bool:
-        """Whether the agent of its head fetches it (desktop computing): no node is reached for it."""
+        """Return whether the agent of its head fetches it (desktop computing). OAR does not connect to its nodes."""
         return JobTypeName.DESKTOP_COMPUTING in self.types and not (self.is_noop or self.is_elsewhere)
 
     @property
     def is_reservation(self) -> bool:
-        """Whether it is an advance reservation."""
+        """Return whether it is an advance reservation."""
         return self.job.reservation is not Reservation.NONE
 
     @property
     def is_interactive(self) -> bool:
-        """Whether an oarsub waits for its shell."""
+        """Return whether an oarsub waits for its shell."""
         return self.job.job_type is JobType.INTERACTIVE
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The job's nodes, sorted, the first of which is its head."""
+        """Return the nodes of the job, sorted. The first one is its head."""
         default_resources = [resource for resource in self.resources if resource.type == "default"]
         names = {resource.network_address for resource in default_resources if resource.network_address}
         return tuple(sorted(names, key=lambda name: (name not in self.first_hosts, name)))
@@ -93,9 +92,9 @@ class JobData:
         return self.hosts[0]
 
     def processors(self, config: Config) -> dict[str, list[str]]:
-        """Return the processors of the job by node, for the nodes that have to be prepared.
+        """Return the processors of the job by node, for the nodes that must be prepared.
 
-        Empty when no job resource manager is configured, or the job runs elsewhere.
+        Return {} if no job resource manager is configured, or the job runs elsewhere.
         """
         property_name = config.job_resource_manager_property_db_field
         if not property_name or self.is_elsewhere or self.is_noop or self.is_fetched:
@@ -114,7 +113,7 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
 
 
 def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
-    """Return those of some jobs that exist, with their data."""
+    """Return the existing jobs among ``ids``, with their data."""
     jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.jobs.read_details(ids)
     many = {resource_id for detail in details.values() if detail.rows is None for resource_id in detail.resources}
     rows = tx.resources.select(sorted(many)) if many else []
@@ -142,9 +141,9 @@ def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
 def _first_hosts(
     tx: Transaction, reservation: AdvanceReservation | None, resources: Collection[Resource], run: JobRun | None
 ) -> frozenset[str]:
-    """Return the nodes of a job on which the master of its advance reservation may be (``qrsub -masterq``).
+    """Return the nodes of a job that may run the master of its advance reservation (``qrsub -masterq``).
 
-    A job that was begun keeps its head, whatever becomes of properties.
+    A job that has been launched keeps its head, even if properties change.
     """
     if reservation is None or not reservation.master_queue_list:
         return frozenset()
@@ -152,14 +151,17 @@ def _first_hosts(
     if run and run.head_host in names.values():
         return frozenset([run.head_host])
     alternatives = decode_readable(reservation.request)
-    # the slot of the master was asked for first
+    # the slot of the master is the first of the request
     master = alternatives[reservation.alternative].groups[0] if reservation.alternative < len(alternatives) else None
     found = satisfying(tx, master.filter, names.keys()) if master and names else None
     return frozenset(names[number] for number in found or ())
 
 
 def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
-    """Return the nodes with GPUs of which none is among these resources.  A site may have no such property at all."""
+    """Return the nodes that have GPUs, none of which is among these resources.
+
+    Return no nodes if the site has not defined the GPU property.
+    """
     if not any(GPU_PROPERTY in resource.properties for resource in resources):
         return ()
     with_gpu = [resource for resource in resources if resource.properties.get(GPU_PROPERTY) not in (None, "")]
@@ -169,7 +171,7 @@ def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, .
 
 
 def manager_data(data: JobData, config: Config) -> dict[str, Any]:
-    """Return the input of the job resource manager for ``init``; one of the site gets it for ``clean``, too."""
+    """Return the input of the job resource manager for ``init``. A site's own manager also gets it for ``clean``."""
     job = data.job
     return {
         "job_id": job.id,
@@ -211,14 +213,14 @@ _TO_CLEAN = ("job_id", "name", "user", "cpuset_path", "ssh_keys", "oar_tmp_direc
 def cleaning_data(data: JobData, config: Config) -> dict[str, Any]:
     """Return the input of the built-in manager for ``clean``.
 
-    The resources of a large job are long, and each of its nodes would read all of them.
+    It omits the resources: for a large job they are long, and each node would read all of them.
     """
     everything = manager_data(data, config)
     return {name: everything[name] for name in _TO_CLEAN}
 
 
 def advance_reservation_data(reservation: AdvanceReservation | None) -> dict[str, Any] | None:
-    """Return what a job is told of the advance reservation that it is in."""
+    """Return the data of an advance reservation that its jobs get."""
     if reservation is None:
         return None
     return {"number": reservation.number, "name": reservation.name, "end": reservation.end}
@@ -241,7 +243,7 @@ def manager_options(config: Config) -> dict[str, Any]:
 
 
 def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> dict[str, Any]:
-    """Return the input of oarexec; with ``init`` it prepares the node first."""
+    """Return the input of oarexec. With ``init``, oarexec prepares the node first."""
     job = data.job
     confined = bool(data.processors(config)) and bool(config.cpuset_path)
     shared = manager_data(data, config)
@@ -276,7 +278,10 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
 
 
 def enclosure_data(config: Config, *, systemd: bool = False) -> dict[str, Any]:
-    """Return what encloses a command of a user on a frontend; ``systemd`` puts it into a group of its own."""
+    """Return the limits and the control group for a command of a user on a frontend.
+
+    With ``systemd``, systemd creates its own group for the command.
+    """
     path = f"{config.cpuset_path}{ENCLOSURES}" if config.cpuset_path and not systemd else None
     return {
         "cpuset_path": path,
@@ -297,7 +302,7 @@ _FILES = ("resources", "first_nodes", "node_file_db_fields", "node_file_db_field
 
 
 def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> dict[str, Any]:
-    """Return the input of node_probe; ``fence``: the node refuses all attempts up to that number from now on."""
+    """Return the input of node_probe. With ``fence``, the node refuses all attempts up to that number from now on."""
     return {
         "oar_tmp_directory": config.oar_runtime_directory,
         "cpuset_path": config.cpuset_path or None,
@@ -317,12 +322,11 @@ def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> di
 
 
 def survey_data(config: Config) -> dict[str, Any]:
-    """Return the input of node_probe that asks which jobs are there."""
+    """Return the input of node_probe for a survey of the jobs on a node."""
     return {"oar_tmp_directory": config.oar_runtime_directory}
 
 
 def check_data(checks: Iterable[tuple[NodeCheck, str]], config: Config) -> dict[str, Any]:
-    """Return the input of node_check."""
     return {
         "oar_tmp_directory": config.oar_runtime_directory,
         "cpuset_path": config.cpuset_path or None,
@@ -353,7 +357,7 @@ def suspend_data(data: JobData, config: Config) -> dict[str, Any]:
 
 
 def control_data(job_id: int, config: Config, signal: ControlSignal, user_signal: int | None = None) -> dict[str, Any]:
-    """Return the input of ``oarexec ctl``: the signal for oarexec, and with URG the one for the user's command."""
+    """Return the input of ``oarexec ctl``: the signal for oarexec and, with URG, the signal for the user's command."""
     return {
         "job_id": job_id,
         "tmp_directory": config.oar_runtime_directory,
@@ -363,7 +367,7 @@ def control_data(job_id: int, config: Config, signal: ControlSignal, user_signal
 
 
 def types_of(data: JobData) -> dict[str, str | int]:
-    """Return the types by name, each with its value or 1."""
+    """Return the types by name, each with its value, or 1 if it has none."""
     return {type_.name: 1 if type_.value is None else type_.value for type_ in data.types}
 
 

@@ -1,9 +1,9 @@
-"""LAUNCH: bring a job that has its resources to Running.
+"""LAUNCH: move a job that has its resources to Running.
 
-The phase of the launch is stored before or after each step, so a launch can be broken off at any instruction: the next
-attempt goes on after the stored phase.  From ``EXEC_SENT`` on only the node knows what happened, and it is asked.  An
-attempt that the node has never seen is forbidden there before another one is made.  So the user's command is started
-at most once.
+The phase of the launch is stored before or after each step, so a launch can be interrupted at any instruction: the next
+attempt continues after the stored phase. From ``EXEC_SENT`` on, only the node has the current state, so the Runner
+probes it. Before a new attempt, the node is made to refuse a former attempt that it has not received. So the user's
+command is started at most once.
 
 See docs/design/launch.rst, "Launch".
 """
@@ -70,18 +70,18 @@ class KillRequested(Exception):
 
 
 class LaunchUndone(Exception):
-    """PostgreSQL has crashed and forgotten the claim of the launch; its command has not been started."""
+    """PostgreSQL has crashed and lost the claim of the launch. The command has not been started."""
 
 
 class _Claim(NamedTuple):
-    """What a launch begins with: a job that is to be claimed."""
+    """A job to claim for its launch."""
 
     context: ActionContext
     job_id: int
 
 
 class _Claimed(NamedTuple):
-    """A job whose launch goes on.  ``is_sent``: the phase EXEC_SENT was stored just now, and oarexec is to follow."""
+    """A claimed job. ``is_sent``: the phase EXEC_SENT has just been stored, and oarexec must be sent next."""
 
     data: JobData
     run: JobRun
@@ -90,7 +90,7 @@ class _Claimed(NamedTuple):
 
 
 def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Bring a job to Running, starting from the phase that a former attempt reached."""
+    """Move a job to Running, starting from the phase that a former attempt reached."""
     fault = launch_needs.find_fault(context.config, context.oardir)
     if fault and _hold(context, job_id, fault):
         return RetryAfter(HELD_SECONDS)
@@ -117,23 +117,27 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
 
 
 def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
-    """Hold the launch for a fault of the configuration; False if its node may know of it: then it goes on."""
+    """Hold the launch for a fault of the configuration.
+
+    Return False, and do not hold it, if its node may already have received it.
+    """
     of_job(log, job_id).error("the launch is held: %s", fault)
     with context.database.begin() as tx:
         return fault_holds.hold_launch(tx, job_id, fault)
 
 
 def _note_fault(launch: Launch, fault: str) -> None:
-    """Hold all launches for a fault of the configuration that this one, which has begun, has found."""
+    """Hold all launches for a fault of the configuration that was detected during this launch."""
     of_job(log, launch.id).error("the launch is held: %s", fault)
     with launch.context.database.begin() as tx:
         fault_holds.hold_for_configuration(tx, fault, launch.id)
 
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
-    """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable.
+    """Continue a launch after its stored phase. Raises LaunchFailed, KillRequested, DatabaseUnavailable.
 
-    The nodes of a job that must end are not prepared first, which a fault may prevent.
+    The kill request is checked first: a fault may prevent the preparation of nodes, and must not prevent the end of a
+    job.
     """
     if not claimed.is_sent and claimed.run.phase in fault_holds.ONLY_SERVER_KNOWS:
         if claimed.is_killed:
@@ -154,15 +158,15 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
 
 
 def _may_begin(launch: Launch) -> bool:
-    """Whether the nodes may be prepared: launches may be held."""
+    """Return whether the nodes may be prepared: launches may be held."""
     with launch.context.database.begin() as tx:
         return fault_holds.may_go_on(tx, launch.data.job, launch.data.types)
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
-    """Return the jobs to launch, new or left by a former attempt; None for those with nothing to launch.
+    """Claim jobs to launch, new or left by a former attempt. Return None for jobs with nothing to launch.
 
-    The commit need not have reached the disk: if it is lost, the jobs are to be launched, and GO was not said.
+    The commit is asynchronous. If it is lost, the jobs are still to be launched, and GO was not sent.
     """
     contexts = {claim.job_id: claim.context for claim in claims}
     tx.jobs.hold(contexts)
@@ -171,7 +175,7 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
     lost = {
         job_id: data
         for job_id, data in found.items()
-        if data.job.state is JobState.LAUNCHING and data.run is None  # a database of another version
+        if data.job.state is JobState.LAUNCHING and data.run is None  # left by a database of another version
     }
     killed = tx.job_requests.jobs_to_kill(found) if found else frozenset()
     sent = _begin_launches(tx, contexts, new, killed) if new else ()
@@ -185,7 +189,6 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
 def _claimed(
     data: JobData | None, run: JobRun | None, new: Mapping[int, JobData], sent: Collection[int], killed: Collection[int]
 ) -> _Claimed | None:
-    """Return a claimed job, None if there is nothing to launch."""
     if data is None or run is None:
         return None
     is_new = data.job.id in new and bool(data.resources)
@@ -199,9 +202,9 @@ def _claimed(
 def _begin_launches(
     tx: Transaction, contexts: Mapping[int, ActionContext], jobs: Mapping[int, JobData], killed: Collection[int]
 ) -> Collection[int]:
-    """Move jobs from toLaunch to Launching; return those of which oarexec is to be sent next.
+    """Move jobs from toLaunch to Launching. Return those to which oarexec must be sent next.
 
-    Those without resources end.
+    Jobs without resources end in Error.
     """
     lifecycle.move_all(tx, jobs, JobState.LAUNCHING)
     empty = [job_id for job_id, data in jobs.items() if not data.resources]
@@ -246,7 +249,7 @@ def _launch_noop(launch: Launch) -> None:
 
 
 def _offer(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
-    """Let the agent of the head fetch the job, and wait for it.  Raises LaunchFailed, KillRequested."""
+    """Offer the job to the agent of the head, and wait until it is fetched. Raises LaunchFailed, KillRequested."""
     if not claimed.is_sent and claimed.run.phase not in _ONLY_NODE_KNOWS:
         prepare(launch)
         _note_exec_sent(launch)
@@ -254,13 +257,13 @@ def _offer(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
 
 
 def _start_effects(data: JobData) -> list[Effect]:
-    """Return the effects of the start of a job: Sarko must watch its end, the scheduler may extend its walltime."""
+    """Return the effects of the start of a job: Sarko monitors its end, and the scheduler may extend its walltime."""
     effects: list[Effect] = [Due(_first_deadline(data))]
     return [*effects, Wake(Tag.WALLTIME)] if GROWING in data.type_texts else effects
 
 
 def _first_deadline(data: JobData) -> int:
-    """Return when Sarko has to act on a job that starts: the date of its checkpoint, or of the end of its walltime."""
+    """Return when Sarko must act on a started job: at its checkpoint or at the end of its walltime."""
     return data.job.start_time + data.walltime - (data.job.checkpoint or -1)
 
 
@@ -277,7 +280,7 @@ def _execute(launch: Launch) -> RetryAfter | None:
 
 
 def _send_oarexec(launch: Launch) -> RetryAfter | None:
-    """Send oarexec to the head, and follow it; raises as ``_execute`` does."""
+    """Send oarexec to the head and follow it. Raises the exceptions of ``_execute``."""
     config = launch.context.config
     start_seconds = config.prologue_epilogue_timeout + EXEC_SECONDS + config.oar_ssh_connection_timeout
     attached_seconds = 0 if config.detach_job_from_server else launch.data.walltime + config.jobdel_walltime
@@ -295,12 +298,12 @@ def _send_oarexec(launch: Launch) -> RetryAfter | None:
         of_job(log, launch.id).info("%s", error)
         return _recover(launch)
     except DatabaseUnavailable:
-        dialogue.close()  # an oarexec that waits for GO learns at once that none will come from here
+        dialogue.close()  # an oarexec that waits for GO sees at once that this process will not send it
         raise
 
 
 def _note_exec_sent(launch: Launch) -> None:
-    """Store the phase EXEC_SENT before oarexec is sent.  Raises KillRequested."""
+    """Store the phase EXEC_SENT before oarexec is sent. Raises KillRequested."""
     with launch.context.database.begin() as tx:
         if tx.job_requests.find_kill(launch.id):
             raise KillRequested
@@ -308,7 +311,7 @@ def _note_exec_sent(launch: Launch) -> None:
 
 
 def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryAfter | None:
-    """Follow the lines of oarexec until the command runs, or has failed, or the head must be asked what happened."""
+    """Process the lines of oarexec until the command runs or has failed. If the result is unclear, probe the head."""
     is_go_sent = False
     while True:
         answer = dialogue.receive(STARTED_SECONDS if is_go_sent else KILL_CHECK_SECONDS)
@@ -327,7 +330,7 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
                 event = nodes.manager_event(probe.read_status(line.rpartition(" ")[2]) or 0)
                 return _change_head(launch, event, _manager_error(dialogue))
             case str() as line if line.startswith((ExecLine.ALREADY, ExecLine.STALE)) or time.monotonic() > deadline:
-                dialogue.close()  # the last case: a node that writes line after line without an end
+                dialogue.close()  # a deadline is needed for a node that writes lines without end
                 return _recover(launch)
             case CommandRan(exit=code, stderr=text):
                 return _note_exit_of_oarexec(launch, code, text, is_go_sent=is_go_sent)
@@ -340,13 +343,12 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
 
 
 def _manager_error(dialogue: Dialogue) -> str:
-    """Return the error of the job resource manager."""
     answer = dialogue.receive(STARTED_SECONDS)
     return answer.stderr.strip() if isinstance(answer, CommandRan) else "the job resource manager failed"
 
 
 def _stop_if_killed(launch: Launch, dialogue: Dialogue) -> None:
-    """Break off the launch of a job that must end; its GO has not been sent.  Raises KillRequested."""
+    """Abort the launch of a job that must end and to which GO has not been sent. Raises KillRequested."""
     if launch.context.interrupted(launch.id) and _must_end(launch):
         dialogue.send(ExecOrder.ABORT)
         dialogue.close()
@@ -354,7 +356,7 @@ def _stop_if_killed(launch: Launch, dialogue: Dialogue) -> None:
 
 
 def _must_end(launch: Launch) -> bool:
-    """Whether the job must end: an interruption may also mean a signal for it, or come too late."""
+    """Return whether the job must end. An interruption may also mean a signal, or may come too late."""
     with launch.context.database.begin() as tx:
         job, run = tx.jobs.get(launch.id), tx.job_runs.find(launch.id)
         has_kill_request = tx.job_requests.find_kill(launch.id) is not None
@@ -362,12 +364,12 @@ def _must_end(launch: Launch) -> bool:
 
 
 def _has_other_head(launch: Launch) -> bool:
-    """Whether the job can use another of its hosts as its head: it is a reservation with several nodes."""
+    """Return whether the job can use another host as its head: it is a reservation with several nodes."""
     return launch.data.is_reservation and launch.head in launch.data.hosts and len(launch.data.hosts) > 1
 
 
 def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | None:
-    """Go on with another head, if the job is a reservation: on this head nothing was started.  Raises LaunchFailed."""
+    """Continue with another head if the job is a reservation: nothing was started on this one. Raises LaunchFailed."""
     if not _has_other_head(launch):
         raise LaunchFailed(event, f"[bipbip {launch.id}] {launch.head}: {error}", [launch.head])
     drop_hosts(launch, event, {launch.head: error})
@@ -378,7 +380,7 @@ def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | N
 
 
 def _send_go(launch: Launch, dialogue: Dialogue) -> None:
-    """Move the job to Running, then send GO.  Raises KillRequested, LaunchUndone."""
+    """Move the job to Running, then send GO. Raises KillRequested, LaunchUndone."""
     refusal = launch.context.together.do(_go, _HeadHeard(launch, dialogue.boot_id))
     if refusal is not None:
         dialogue.send(ExecOrder.ABORT)
@@ -387,16 +389,16 @@ def _send_go(launch: Launch, dialogue: Dialogue) -> None:
 
 
 class _HeadHeard(NamedTuple):
-    """A launch whose head has said how far it is."""
+    """A launch, with the boot id that its head has reported."""
 
     launch: Launch
     boot_id: str
 
 
 def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | LaunchUndone | None]:
-    """Move jobs to Running, before GO is said; return why one may not start, None if it may.
+    """Move jobs to Running before GO is sent. Return None for each job that may start, else the reason why not.
 
-    The claim of a job need not have reached the disk: it is undone if its row is gone or names another head by now.
+    The commit of a claim may have been lost: the claim is undone if its row is missing or has another head.
     """
     launches = {launch.id: launch for launch, _ in heard}
     jobs = tx.jobs.lock_all(launches)
@@ -416,14 +418,14 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | La
 
 
 def _is_claimed(launch: Launch, run: JobRun | None) -> bool:
-    """Whether the database still knows the claim of a launch."""
+    """Return whether the launch claim is still recorded in the database."""
     return run is not None and run.head_host == launch.head
 
 
 def _note_started(launch: Launch, dialogue: Dialogue) -> None:
-    """Store that the command runs, tell a waiting oarsub, and stay with an attached job.
+    """Store that the command runs, notify a waiting oarsub, and follow an attached job.
 
-    Where no oarsub waits it is stored a little later, unless the job has ended by then.
+    If no oarsub waits, it is stored a little later, unless the job has ended by then.
     """
     together = launch.context.together
     note = together.do if launch.data.is_interactive else together.do_soon
@@ -435,8 +437,8 @@ def _note_started(launch: Launch, dialogue: Dialogue) -> None:
 
 
 def _started(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[None]:
-    """Store that the commands of jobs run; tell the oarsubs that wait for it."""
-    tx.commit_asynchronously()  # the nodes know that the commands run
+    """Store that the commands of jobs run. Notify the waiting oarsubs."""
+    tx.commit_asynchronously()  # the nodes have the information that the commands run
     tx.job_runs.note_started({launch.id: boot_id for launch, boot_id in heard})
     for data in (launch.data for launch, _ in heard):
         if data.is_interactive and not data.is_reservation:
@@ -445,7 +447,7 @@ def _started(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[None]:
 
 
 def _follow_attached(launch: Launch, dialogue: Dialogue) -> None:
-    """Follow an attached job until it ends.  If the session is lost, oarexec reports the end of the job by TCP."""
+    """Follow an attached job until it ends. If the session is lost, oarexec reports the end of the job by TCP."""
     status: int | None = None
     try:
         while True:
@@ -459,7 +461,7 @@ def _follow_attached(launch: Launch, dialogue: Dialogue) -> None:
 
 
 def _note_early_end(launch: Launch, dialogue: Dialogue, line: str) -> RetryAfter | None:
-    """Store the end of a command that could not be started, or has ended already (oarexec is attached)."""
+    """Store the end of a command that could not be started, or has already ended (oarexec is attached)."""
     answer = dialogue.receive(STARTED_SECONDS)
     if not isinstance(answer, CommandRan):
         dialogue.close()
@@ -483,7 +485,7 @@ def _status_of(line: str) -> int | None:
 
 
 def _note_exit_of_oarexec(launch: Launch, code: int, text: str, *, is_go_sent: bool) -> RetryAfter | None:
-    """Decide what follows from the exit of an oarexec that has written nothing about the command."""
+    """Handle the exit of an oarexec that has reported nothing about the command."""
     of_job(log, launch.id).info("oarexec ended with %s: %s", code, text)
     if code in (ExecCode.OK, ExecCode.STALE) or code > SIGNAL_EXIT_BASE or is_go_sent:
         return _recover(launch)
@@ -494,9 +496,9 @@ def _note_exit_of_oarexec(launch: Launch, code: int, text: str, *, is_go_sent: b
 def _report_end(
     launch: Launch, code: int, status: int | None = None, text: str = "", *, fault: NodeFault | None = None
 ) -> None:
-    """Store the end of a job before the start of its command was confirmed; the action END does the rest.
+    """Store the end of a job whose start was not confirmed. The action END does the rest.
 
-    Nothing is stored if the claim was undone: the job has not been launched as far as anybody knows.
+    Store nothing if the claim was undone: for the database, the job has not been launched.
     """
     with launch.context.database.begin() as tx:
         tx.jobs.hold([launch.id])
@@ -512,11 +514,12 @@ def _report_end(
             tx.outbox.append(Ask(JobAction.TELL, launch.id, (line,)))
 
 
-# -- recovery: only the node knows what happened ----------------------------------------------------------------------
+# -- recovery: only the node has the current state
+# ----------------------------------------------------------------------
 
 
 def _recover(launch: Launch) -> RetryAfter | None:
-    """Ask the head how far the launch has come, and go on from there.  Raises LaunchFailed, KillRequested."""
+    """Probe the head for the state of the launch, and continue from there. Raises LaunchFailed, KillRequested."""
     with launch.context.database.begin() as tx:
         run, now = tx.job_runs.find(launch.id), tx.now
     if run is None or run.phase in _OF_ENDS:
@@ -534,7 +537,7 @@ def _recover(launch: Launch) -> RetryAfter | None:
             _report_end(launch, finding.code, finding.status, fault=finding.fault)
             return None
         case _ if now - run.updated > launch.context.config.launch_unknown_timeout:
-            # Without GO, which is sent after the phase of that name is stored, the command cannot have been started.
+            # GO is sent after the phase GO is stored. Before that phase, the command cannot have been started.
             if run.phase is not Phase.GO and (finding is probe.SILENT or _has_other_head(launch)):
                 text = f"did not answer ({finding.answer}), {NOT_STARTED}"
                 return _change_head(launch, EventType.PING_CHECKER_NODE_SUSPECTED, text)
@@ -546,9 +549,9 @@ def _recover(launch: Launch) -> RetryAfter | None:
 
 
 def _try_again(launch: Launch, now: int) -> RetryAfter | None:
-    """Launch again: the head did not start the command, and refuses the former attempts from now on.
+    """Launch again: the head did not start the command, and will refuse the former attempts.
 
-    The second attempt comes at once, the third after a pause.  Raises LaunchFailed, KillRequested.
+    The second attempt starts at once, the third after a pause. Raises LaunchFailed, KillRequested.
     """
     if launch.run.attempt >= MAX_ATTEMPTS:
         raise LaunchFailed(
@@ -568,18 +571,18 @@ def _try_again(launch: Launch, now: int) -> RetryAfter | None:
 
 
 def _give_up(launch: Launch, failure: LaunchFailed) -> None:
-    """Clean the prepared hosts, then write the event of the failure; NodeChangeState treats it."""
+    """Clean the prepared hosts, then store the event of the failure. NodeChangeState handles the event."""
     of_job(log, launch.id).warning("the launch is given up: %s", failure)
     _clean(launch, (launch.prepared | {launch.head}) - set(failure.hosts))
     with launch.context.database.begin() as tx:
         tx.jobs.hold([launch.id])
         run = tx.job_runs.find(launch.id)
         if run is None or run.phase in _OF_ENDS:
-            return  # it was given up by others, too, or its end was heard meanwhile: that is what it ends with
+            return  # another process has given up the launch, or the end of the job was reported: that result is kept
         if launch.data.is_interactive:
             tx.outbox.append(Ask(JobAction.TELL, launch.id, (failure.line,)))
         if tx.jobs.get(launch.id).state is JobState.RUNNING:
-            # The database says Running although the command was never started: it ends as a job that died.
+            # The database says Running although the command was never started: end it as a job that died.
             tx.job_runs.report(launch.id, ExecCode.NOT_CONFIRMED, None)
             tx.outbox.append(Ask(JobAction.END, launch.id))
             return
@@ -591,10 +594,10 @@ def _give_up(launch: Launch, failure: LaunchFailed) -> None:
 
 
 def _clean(launch: Launch, prepared: Collection[str]) -> None:
-    """Remove what is left of a launch on those of its nodes that the job resource manager prepares."""
+    """Clean the prepared nodes of a launch that the job resource manager handles."""
     config = launch.context.config
     hosts = set(launch.data.processors(config)).intersection(prepared)
     if hosts:
         data = job_data.manager_data(launch.data, config)
-        with contextlib.suppress(ConfigError):  # then nothing was prepared
+        with contextlib.suppress(ConfigError):  # in this case nothing was prepared
             nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, nodes.manager_seconds(config))

@@ -1,6 +1,6 @@
-"""What each launch and each end needs on the server, as oar.conf names it.
+"""Check the programs and files in oar.conf that every launch and every end needs on the server.
 
-A fault in it is the administrator's to repair: no job and no node is to blame.
+Only the administrator can repair a fault in them, so no job and no node is held responsible.
 """
 
 import os
@@ -26,7 +26,7 @@ SILENT_SECONDS = 30.0
 
 
 class LaunchNeedsWatch:
-    """Looks for faults in threads: a file server that hangs must not stop the Runner."""
+    """Find faults in a separate thread: a file server that does not answer must not block the Runner."""
 
     def __init__(self) -> None:
         self._config: Config | None = None  #: of the look that is under way
@@ -34,7 +34,7 @@ class LaunchNeedsWatch:
         self._begun = 0.0
 
     def find_fault(self, config: Config, oardir: str) -> str | None:
-        """Return what ``find_fault`` finds; None: it is not known, since the files do not answer yet."""
+        """Return the result of ``find_fault``, None if it is not available yet because the files do not answer."""
         if config is not self._config:
             self._begin(config, oardir)
             wait([self._look], LOOK_SECONDS)
@@ -54,7 +54,10 @@ class LaunchNeedsWatch:
 
 
 def follow(tx: Transaction, fault: str | None) -> None:
-    """Hold all launches for a fault of the configuration, release them when it is gone; None: it is not known."""
+    """Hold all launches if the configuration has a fault; release them if it has none ('').
+
+    Do nothing if ``fault`` is None (unknown).
+    """
     if fault:
         fault_holds.hold_for_configuration(tx, fault)
     elif fault is not None and fault_holds.end_repaired(tx):
@@ -64,12 +67,12 @@ def follow(tx: Transaction, fault: str | None) -> None:
 def _answer(look: Future[str], config: Config, oardir: str) -> None:
     try:
         look.set_result(find_fault(config, oardir))
-    except Exception as error:  # noqa: BLE001 - it is raised again where the answer is read
+    except Exception as error:  # noqa: BLE001 - it is raised again where the result is read
         look.set_exception(error)
 
 
 def find_fault(config: Config, oardir: str) -> str:
-    """Return the first fault of the configuration that makes every launch fail; '' if there is none."""
+    """Return the first fault of the configuration that makes every launch fail, '' if there is none."""
     return (
         find_end_fault(config, oardir)
         or _program_fault(Config.server_prologue_exec_file.key, config.server_prologue_exec_file)
@@ -92,7 +95,7 @@ def _checked_keys(config: Config) -> list[str]:
 
 
 def find_end_fault(config: Config, oardir: str) -> str:
-    """Return the first fault of the configuration that keeps jobs from being ended; '' if there is none."""
+    """Return the first fault of the configuration that prevents jobs from ending, '' if there is none."""
     manager_fault = ""
     if config.job_resource_manager_property_db_field:
         manager_fault = _file_fault(Config.job_resource_manager_file.key, nodes.site_manager(config), oardir)
@@ -113,7 +116,7 @@ def _program_fault(key: str, command: str | None) -> str:
 
 
 def _ssh_fault(config: Config) -> str:
-    """Return the fault of OPENSSH_CMD, where nodes are reached by it."""
+    """Return the fault of OPENSSH_CMD, '' if it has none or is not used to connect to nodes."""
     if config.oar_ssh_transport == "paramiko":
         return ""
     fault = _program_fault(Config.openssh_cmd.key, config.openssh_cmd)

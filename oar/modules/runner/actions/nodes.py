@@ -1,4 +1,4 @@
-"""Many nodes at once: the job resource manager, and whether nodes answer."""
+"""Actions on many nodes at once: run the job resource manager, and check whether nodes respond."""
 
 import signal
 import time
@@ -39,16 +39,16 @@ class NodeAnswer:
 
 
 def site_manager(config: Config) -> str | None:
-    """Return the path of the site's own job resource manager, None if it is the built-in one."""
+    """Return the path of the site's own job resource manager, None if the built-in one is used."""
     return site_program(config.job_resource_manager_file)
 
 
 def manage(
     context: ActionContext, action: NodeAction, hosts: Collection[str], data: Mapping[str, Any], seconds: float
 ) -> dict[str, NodeAnswer]:
-    """Run ``action`` of the job resource manager on each host.  Raises ConfigError.
+    """Run ``action`` of the job resource manager on each host. Raises ConfigError.
 
-    All its actions can be repeated: they run a second time on a host whose connection broke meanwhile.
+    All actions are repeatable: they run a second time on a host if the connection to it broke.
     """
     request = _manager_request(context, action, data)
     limit = time.monotonic() + seconds
@@ -64,9 +64,9 @@ def manage(
 
 
 def answer_of(outcome: Outcome) -> NodeAnswer:
-    """Return the answer that an outcome stands for; exit code 0 means success.
+    """Convert an outcome to the answer of a node. Exit code 0 means success.
 
-    A program that was ended by SIGTERM has answered nothing: the node goes down.
+    A program that SIGTERM ended counts as no answer: the node is shutting down.
     """
     if isinstance(outcome, CommandRan) and outcome.exit == 128 + signal.SIGTERM:
         return NodeAnswer(False, "it was ended by SIGTERM: the node goes down", reached=False)
@@ -79,7 +79,7 @@ def answer_of(outcome: Outcome) -> NodeAnswer:
 
 
 def failure_event(config: Config, answer: NodeAnswer) -> EventType:
-    """Return the event of a node that could not be prepared for a job."""
+    """Return the event type for a node that could not be prepared for a job."""
     if not answer.reached:
         return EventType.PING_CHECKER_NODE_SUSPECTED
     is_built_in = site_manager(config) is None
@@ -87,29 +87,29 @@ def failure_event(config: Config, answer: NodeAnswer) -> EventType:
 
 
 def manager_event(code: int) -> EventType:
-    """Return the event of an exit code of the built-in manager."""
+    """Return the event type for an exit code of the built-in manager."""
     return _EVENTS_OF_INIT.get(code, EventType.CPUSET_ERROR)
 
 
 def cleaning_event(config: Config, answer: NodeAnswer) -> EventType:
-    """Return the event of a node that answers and could not be cleaned after a job."""
+    """Return the event type for a node that responds but could not be cleaned after a job."""
     has_bad_epilogue = answer.code == EPILOGUE_FAILED and site_manager(config) is None
     return EventType.EPILOGUE_ERROR if has_bad_epilogue else EventType.CPUSET_CLEAN_ERROR
 
 
 def manager_seconds(config: Config) -> int:
-    """Return the time limit of the job resource manager for one job, with the programs of the site that it runs."""
+    """Return the time limit of the job resource manager for one job, including the site's scripts, in seconds."""
     has_script = config.node_prologue_file or config.node_epilogue_file
     return config.oar_ssh_connection_timeout + (config.prologue_epilogue_timeout if has_script else 0)
 
 
 def has_checker(config: Config) -> bool:
-    """Whether the site has configured a ping checker."""
+    """Return whether the site has configured a ping checker."""
     return ping_checker.is_configured(config)
 
 
 def unreachable(context: ActionContext, hosts: Collection[str]) -> dict[str, str]:
-    """Return the hosts that do not answer the ping checker, each with the text of the error."""
+    """Return the hosts that do not answer the ping checker, each with an error text."""
     return dict.fromkeys(ping_checker.silent_hosts(context.config, hosts), "does not answer the ping checker")
 
 

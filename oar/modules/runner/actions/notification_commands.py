@@ -15,7 +15,7 @@ from oar.modules.runner.actions.context import ActionContext, log
 
 
 def run_command(context: ActionContext, job_id: int, args: Sequence[str]) -> None:
-    """Run the owner's command on the submission host: ``args`` = user, host, tag, then the argument list."""
+    """Run the owner's command on the submission host. ``args``: user, host, tag, then the argument list."""
     user, host, tag, *argv = args
     seconds = context.config.oar_ssh_connection_timeout
     data = {"argv": argv, "account": user, "enclosure": job_data.enclosure_data(context.config)}
@@ -29,9 +29,9 @@ def run_command(context: ActionContext, job_id: int, args: Sequence[str]) -> Non
 
 
 def heal(context: ActionContext, lines: Sequence[str]) -> None:
-    """Run the site's script with the resources that became Suspected on its standard input.
+    """Run the site's script, with the resources that became Suspected on its standard input.
 
-    ``lines``: ``<resource id> <node>`` for each.
+    ``lines``: ``<resource id> <node>`` for each resource.
     """
     command = context.config.suspected_healing_exec_file
     if not command:

@@ -1,9 +1,9 @@
-"""ENERGY: run the commands of the site that halt and wake the nodes chosen by a round.
+"""ENERGY: run the commands of the site that halt and wake the nodes chosen by the scheduler.
 
 See docs/design/planner.rst, "Energy".
 
-The orders are the open events HALT_NODE and WAKEUP_NODE.  A node is halted only when it is Absent, so that no job can
-be on it; an order for a node waits for older ones of it.  An order whose command was running when the server died is
+The orders are the open events HALT_NODE and WAKEUP_NODE. A node is halted only when it is Absent, so that no job can
+run on it. An order for a node waits for the older orders for it. If the server fails while a command runs, its order is
 carried out again.
 """
 
@@ -25,7 +25,10 @@ AGAIN_SECONDS = 2.0
 
 
 def carry_out(context: ActionContext) -> RetryAfter | None:
-    """Carry out the orders that are possible now; the others are tried again later.  Greta's are not ours."""
+    """Carry out the orders that are possible now, and retry the others later.
+
+    Do nothing if Greta handles the orders.
+    """
     if context.config.energy_saving_internal:
         return None
     with context.database.snapshot() as tx:
@@ -39,14 +42,14 @@ def carry_out(context: ActionContext) -> RetryAfter | None:
         if (waiting | leaving).intersection(order.hosts):
             waiting.update(order.hosts)
             continue
-        # A node that was made Alive meanwhile, or is Suspected, is left alone.
+        # Skip nodes that were made Alive meanwhile or are Suspected.
         hosts = [host for host in order.hosts if host in asleep]
         _note(context, order, hosts, _run(context, order, hosts))
     return RetryAfter(AGAIN_SECONDS) if waiting else None
 
 
 def _run(context: ActionContext, order: Event, hosts: Sequence[str]) -> str:
-    """Run the command of an order; return the text of its error, '' if it succeeded."""
+    """Run the command of an order. Return the error text, '' if the command succeeded."""
     config, is_halt = context.config, order.type == EventType.HALT_NODE
     command = config.scheduler_node_manager_sleep_cmd if is_halt else config.scheduler_node_manager_wake_up_cmd
     if not command or not hosts:
@@ -61,7 +64,7 @@ def _run(context: ActionContext, order: Event, hosts: Sequence[str]) -> str:
 
 
 def _note(context: ActionContext, order: Event, hosts: Collection[str], error: str) -> None:
-    """Store that an order is carried out; nodes whose command failed are to be Suspected."""
+    """Store that an order is carried out. Request the state Suspected for nodes whose command failed."""
     with context.database.begin() as tx:
         tx.events.done([order.id])
         if error:

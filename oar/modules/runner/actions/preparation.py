@@ -1,6 +1,6 @@
-"""The part of a launch that comes before oarexec: the nodes of the job are prepared, the server prologue is run.
+"""The part of a launch before oarexec: prepare the nodes of the job, and run the server prologue.
 
-Nodes that fail are dropped from an advance reservation that has others; for any other job the launch has failed.
+Nodes that fail are removed from an advance reservation that has other nodes. For any other job, the launch fails.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ _MANAGER_EVENTS = (
 
 
 class LaunchFailed(Exception):
-    """The launch has to be given up."""
+    """The launch must be given up."""
 
     def __init__(
         self, event: EventType, text: str, hosts: Collection[str] = (), line: OarsubLine = OarsubLine.BAD_HEAD
@@ -42,7 +42,7 @@ class LaunchFailed(Exception):
 
 @dataclass(slots=True)
 class Launch:
-    """A launch that is going on."""
+    """A launch in progress."""
 
     context: ActionContext
     data: JobData
@@ -51,7 +51,6 @@ class Launch:
 
     @property
     def id(self) -> int:
-        """The id of the job."""
         return self.data.job.id
 
     @property
@@ -61,9 +60,9 @@ class Launch:
 
 
 def prepare(launch: Launch) -> None:
-    """Prepare the nodes, then run the server prologue.  Raises LaunchFailed, ConfigError.
+    """Prepare the nodes, then run the server prologue. Raises LaunchFailed, ConfigError.
 
-    The head is left to the session of oarexec, which saves a connection, unless it must be ready for the prologue.
+    The session of oarexec prepares the head, which saves a connection, unless the head must be ready for the prologue.
     """
     prepare_hosts(launch, _hosts_before_oarexec(launch.data, launch.context.config))
     _ping(launch)
@@ -71,7 +70,7 @@ def prepare(launch: Launch) -> None:
 
 
 def is_ready_at_once(data: JobData, config: Config) -> bool:
-    """Whether a launch has nothing to do before oarexec is sent."""
+    """Return whether oarexec can be sent without any preparation."""
     return not (
         data.is_noop
         or config.server_prologue_exec_file
@@ -81,7 +80,7 @@ def is_ready_at_once(data: JobData, config: Config) -> bool:
 
 
 def _hosts_before_oarexec(data: JobData, config: Config) -> set[str]:
-    """Return the hosts on which the job resource manager does its work before oarexec is sent."""
+    """Return the hosts that the job resource manager must prepare before oarexec is sent."""
     hosts = set(data.processors(config))
     if not _must_head_be_prepared_first(config):
         hosts.discard(data.exec_host(config))
@@ -89,7 +88,7 @@ def _hosts_before_oarexec(data: JobData, config: Config) -> set[str]:
 
 
 def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
-    """Let the job resource manager prepare hosts.  Raises LaunchFailed.
+    """Run the job resource manager on hosts to prepare them. Raises LaunchFailed.
 
     If a reservation loses some of them, the others are prepared again with the shorter list of nodes.
     """
@@ -107,7 +106,10 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
 
 
 def _must_head_be_prepared_first(config: Config) -> bool:
-    """Whether there is a prologue of the server or of nodes, or the site's own manager, which oarexec cannot run."""
+    """Return whether the head must be prepared before oarexec.
+
+    This is true with a server prologue, a node prologue, or the site's own manager, which oarexec cannot run.
+    """
     has_prologue = config.server_prologue_exec_file or config.node_prologue_file
     return bool(has_prologue) or nodes.site_manager(config) is not None
 
@@ -119,7 +121,7 @@ def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.Node
 
 
 def _ping(launch: Launch) -> None:
-    """Ping the job's hosts if the site has a checker; without one, ``init`` or oarexec notice dead nodes."""
+    """Ping the job's hosts if the site has a checker. Without one, ``init`` or oarexec detect dead nodes."""
     if nodes.has_checker(launch.context.config) and not launch.data.is_fetched:
         failures = nodes.unreachable(launch.context, launch.data.hosts)
         if failures:
@@ -128,9 +130,9 @@ def _ping(launch: Launch) -> None:
 
 
 def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) -> None:
-    """Take failed hosts (with the text of each failure) from a reservation that has others.
+    """Remove failed hosts from a reservation that has other hosts. ``failures``: the error text of each host.
 
-    Raises LaunchFailed for any other job, and for an event that ends reservations, too.
+    Raises LaunchFailed for any other job, and for an event that also ends reservations.
     """
     description = f"[bipbip {launch.id}] {told_failures(failures)}"
     remaining_hosts = [host for host in launch.data.hosts if host not in failures]
@@ -149,7 +151,7 @@ def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) ->
 
 
 def run_prologue(launch: Launch) -> None:
-    """Run the server prologue, at least once: after a crash it may run again.  Raises LaunchFailed."""
+    """Run the server prologue at least once: it may run again after a crash. Raises LaunchFailed."""
     config = launch.context.config
     if not config.server_prologue_exec_file or launch.run.phase is Phase.PROLOGUE_OK:
         return

@@ -1,4 +1,4 @@
-"""PROBE: ask a host about its jobs.  SWEEP: remove what former jobs left on a host.
+"""PROBE: request the state of the jobs on a host. SWEEP: remove what former jobs left on a host.
 
 See docs/design/launch.rst, "Probes and sweeps".
 """
@@ -54,7 +54,7 @@ SILENT = Finding(ProbeAnswer.SILENT)
 
 
 def ask(context: ActionContext, host: str, jobs: Collection[JobData], *, fence: int = 0) -> dict[int, Finding]:
-    """Ask a host about its jobs; return the findings by job.  A job without an answer is SILENT."""
+    """Probe a host for the state of jobs. Return the findings by job; a job without an answer is SILENT."""
     request = NodeRequest("node_probe", NodeAction.PROBE, job_data.probe_data(jobs, context.config, fence=fence))
     outcome = context.remote.run({host: request}, SECONDS)[host]
     findings = dict.fromkeys((data.job.id for data in jobs), SILENT)
@@ -67,12 +67,12 @@ def ask(context: ActionContext, host: str, jobs: Collection[JobData], *, fence: 
 
 
 def ask_one(context: ActionContext, host: str, data: JobData, *, fence: int = 0) -> Finding:
-    """Ask a host about one job."""
+    """Probe a host for the state of one job."""
     return ask(context, host, [data], fence=fence)[data.job.id]
 
 
 def _read_answer(findings: dict[int, Finding], line: str) -> None:
-    """Put one answer into the findings; an answer about another job is dropped, since a node may lie."""
+    """Add one answer to the findings. Ignore an answer about another job: the node may send wrong data."""
     try:
         report = json.loads(line)
         job_id = int(report["job_id"])
@@ -98,14 +98,14 @@ def _number(value: Any, default: int, largest: int = 255) -> int:
 
 
 def read_status(value: Any) -> int | None:
-    """Return a raw wait status that is written in digits; None for ``N``."""
+    """Return a raw wait status from its digits, None for ``N``."""
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and int(text) <= 0xFFFF else None
 
 
 def probe(context: ActionContext, host: str) -> RetryAfter | None:
-    """Ask a host about all jobs that should run there, and store what follows from its answers."""
-    context.together.settle()  # starts that are still to be stored: they are no news from the node
+    """Probe a host for all jobs that should run on it, and store the results."""
+    context.together.settle()  # store the pending starts first: they do not come from the node
     with context.database.begin() as tx:
         asked = tx.now
         ids = tx.job_runs.jobs_of_head(host)
@@ -113,7 +113,7 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
         running_jobs = [data for data in candidates if data.job.state in PROBED]
         for data in running_jobs:
             if data.is_noop or data.is_fetched:
-                tx.job_runs.update(data.job.id)  # there is nobody to ask: nothing runs, or the agent tells
+                tx.job_runs.update(data.job.id)  # no probe: nothing runs, or the agent reports the state
     jobs = [data for data in running_jobs if not (data.is_noop or data.is_fetched)]
     if not jobs:
         return None
@@ -127,12 +127,12 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
         if any(finding is not SILENT for finding in findings.values()):
             tx.job_runs.note_answer(host)
             return None
-        tx.jobs.lock_all(tx.job_runs.jobs_of_head(host))  # as an end that is under way does, before its launch
+        tx.jobs.lock_all(tx.job_runs.jobs_of_head(host))  # locks like an end in progress, before its launch
         return _note_silence(tx, context.config.node_lost_timeout, host, asked, [data.job.id for data in jobs])
 
 
 def _note_silence(tx: Transaction, limit: int, host: str, asked: int, jobs: Collection[int]) -> RetryAfter | None:
-    """Note that a host has not answered; its jobs have ended if that lasts for ``limit`` seconds (0: never)."""
+    """Store that a host has not answered. If its silence lasts ``limit`` seconds (0: never), its jobs have ended."""
     silence = tx.job_runs.note_silence(host, asked)
     if silence.probes == LOST_AFTER:
         of_nodes(log, host).warning("%s has not answered %d times: Finaud tests it", host, silence.probes)
@@ -151,9 +151,9 @@ def _note_silence(tx: Transaction, limit: int, host: str, asked: int, jobs: Coll
 
 
 def _is_server_heard(tx: Transaction, since: int) -> bool:
-    """Whether silent hosts are to blame for their silence, and not the server's own network.
+    """Return whether the silence of hosts is their own fault, and not that of the server's network.
 
-    If many are silent and none was heard meanwhile, others are asked first.
+    If many hosts are silent and none has answered meanwhile, other hosts are probed first.
     """
     hosts = tx.job_runs.hosts_heard_since(since)
     if hosts.heard or len(hosts.silent) <= TOO_MANY_TO_FAIL:
@@ -166,7 +166,7 @@ def _is_server_heard(tx: Transaction, since: int) -> bool:
 
 
 def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
-    """Store what follows from a finding about a job that should run."""
+    """Store the consequences of a finding about a job that should run."""
     job_id = data.job.id
     match finding.answer:
         case ProbeAnswer.ENDED:
@@ -176,7 +176,7 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
         case ProbeAnswer.DIED:
             note_death(tx, data, finding.ago)
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED if data.run and data.run.phase is Phase.GO:
-            tx.outbox.append(Ask(JobAction.RUN, job_id))  # the GO was lost: the launch goes on
+            tx.outbox.append(Ask(JobAction.RUN, job_id))  # the GO was lost: continue the launch
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
             note_death(tx, data)
         case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
@@ -185,14 +185,14 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
 
 
 def note_usage(tx: Transaction, context: ActionContext, data: JobData, host: str, finding: Finding) -> None:
-    """Store what a job has used so far on the node that was asked."""
+    """Store the usage of a job so far on the probed node."""
     values = data.processors(context.config).get(host)
     if values is not None and finding.usage:
         tx.job_runs.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
 
 
 def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
-    """Ask for a job to be frozen or thawed on its nodes where they do not agree with its state."""
+    """Request that a job is frozen or thawed on nodes whose state differs from the job's state."""
     if data.job.state is JobState.SUSPENDED and not finding.frozen:
         tx.outbox.append(Ask(JobAction.SUSPEND, data.job.id))
     elif data.job.state is JobState.RUNNING and finding.frozen:
@@ -200,15 +200,15 @@ def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
 
 
 def note_end(tx: Transaction, job_id: int, code: int, status: int | None, ago: int = 0) -> None:
-    """Store the end of a job that a probe has found.  ``ago``: seconds since that end."""
+    """Store the end of a job that a probe has detected. ``ago``: seconds since that end."""
     if tx.job_runs.report(job_id, code, status, ago):
         tx.outbox.append(Ask(JobAction.END, job_id))
 
 
 def note_death(tx: Transaction, data: JobData, ago: int = 0) -> None:
-    """Store that nothing is left of a job on its node.
+    """Store that no process of a job exists on its node any more.
 
-    If nothing was heard of the job since the database was restored, its end is unknown.
+    If the job has not been updated since the database was restored, its end is unknown.
     """
     is_unknown = data.run is not None and data.run.updated < _date_of_restore(tx)
     note_end(tx, data.job.id, ExecCode.DIED, None, ago)
@@ -217,7 +217,7 @@ def note_death(tx: Transaction, data: JobData, ago: int = 0) -> None:
 
 
 def _date_of_restore(tx: Transaction) -> int:
-    """Return when the database was restored last; 0 if it never was."""
+    """Return the time of the last restore of the database, 0 if there was none."""
     return max((event.date for event in tx.events.latest(1, type_=EventType.DATABASE_RESTORED, before=None)), default=0)
 
 
@@ -232,7 +232,7 @@ def note_recovered(tx: Transaction, data: JobData, boot_id: str) -> None:
 
 
 def sweep(context: ActionContext, host: str) -> RetryAfter | None:
-    """Remove what former jobs left on a host that comes back."""
+    """Remove what former jobs left on a host that returns to service."""
     with context.database.begin() as tx:
         if host not in tx.resources.to_sweep():
             return None

@@ -1,4 +1,4 @@
-"""AR_EVENT: run the site's script for what happens to advance reservations (``RESERVATION_EVENT_EXEC_FILE``).
+"""AR_EVENT: run the site's script for an event of an advance reservation (``RESERVATION_EVENT_EXEC_FILE``).
 
 See docs/design/reservations.rst, "The site's script".
 """
@@ -18,10 +18,10 @@ _SITE = ReservationReader(Visitor("oar"), is_operator=True)
 
 
 def tell_site(context: ActionContext, line: Sequence[str]) -> None:
-    """Run the script with the number, the event and the state, and with the record as it is now on standard input.
+    """Run the script with three arguments (number, event and state) and the current record on standard input.
 
-    ``line``: number of the line of the log, id of the reservation, and the three arguments.  That it fails, or does not
-    end in time, is noted in the log of the server.
+    ``line``: number of the line in the log, id of the reservation, and the three arguments. A failure or a timeout of
+    the script is logged.
     """
     command = context.config.reservation_event_exec_file
     if not command or len(line) != 5:
@@ -40,6 +40,6 @@ def tell_site(context: ActionContext, line: Sequence[str]) -> None:
 
 
 def _record(tx: Transaction, reservation_id: int) -> dict[str, object]:
-    """Return the record of a reservation; empty if it is gone."""
+    """Return the record of a reservation, an empty one if the reservation no longer exists."""
     items = shown(tx, tx.reservations.select([reservation_id]), _SITE)
     return reservation_record(items[0]) if items else {}

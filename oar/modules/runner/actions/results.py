@@ -1,4 +1,4 @@
-"""Results of jobs of desktop computers: unpacked as their users, removed when they are old.
+"""Results of jobs of desktop computers: unpack them as their users, remove them when they are old.
 
 See docs/design/desktop.rst, "Results".
 """
@@ -39,11 +39,11 @@ _LONGEST_SAID = 1 << 16
 
 
 class Crowded(Exception):
-    """Too many results are being unpacked: later."""
+    """Too many results are being unpacked: try again later."""
 
 
 class Unpackings:
-    """The unpackings that are under way in this process."""
+    """The unpackings that run in this process."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -52,7 +52,7 @@ class Unpackings:
 
     @contextmanager
     def one_more(self, user: str) -> Iterator[None]:
-        """Count one while the block lasts.  Raises Crowded."""
+        """Count one unpacking of a user while the block runs. Raises Crowded."""
         with self._mutex:
             if self._of_users[user] >= MOST_OF_A_USER or self._of_users.total() >= MOST_AT_ONCE:
                 raise Crowded
@@ -64,14 +64,14 @@ class Unpackings:
                 self._of_users[user] -= 1
 
     def leave(self, process: "subprocess.Popen[bytes]") -> None:
-        """Wait no longer for a program, whenever it ends."""
+        """Kill a program, and do not wait for its end."""
         with suppress(PermissionError):
             process.kill()
         with self._mutex:
             self._left.append(process)
 
     def left(self) -> int:
-        """Return how many have been left, and have not ended yet."""
+        """Return the number of abandoned programs that still run."""
         with self._mutex:
             self._left = [process for process in self._left if process.poll() is None]
             return len(self._left)
@@ -81,9 +81,9 @@ unpackings = Unpackings()
 
 
 def deliver(context: ActionContext, data: JobData) -> str:
-    """Unpack the results of a job, if there are any, into its launching directory, if that is on this machine.
+    """Unpack the results of a job into its launching directory, if both exist on this machine.
 
-    Return why they are not all there, '' if they are; what is not there can be fetched.  Raises Crowded.
+    Return the reason if some results are missing there, else ''. Users can fetch the missing results. Raises Crowded.
     """
     path = stageouts.path_of(context.config, data.job.id)
     try:
@@ -93,7 +93,7 @@ def deliver(context: ActionContext, data: JobData) -> str:
     except FileNotFoundError:
         return ""
     except KeyError:
-        return ""  # the user has no account here: the results are fetched
+        return ""  # the user has no account here: he can fetch the results
     except OSError as error:
         return f"the results were not unpacked: {error}"
     if code == 0:
@@ -104,7 +104,7 @@ def deliver(context: ActionContext, data: JobData) -> str:
 
 
 def _unpack(context: ActionContext, data: JobData, user: User, archive: int) -> tuple[int, str]:
-    """Unpack an archive as the user; return the exit code of the program and what it says.  Raises OSError."""
+    """Unpack an archive as the user. Return the exit code of the program and its output. Raises OSError."""
     most = context.config.api_max_upload * UNPACKED_TIMES
     program = [sys.executable, "-I", "-S", "-c", _PROGRAM.read_text(), data.job.launching_directory, str(most)]
     words, identity = UserFiles(user, context.config.oar_privilege_cmd).running(program)
@@ -121,10 +121,10 @@ def _unpack(context: ActionContext, data: JobData, user: User, archive: int) -> 
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
-    """Return the exit code of a program and the last line that it says.  Raises TimeoutError.
+    """Return the exit code of a program and the last line of its output. Raises TimeoutError.
 
-    It belongs to its user, who may stop it, or let it write without an end: it is not waited for longer, and no more is
-    kept.  That of sudo cannot be killed, and is left behind.
+    The program belongs to its user, who may stop it or let it write without end. So the wait and the stored output are
+    limited. A program that runs under sudo cannot be killed; it is abandoned.
     """
     assert process.stdout
     said, until, poll = b"", time.monotonic() + SECONDS, select.poll()
@@ -146,7 +146,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
 
 
 def remove_old(context: ActionContext) -> None:
-    """Remove the files of desktop computing that nobody needs any more."""
+    """Remove the obsolete files of desktop computing."""
     unpackings.left()
     count = stageouts.remove_old(context.database, context.config)
     if count:

@@ -1,7 +1,7 @@
 """Programs of the site that run on the server: server prologue and epilogue, scripts around a suspension.
 
-They get the job id as their argument and data of the job in environment variables.  They run as oar, in a process group
-of their own that is killed when their time is over.
+They get the job id as their argument and data of the job in environment variables. They run as oar, each in its own
+process group, which is killed after the time limit.
 """
 
 import os
@@ -27,7 +27,7 @@ class SiteScript(Enum):
 
 
 class ScriptFailureKind(Enum):
-    """How a script failed."""
+    """Kind of failure of a script."""
 
     MISSING = auto()  #: it cannot be executed
     EXIT_STATUS = auto()  #: it ended with another exit status than 0, or by a signal
@@ -52,7 +52,7 @@ FAILURE_EVENTS: Mapping[SiteScript, Mapping[ScriptFailureKind, EventType]] = {
 
 
 class ScriptFailure(Exception):
-    """The script could not be run, failed, or took too long."""
+    """The script could not be run, failed, or exceeded its time limit."""
 
     def __init__(self, script: SiteScript, kind: ScriptFailureKind, text: str) -> None:
         super().__init__(text)
@@ -61,7 +61,7 @@ class ScriptFailure(Exception):
 
 
 def run_script(config: Config, script: SiteScript, data: JobData, attempt: int = 1) -> None:
-    """Run a script, if the site has it, with the job id as its last argument.  Raises ScriptFailure."""
+    """Run a script, if the site has it, with the job id as its last argument. Raises ScriptFailure."""
     command, seconds = _configured(config, script)
     if not command:
         return
@@ -78,7 +78,7 @@ def run_script(config: Config, script: SiteScript, data: JobData, attempt: int =
 
 
 def _configured(config: Config, script: SiteScript) -> tuple[str | None, int]:
-    """Return the command of a script, None if the site has none, and the seconds that it may take."""
+    """Return the command of a script, None if the site has none, and its time limit in seconds."""
     match script:
         case SiteScript.PROLOGUE:
             return config.server_prologue_exec_file, config.server_prologue_epilogue_timeout

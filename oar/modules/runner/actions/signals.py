@@ -27,7 +27,7 @@ _PHASES_WITH_OAREXEC = (Phase.EXEC_SENT, Phase.GO, Phase.STARTED)
 
 
 def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Ask oarexec to end the job."""
+    """Request oarexec to end the job."""
     with context.database.begin() as tx:
         data = job_data.read(tx, job_id)
         request = tx.job_requests.find_kill(job_id)
@@ -51,10 +51,10 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
 
 
 def _treat_missing_oarexec(context: ActionContext, data: JobData) -> RetryAfter | None:
-    """Find out whether a job without oarexec has ended or was never started."""
+    """Determine whether a job without oarexec has ended or was never started."""
     if data.job.state is JobState.LAUNCHING:
         with context.database.begin() as tx:
-            tx.outbox.append(Ask(JobAction.RUN, data.job.id))  # the launch itself finds the kill request
+            tx.outbox.append(Ask(JobAction.RUN, data.job.id))  # the launch itself detects the kill request
         return None
     finding = probe.ask_one(context, data.exec_host(context.config), data)
     with context.database.begin() as tx:
@@ -63,7 +63,7 @@ def _treat_missing_oarexec(context: ActionContext, data: JobData) -> RetryAfter 
 
 
 def signal(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Send the signals that are requested for a job: for its checkpoint, or by a user."""
+    """Send the requested signals of a job: for its checkpoint, or from a user."""
     with context.database.begin() as tx:
         data = job_data.read(tx, job_id)
         requests = [
@@ -85,7 +85,7 @@ def signal(context: ActionContext, job_id: int) -> RetryAfter | None:
 
 
 def _send(context: ActionContext, data: JobData, event: str) -> str:
-    """Send the signal of a request; return the text of the error, '' if it was sent."""
+    """Send the signal of a request. Return the error text, '' if the signal was sent."""
     if event == EventType.CHECKPOINT:
         outcome = _control(context, data, ControlSignal.CHECKPOINT)
     else:
@@ -94,7 +94,7 @@ def _send(context: ActionContext, data: JobData, event: str) -> str:
 
 
 def _note(tx: Transaction, request: SignalEvent, host: str, error: str) -> None:
-    """Write the event of a signal that was sent, or could not be."""
+    """Store the event of a signal: sent, or failed with ``error``."""
     job_id, event = request.job_id, request.type
     is_checkpoint = event == EventType.CHECKPOINT
     if error:

@@ -1,7 +1,7 @@
-"""What precedes the sweeps after a restore: nodes are asked for jobs that the database does not know as running.
+"""Search nodes for jobs that are not running according to the database, before the sweeps after a restore.
 
-No node is swept, and so none is used again, before all were asked that are to come back, for a sweep ends what is not
-known, and a job may have processes on several nodes.
+A sweep ends unknown jobs, and a job may have processes on several nodes. So no node is swept, or used again, before all
+returning nodes have been surveyed.
 
 See docs/design/launch.rst, "A restored database".
 """
@@ -31,7 +31,7 @@ _LARGEST = 2**31 - 1
 
 
 def precede_sweep(context: ActionContext, host: str) -> RetryAfter | None:
-    """Ask a host for unknown jobs, if it is to be asked; return a pause if it may not be swept yet."""
+    """Survey a host for unknown jobs, if it has an open survey request. Return a pause if it may not be swept yet."""
     with context.database.begin() as tx:
         mine, is_waiting = _to_survey(tx, host)
     if mine:
@@ -47,7 +47,7 @@ def precede_sweep(context: ActionContext, host: str) -> RetryAfter | None:
 
 
 def _to_survey(tx: "Transaction", host: str) -> tuple[list[int], bool]:
-    """Return the open requests to ask a host, and whether it has to wait for others that are still to be asked."""
+    """Return the open survey requests of a host, and whether it must wait for the survey of other hosts."""
     open_events = tx.events.open([EventType.NODE_SURVEY])
     if not open_events:
         return [], False
@@ -58,7 +58,7 @@ def _to_survey(tx: "Transaction", host: str) -> tuple[list[int], bool]:
 
 
 def ask(context: ActionContext, host: str) -> list[FoundJob] | None:
-    """Ask a host for the jobs of which it is the head; None if it does not answer."""
+    """Return the jobs whose head is this host, None if the host does not answer."""
     request = NodeRequest("node_probe", NodeAction.SURVEY, job_data.survey_data(context.config))
     outcome = context.remote.run({host: request}, SECONDS)[host]
     if not isinstance(outcome, CommandRan) or outcome.exit:
@@ -68,7 +68,7 @@ def ask(context: ActionContext, host: str) -> list[FoundJob] | None:
 
 
 def read_job(line: str) -> FoundJob | None:
-    """Read what a node tells about a job; None if it is not what our program says there."""
+    """Parse the report of a node about a job. Return None if it does not have the format of our program."""
     try:
         report: dict[str, Any] = json.loads(line)
         record = report["record"]
@@ -83,7 +83,7 @@ def read_job(line: str) -> FoundJob | None:
 
 
 def _number(value: object, largest: int = _LARGEST) -> int:
-    """Return a whole number from 0 on.  Raises ValueError."""
+    """Return the value if it is an integer from 0 to ``largest``. Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise ValueError(value)
     return value

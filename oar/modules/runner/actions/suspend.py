@@ -27,9 +27,9 @@ SECONDS = 30
 
 
 def suspend(context: ActionContext, job_id: int) -> None:
-    """Freeze a running job with an open request to hold it, or a Suspended job that a probe has found running.
+    """Freeze a running job with an open hold request, or a Suspended job that a probe has found running.
 
-    An action that comes late, when the job has been resumed, finds no open request and does nothing.
+    If the job has been resumed before, the hold request is closed and nothing is done.
     """
     data = _read_to_suspend(context, job_id)
     if data is None:
@@ -59,14 +59,14 @@ def _read_to_suspend(context: ActionContext, job_id: int) -> JobData | None:
 
 
 def _note_suspended(tx: Transaction, job_id: int) -> bool:
-    """Move a frozen job to Suspended; False if it is about to end."""
+    """Move a frozen job to Suspended. Return False if the job is about to end."""
     tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
     tx.outbox.append(Wake(Tag.TERM))
     return lifecycle.move(tx, job_id, JobState.SUSPENDED)
 
 
 def _note_missing(context: ActionContext, job_id: int, error: ConfigError) -> None:
-    """Write the event of a missing program of the site, once; the job stays as it is."""
+    """Store the event of a missing program of the site, once. The job keeps its state."""
     with context.database.begin() as tx:
         tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
         if not tx.events.having([job_id], [EventType.SUSPEND_RESUME_MANAGER_FILE]):
@@ -74,7 +74,7 @@ def _note_missing(context: ActionContext, job_id: int, error: ConfigError) -> No
 
 
 def _after_suspend(context: ActionContext, data: JobData) -> None:
-    """Run the site's script; if it fails, the job is resumed."""
+    """Run the site's script. If it fails, resume the job."""
     try:
         run_script(context.config, SiteScript.AFTER_SUSPEND, data)
     except ScriptFailure as failure:
@@ -102,12 +102,12 @@ def resume(context: ActionContext, job_id: int) -> None:
     elif data.job.state is JobState.RESUMING:
         with context.database.begin() as tx:
             running = lifecycle.move(tx, job_id, JobState.RUNNING)
-        if not running:  # it may have a new request to hold it
+        if not running:  # there may be a new hold request
             suspend(context, job_id)
 
 
 def _before_resume(context: ActionContext, data: JobData) -> bool:
-    """Run the site's script; False if it failed: then the job ends."""
+    """Run the site's script. If it fails, end the job and return False."""
     try:
         run_script(context.config, SiteScript.BEFORE_RESUME, data)
     except ScriptFailure as failure:
@@ -119,7 +119,7 @@ def _before_resume(context: ActionContext, data: JobData) -> bool:
 
 
 def _read(context: ActionContext, job_id: int, *states: JobState) -> JobData | None:
-    """Return the data of a job in one of these states; None if it is in another one, or has a kill request.
+    """Return the data of a job, None if it is in none of these states or has a kill request.
 
     A job that ends need not be thawed: oarexec, which ends it, is never frozen.
     """
@@ -132,7 +132,7 @@ def _read(context: ActionContext, job_id: int, *states: JobState) -> JobData | N
 def _manage(
     context: ActionContext, data: JobData, action: NodeAction, excluded: Collection[str] = ()
 ) -> dict[str, str]:
-    """Freeze or thaw a job on its nodes, except ``excluded``; return the failures by node.  Raises ConfigError."""
+    """Freeze or thaw a job on its nodes, except ``excluded``. Return the failures by node. Raises ConfigError."""
     hosts = [host for host in data.processors(context.config) if host not in excluded]
     request = _request(context, data, action)
     outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
@@ -141,7 +141,7 @@ def _manage(
 
 
 def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeRequest:
-    """Return the request that freezes or thaws on a node.  Raises ConfigError."""
+    """Return the request that freezes or thaws a job on a node. Raises ConfigError."""
     path = site_program(context.config.suspend_resume_file)
     content = job_data.suspend_data(data, context.config)
     if path is None:
@@ -150,7 +150,7 @@ def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeR
 
 
 def _fail(context: ActionContext, data: JobData, event: EventType, failures: dict[str, str]) -> None:
-    """Suspect the nodes that failed, and end the job: the state of its processes there is unknown."""
+    """Suspect the nodes that failed, and end the job: the state of its processes on them is unknown."""
     job_id = data.job.id
     text = told_failures(failures)
     with context.database.begin() as tx:

@@ -2,7 +2,7 @@
 
 See docs/design/events.rst, "Notices".
 
-A line may be lost.  Where its loss matters, it is followed by an event or a change of state.
+A line may be lost. If its loss matters, an event or a change of state follows.
 """
 
 import time
@@ -25,9 +25,9 @@ PAUSE = 3.0
 
 
 def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
-    """Send lines to the oarsub that waits for a job; without any, what the state of the job means for it.
+    """Send lines to the oarsub that waits for a job; if there are none, send the line for the state of the job.
 
-    A reservation in toAckReservation is acknowledged instead.
+    For a reservation in toAckReservation, send the acknowledgement instead.
     """
     with context.database.begin() as tx:
         job = tx.jobs.find(job_id)
@@ -51,13 +51,13 @@ def _lines_of_state(job: Job) -> tuple[str, ...]:
 
 
 def _needs_oarsub(job: Job) -> bool:
-    """Whether a job is of no use without the oarsub that waits for its start."""
+    """Return whether a job is useless without the oarsub that waits for its start."""
     is_session = job.job_type is JobType.INTERACTIVE and job.reservation is Reservation.NONE
     return is_session and job.state in (JobState.WAITING, JobState.HOLD)
 
 
 def _end_abandoned_job(context: ActionContext, job: Job, line: str) -> None:
-    """Ask for the end of a job whose oarsub is gone: its address refuses all tries."""
+    """End a job whose oarsub no longer runs: its address refuses all attempts."""
     for _ in range(TRIES - 1):
         time.sleep(PAUSE)
         if _send(context, job, line, tries=1) != REFUSED:
@@ -69,7 +69,7 @@ def _end_abandoned_job(context: ActionContext, job: Job, line: str) -> None:
 
 
 def _acknowledge(context: ActionContext, job: Job) -> None:
-    """Tell oarsub that its reservation is accepted, and move the job to Waiting; end it if oarsub is gone."""
+    """Notify oarsub that its reservation is accepted, and move the job to Waiting. End the job if oarsub is gone."""
     error = _send(context, job, OarsubLine.GOOD_RESERVATION, tries=TRIES)
     with context.database.begin() as tx:
         if error:
@@ -84,7 +84,7 @@ def _note_lost(tx: Transaction, job_id: int, error: str) -> None:
 
 
 def _send(context: ActionContext, job: Job, line: str, *, tries: int) -> str:
-    """Send one line; return the text of the error, '' if it arrived or no oarsub waits (a job of the API)."""
+    """Send one line. Return the error text, '' if the line arrived or no oarsub waits (a job of the API)."""
     address = job.info_type or ""
     if ":" not in address:
         return ""

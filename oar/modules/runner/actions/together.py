@@ -1,11 +1,11 @@
-"""Steps of many actions in one transaction.
+"""Combine steps of many actions in one transaction.
 
-A launch or an end has steps in the database, with work on nodes between them.  While a step of one kind is under way
-those of the same kind that come meanwhile wait, and go together with the next transaction.  So a single step is never
-delayed, and a burst of jobs costs a few transactions instead of one, with its wait for the disk, for each step.
+A launch or an end has several steps in the database, with work on nodes between them. While a step of one kind runs,
+new steps of the same kind wait and share the next transaction. So a single step is never delayed, and a burst of jobs
+needs only a few transactions. Otherwise each step would have its own transaction and its own wait for the disk.
 
-Nobody waits long for others: not for a transaction that hangs (somebody else has locked one of its jobs), nor in one.
-A step that nobody waits for is done soon, with all that come in that time.
+A step waits only a short time for others, even if another process has locked one of the jobs. A step without a waiting
+thread is done soon, together with all steps that arrive until then.
 
 See docs/design/launch.rst, "Steps".
 """
@@ -36,7 +36,7 @@ Step = Callable[[Transaction, Sequence[Item]], Sequence[Result]]
 
 
 class _Turn:
-    """One step that is asked for, by a thread that waits."""
+    """A step with its result, and the state of its waiting thread."""
 
     def __init__(self, item: Any) -> None:
         self.item = item
@@ -48,8 +48,6 @@ class _Turn:
 
 
 class _Queue(Generic[Item, Result]):
-    """The steps of one kind."""
-
     def __init__(self, database: Database, step: Step[Item, Result]) -> None:
         self._database = database
         self._step = step
@@ -100,7 +98,7 @@ class _Queue(Generic[Item, Result]):
         return turns
 
     def _take(self) -> list[_Turn]:
-        """Take the steps that wait, for one transaction; who calls has locked the queue."""
+        """Take the waiting steps of one transaction. The caller must have locked the queue."""
         turns, self._waiting = self._waiting[:STEPS_AT_A_TIME], self._waiting[STEPS_AT_A_TIME:]
         for turn in turns:
             turn.is_taken = True
@@ -108,14 +106,17 @@ class _Queue(Generic[Item, Result]):
         return turns
 
     def _do(self, turns: Sequence[_Turn]) -> None:
-        """Do steps in one transaction; if it fails each is left to its own thread, so that one costs others nothing."""
+        """Do steps in one transaction.
+
+        If it fails, each thread repeats its own step, so one error does not affect the others.
+        """
         are_alone = turns[0].is_alone
         try:
             self._transact(turns)
         except DatabaseUnavailable as error:
             for turn in turns:
                 turn.error = error
-        except Exception as error:  # noqa: BLE001 - it is raised again in the thread whose step it is
+        except Exception as error:  # noqa: BLE001 - it is raised again in the thread of the step
             turns[0].error = error if len(turns) == 1 else None
             for turn in turns:
                 turn.is_alone = len(turns) > 1
@@ -143,15 +144,15 @@ class Together:
         self._queues: dict[Any, _Queue[Any, Any]] = {}
 
     def do(self, step: Step[Item, Result], item: Item) -> Result:
-        """Do a step of one job; return its result, after the commit.  Raises what the step raises."""
+        """Do a step of one job. Return its result after the commit. Raises the exceptions of the step."""
         return self._queue(step).do(item)
 
     def do_soon(self, step: Step[Item, Result], item: Item) -> None:
-        """Let a step of one job be done, of which nobody needs to know whether it was: this process may end before."""
+        """Do a step of one job soon, in the background. The step may be lost if this process ends."""
         self._queue(step).do_soon(item)
 
     def settle(self) -> None:
-        """Do now what is to be done soon."""
+        """Do all postponed steps now."""
         with self._mutex:
             queues = list(self._queues.values())
         for queue in queues:
