@@ -1,1 +1,1 @@
-"""The processes of the server; a module of the automaton looks at the database and does what is due."""
+"""The processes of the server. A module of the automaton reads the database and does the due work."""

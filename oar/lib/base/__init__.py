@@ -1,1 +1,1 @@
-"""Plain functions and values that know nothing of OAR's subjects: errors, formats, times, texts, processes, sockets."""
+"""Plain functions and values that are independent of OAR: errors, formats, times, texts, processes, sockets."""

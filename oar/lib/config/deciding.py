@@ -1,6 +1,6 @@
-"""The keys of oar.conf that decide about jobs: without them no plan of the past can be explained.
+"""The keys of oar.conf that affect the scheduling of jobs. Without them, no plan of the past can be explained.
 
-The server stores their values in the database.  Commands on frontends use these values, not those of their own copy of
+The server stores their values in the database. Commands on frontends use these values, not those of their own copy of
 oar.conf.
 """
 

@@ -1,7 +1,7 @@
-"""oar.conf: its syntax, read into a ``Config``; and the sample file, written from the declarations.
+"""oar.conf: parse its text to a ``Config``, and render the sample file from the declarations.
 
-Everything that is wrong in a file is found in one go, each with file, line and key.  What a bad value means is the
-caller's affair: the server does not start, a command uses the default and warns.
+All errors of a file are collected at once, each with file, line and key. The caller decides the consequence of an
+invalid value: the server does not start, a command uses the default and prints a warning.
 """
 
 import re
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"(?:\A|\s)#.*\Z")
 
 
 class ConfigProblem(NamedTuple):
-    """Something wrong in a configuration file."""
+    """A problem in a configuration file."""
 
     origin: str
     line: int  #: 0 = not one line's fault
@@ -37,7 +37,7 @@ _Problem = Callable[[str, str, str], ConfigProblem]
 
 
 class Parsed(NamedTuple):
-    """What a file says: the values (defaults where it is wrong or silent), and what is wrong with it."""
+    """The content of a file: the values (defaults for missing or invalid ones), and the problems."""
 
     config: Config
     errors: tuple[ConfigProblem, ...]
@@ -53,11 +53,11 @@ class _Assignment(NamedTuple):
 
 
 class _BadLineError(ValueError):
-    """A line that is no assignment."""
+    """A line that is not an assignment."""
 
 
 def parse(text: str, origin: str = "oar.conf") -> Parsed:
-    """Read the text of oar.conf; ``origin`` names the file in messages.
+    """Parse the text of oar.conf. ``origin`` is the name of the file in messages.
 
     >>> parse("SERVER_PORT=7777  # ours").config.server_port
     7777
@@ -101,14 +101,14 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as the end of another one: only names in capitals keep their first letter."""
+    """Return a sentence as the end of another one, in lower case unless it begins with a name in capitals."""
     first = sentence.split(maxsplit=1)[0]
     is_name = sum(letter.isupper() for letter in first) > 1
     return (sentence if is_name else sentence[0].lower() + sentence[1:]).rstrip(".")
 
 
 def option_of(key: str) -> "Key[Any] | None":
-    """Return the declaration of a key, also by an older name; None if there is none."""
+    """Return the declaration of a key, also by an older name, None if there is none."""
     return _names().get(key.upper())
 
 
@@ -145,7 +145,7 @@ def _assignments(text: str, origin: str, errors: list[ConfigProblem]) -> Iterato
 
 
 def _value(text: str) -> str:
-    """Return the value of the text behind ``=``."""
+    """Return the value in the text after ``=``."""
     if text[:1] not in ("'", '"'):
         return _COMMENT.sub("", text).strip()
     value, following = _single_quoted(text) if text[0] == "'" else _double_quoted(text)
@@ -162,7 +162,7 @@ def _single_quoted(text: str) -> tuple[str, str]:
 
 
 def _double_quoted(text: str) -> tuple[str, str]:
-    """As bash reads it: a backslash quotes only itself, a double quote, a dollar sign and a backquote."""
+    """Parse like bash: a backslash quotes only a backslash, a double quote, a dollar sign and a backquote."""
     parts: list[str] = []
     position = 1
     while position < len(text):
@@ -177,13 +177,13 @@ def _double_quoted(text: str) -> tuple[str, str]:
     raise _BadLineError("the quote is not closed on this line")
 
 
-# -- what values must be to each other --------------------------------------------------------------------------------
+# -- dependencies between values --------------------------------------------------------------------------------------
 
 
 def _agree(
     config: Config, origin: str, places: Mapping[str, int], errors: list[ConfigProblem], warnings: list[ConfigProblem]
 ) -> Config:
-    """Check values that depend on each other.  Defaults agree, so one of the keys is in the file."""
+    """Check values that depend on each other. The defaults are consistent, so one of the keys is in the file."""
 
     def problem(key: str, other: str, text: str) -> ConfigProblem:
         return ConfigProblem(origin, places.get(key) or places.get(other, 0), key, text)
@@ -226,7 +226,7 @@ def _agree(
 
 
 def _agree_on_ports(config: Config, problem: _Problem, errors: list[ConfigProblem]) -> None:
-    """Find two ports of the server that are one."""
+    """Report ports of the server that are used twice."""
     taken = {config.server_port: "SERVER_PORT"}
     for option in (Config.appendice_server_port, Config.bipbip_commander_port, Config.greta_port):
         port = getattr(config, option.name)
@@ -237,7 +237,7 @@ def _agree_on_ports(config: Config, problem: _Problem, errors: list[ConfigProble
 
 
 def _agree_on_mail(config: Config, problem: _Problem, warnings: list[ConfigProblem]) -> None:
-    """Find keys of mails that miss each other."""
+    """Report incomplete mail settings."""
     options = (Config.mail_smtp_server, Config.mail_sender, Config.mail_recipient)
     given = [option.key for option in options if getattr(config, option.name)]
     missing = [option.key for option in options if option.key not in given]
@@ -280,7 +280,7 @@ _HEAD = """\
 
 
 def sample() -> str:
-    """The text of etc/oar.conf: each key with its default and a line of documentation."""
+    """Return the text of etc/oar.conf: each key with its default and a line of documentation."""
     parts = [_HEAD]
     for option in Config.options():
         if option.name in GROUPS:
@@ -300,6 +300,6 @@ def _entry(option: "Key[Any]") -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` as the value of an assignment."""
+    """Return ``text`` as the value of an assignment."""
     escaped = re.sub(r'([\\"$`])', r"\\\1", text) if re.search(r'["$`]|\\[\\"$`]|\\\Z', text) else text
     return f'"{escaped}"'

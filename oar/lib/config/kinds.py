@@ -1,6 +1,6 @@
-"""Kinds of values of oar.conf, and what a declaration of a key is made of.
+"""The kinds of values in oar.conf, and the declaration of a key.
 
-A kind reads the text of a value, or says in a ``ValueError`` what would be right.  Values that are unset are None.
+A kind parses the text of a value, or raises ``ValueError`` with the expected form. Values that are unset are None.
 """
 
 import json
@@ -27,7 +27,7 @@ _PAIR = r"""(?x)\s*(?:"(?P<dkey>[^"]*)"|'(?P<skey>[^']*)'|(?P<key>[^\s"'=:,{}]+)
 
 
 class Target(Enum):
-    """What a value names outside oar.conf, and where: ``oar-conf --check`` checks that it exists."""
+    """The external object that a value names, and its location. ``oar-conf --check`` checks that it exists."""
 
     NOTHING = auto()  #: no file, or one that OAR creates
     SERVER_PROGRAM = auto()  #: the program of a command line that runs on the server
@@ -40,7 +40,7 @@ class Target(Enum):
 
 
 class ValueKind(Generic[T_co]):
-    """How the text of a value becomes a value, and back for the sample file; ``target``: what the value names."""
+    """Conversion of a value from text, and to text for the sample file. ``target``: the object that the value names."""
 
     __slots__ = ("name", "read", "target", "write")
 
@@ -57,16 +57,16 @@ class ValueKind(Generic[T_co]):
         self.target = target
 
     def of(self, target: Target) -> "ValueKind[T_co]":
-        """Return the same kind, of values that name a target."""
+        """Return the same kind, for values that name a target."""
         return ValueKind(self.name, self.read, self.write, target)
 
 
 class Key(Generic[T]):
-    """The declaration of one key.  On a ``Config`` it gives the key's value, of type ``T``.
+    """The declaration of one key. On a ``Config``, it returns the key's value, of type ``T``.
 
-    The key is the attribute's name in capitals.  ``aliases`` are older names; ``shipped`` is what the sample file
-    sets; ``same_as`` names the option whose value holds where this one is not set; ``fixed`` keys have no effect;
-    ``secret`` values are shown to nobody.
+    The key is the attribute's name in upper case. ``aliases`` are older names. ``shipped`` is the value in the sample
+    file. ``same_as`` names the option whose value is used if this one is not set. ``fixed`` keys have no effect.
+    ``secret`` values are never displayed.
     """
 
     __slots__ = ("aliases", "default", "doc", "fixed", "key", "kind", "name", "same_as", "secret", "shipped")
@@ -107,14 +107,14 @@ class Key(Generic[T]):
             return self
         values = instance.changed
         if self.name in values:
-            return values[self.name]  # type: ignore[return-value]  # each value was read by the option's own kind
+            return values[self.name]  # each value was parsed by the option's own kind
         return getattr(instance, self.same_as) if self.same_as else self.default
 
     def __set__(self, instance: "Values", value: T) -> None:
         raise AttributeError(f"{self.name} is fixed once the configuration is read")
 
     def read(self, text: str) -> T:
-        """Return the value of a text.  Raises ValueError with a text that says what would be right."""
+        """Parse a text. Raises ValueError with the expected form."""
         if text == "" and (self.default is None or self.same_as):
             return self.default
         return self.kind.read(text)
@@ -125,7 +125,7 @@ class Key(Generic[T]):
 
 
 class Values:
-    """Frozen values of declared options; those not given have their defaults."""
+    """Immutable values of declared options. Options without a value have their defaults."""
 
     __slots__ = ("changed",)
 
@@ -147,12 +147,12 @@ class Values:
     __hash__ = None  # type: ignore[assignment]  # values may be mappings
 
     def replace(self, **changed: object) -> Self:
-        """Return a copy with other values for some options."""
+        """Return a copy with new values for some options."""
         return type(self)(**{**self.changed, **changed})
 
     @classmethod
     def options(cls) -> "list[Key[Any]]":
-        """Return all declarations, in their order."""
+        """Return all declarations, in order."""
         return [value for value in vars(cls).values() if isinstance(value, Key)]
 
 
@@ -170,7 +170,7 @@ def unset(
 
 
 def or_empty(kind: ValueKind[T]) -> ValueKind[T | None]:
-    """Return the kind where an empty text means None although the default is another value."""
+    """Return the kind with an empty text as None, for options whose default is another value."""
     return ValueKind(kind.name, lambda text: kind.read(text) if text else None, kind.write, kind.target)
 
 
@@ -185,7 +185,7 @@ def _read_boolean(text: str) -> bool:
 
 
 def at_least(least: int, name: str = "integer") -> ValueKind[int]:
-    """Integers not below ``least``."""
+    """Return the kind of integers that are at least ``least``."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip(), re.ASCII):
@@ -198,7 +198,7 @@ def at_least(least: int, name: str = "integer") -> ValueKind[int]:
 
 
 def one_of(*choices: Word, renamed: Mapping[str, Word] | None = None) -> ValueKind[Word]:
-    """Return the kind of one of these choices, in any case; ``renamed``: older spellings."""
+    """Return the kind of one of these choices, case-insensitive. ``renamed``: older spellings."""
     by_lower = {choice.lower(): choice for choice in choices} | dict(renamed or {})
 
     def read(text: str) -> Word:
@@ -210,7 +210,7 @@ def one_of(*choices: Word, renamed: Mapping[str, Word] | None = None) -> ValueKi
 
 
 def some_of(*choices: str) -> ValueKind[Words]:
-    """Return the kind of a list in which only these choices stand."""
+    """Return the kind of a list that may contain only these choices."""
 
     def read(text: str) -> Words:
         words = _read_words(text)
@@ -265,7 +265,7 @@ def _read_path(text: str) -> str:
 
 
 def _read_address_path(text: str) -> str:
-    """Return a path of addresses, with a slash before it and none at its end: '' for the whole host."""
+    """Return a URL path, with a leading slash and no trailing slash: '' for the whole host."""
     path = f"/{text.strip('/')}".rstrip("/")
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", path):
         raise ValueError("write a path of letters, digits and . _ ~ -, such as /oar")
@@ -380,7 +380,7 @@ def _read_items(text: str) -> Words:
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """``{"a": 1}``, ``{ a => 1, b => 'x y' }`` or ``a=1, b=2`` as a dict of texts.
+    """Parse ``{"a": 1}``, ``{ a => 1, b => 'x y' }`` or ``a=1, b=2``. Return a dict of texts.
 
     >>> read_pairs("{ first => 75, default => 25 }")
     {'first': '75', 'default': '25'}
@@ -434,7 +434,7 @@ def _quoted(value: object) -> str:
 
 
 def table(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
-    """Names and values of ``kind``: JSON or the Perl form, on one line."""
+    """Return the kind of a table of names and values of ``kind``: JSON or the Perl form, on one line."""
 
     def read(text: str) -> Mapping[str, T]:
         return {key: kind.read(value) for key, value in read_pairs(text).items()}
@@ -443,7 +443,7 @@ def table(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
 
 
 def per_queue(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
-    """One value for all queues, or a table by queue in which ``_`` stands for the other queues."""
+    """Return the kind of one value for all queues, or a table by queue in which ``_`` stands for the other queues."""
 
     def read(text: str) -> Mapping[str, T]:
         if not re.search(r"[={:]", text):

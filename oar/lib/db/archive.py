@@ -1,6 +1,6 @@
-"""The archive: another database of the same schema, to which ended jobs are copied with all their rows.
+"""The archive: a second database with the same schema, to which ended jobs are copied with all their rows.
 
-What was copied is compared in both databases before the copy is committed.  Secrets and plans are not archived.
+The copied rows are compared in both databases before the commit. Secrets and plans are not archived.
 
 See docs/design/schema.rst, "Archive".
 """
@@ -38,7 +38,7 @@ _HELD = 1 << 24
 
 
 class Archive:
-    """The way to the archive.  Each method raises DatabaseUnavailable; SchemaError if it cannot be this archive."""
+    """The access to the archive. Each method raises DatabaseUnavailable, or SchemaError if it is the wrong database."""
 
     def __init__(self, settings: DatabaseSettings) -> None:
         self._name = settings.name
@@ -46,7 +46,7 @@ class Archive:
         self._columns: dict[str, tuple[str, ...]] = {}
 
     def prepare(self, live: Database) -> None:
-        """See that it is an archive for the jobs of ``live``; give it the properties of resources that it lacks."""
+        """Check that the database is an archive for the jobs of ``live``. Add missing properties of resources to it."""
         with live.snapshot() as source, self._database.begin() as target:
             if source.row(_IDENTITY) == target.row(_IDENTITY):
                 raise SchemaError(f"DB_ARCHIVE_BASE_NAME: {self._name} is the database of the server itself.")
@@ -63,9 +63,10 @@ class Archive:
                     target.execute(f"ALTER TABLE public.resources ADD COLUMN {quoted(name)} {kind}")
 
     def missing(self, source: Transaction, ids: Collection[int]) -> list[int]:
-        """Return those of some jobs that the archive does not have.
+        """Return the jobs that the archive does not have.
 
-        A number under which it has another job is an error: it would be the archive of another database.
+        If the archive has another job with the same number, it belongs to another database. Raises SchemaError in this
+        case.
         """
         with self._database.snapshot() as target:
             archived: dict[int, int] = dict(target.rows(_SUBMITTED, (list(ids),)))
@@ -76,7 +77,7 @@ class Archive:
         return [job_id for job_id in ids if job_id not in archived]
 
     def keep(self, source: Transaction, ids: Collection[int]) -> int:
-        """Copy those of some ended jobs that the archive does not have; return how many they were."""
+        """Copy ended jobs that the archive does not have. Return their number."""
         missing = self.missing(source, ids)
         if missing:
             values = {"ids": missing, "resources": source.column(_RESOURCES_OF_JOBS, {"ids": missing})}
@@ -87,11 +88,10 @@ class Archive:
         return len(missing)
 
     def close(self) -> None:
-        """Close the connections."""
         self._database.close()
 
     def _copy(self, source: Transaction, target: Transaction, rows: str, values: dict[str, list[int]]) -> None:
-        """Copy the rows of a table that satisfy a condition, and see that they are the same then."""
+        """Copy the rows of a table that satisfy a condition, and check that the copies are equal."""
         table = rows.partition(" ")[0]
         names = ", ".join(map(quoted, self._columns_of(source, table)))
         with tempfile.SpooledTemporaryFile(_HELD) as file:

@@ -175,7 +175,7 @@ class Database:
 
     @contextmanager
     def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
-        """Hold an advisory lock on a connection of its own; None if somebody else has it."""
+        """Hold an advisory lock on a separate connection during the block. Yield None if another process holds it."""
         from oar.lib.db.locks import Lock
 
         lock = Lock(self._pool.new_lock_holder, key)

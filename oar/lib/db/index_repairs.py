@@ -19,7 +19,7 @@ BATCH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A change to a table that is made until no row is left that needs it."""
+    """A change to a table that is repeated until no row needs it."""
 
     table: str
     effect: str

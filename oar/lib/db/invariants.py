@@ -44,7 +44,7 @@ MARKED = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Rows, or parts of the schema, that are not as they must be."""
+    """Rows, or parts of the schema, that violate an invariant."""
 
     table: str
     count: int
@@ -56,7 +56,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A question about a table whose answer, a number of rows, must be 0."""
+    """A query about a table. Its result, a number of rows, must be 0."""
 
     table: str
     problem: str

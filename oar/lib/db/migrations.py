@@ -1,7 +1,7 @@
-"""What ``oar-database`` does to a database: logins, schema, migrations, grants.
+"""The actions of ``oar-database``: logins, schema, migrations, grants.
 
-The files of ``setup/database`` say what a database holds; here stands in which order, by whom and with which guard.
-Nothing is asked and nothing printed: that is the command's part.
+The files of ``setup/database`` define the content of a database. This module defines the order, the login and the
+checks of their execution. It does not read input or print: the command does.
 
 See docs/design/schema.rst, "Migrations".
 """
@@ -67,7 +67,7 @@ class Secret:
 
 
 class MigrationConnection:
-    """A connection whose statements can be shown, or shown and not run."""
+    """A connection whose statements can be displayed, or displayed without running them."""
 
     def __init__(self, connection: Connection, show: Say | None = None, *, dry: bool = False) -> None:
         self.connection = connection
@@ -75,32 +75,32 @@ class MigrationConnection:
         self._dry = dry
 
     def run(self, statement: str, *parts: "str | Secret | sql.Composable") -> None:
-        """Run a statement whose ``{}`` are names (given as str), secrets or other parts (given as sql objects)."""
+        """Run a statement. Its ``{}`` are names (given as str), secrets or other parts (given as sql objects)."""
         sent = sql.SQL(statement).format(*(_part(part) for part in parts))
         shown = sql.SQL(statement).format(*(_part(part, hide=True) for part in parts))
         self._send(sent.as_string(self.connection), shown.as_string(self.connection))
 
     def run_file(self, path: Path, **names: str) -> None:
-        """Run a file of SQL; ``:"key"`` in it stands for the quoted name of that key."""
+        """Run a file of SQL. ``:"key"`` in it stands for the quoted name of that key."""
         text = path.read_text(encoding="utf-8")
         filled = _SQL_NAME.sub(lambda match: quote_ident(names[match[1]], self.connection), text)
         self._send(filled, filled)
 
     def ask(self, question: str, *parameters: str) -> list[tuple[Any, ...]]:
-        """Run a query, which is neither shown nor held back."""
+        """Run a query and return its rows. It is not displayed, and also runs in a dry run."""
         with self.connection.cursor() as cursor:
             cursor.execute(question, parameters or None)
             return cursor.fetchall()
 
     def has(self, question: str, name: str) -> bool:
-        """Whether the query about ``name`` has an answer."""
+        """Return whether the query about ``name`` returns rows."""
         with self.connection.cursor() as cursor:
             cursor.execute(question, (name,))
             return cursor.rowcount > 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run what is inside as a whole, or not at all."""
+        """Run the statements of the block in one transaction."""
         self._send("BEGIN", "BEGIN")
         try:
             yield
@@ -127,7 +127,7 @@ def _part(part: "str | Secret | sql.Composable", *, hide: bool = False) -> sql.C
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn what PostgreSQL rejects into SchemaError, in one line that quotes it."""
+    """Convert errors of PostgreSQL to SchemaError, with one line that quotes the error."""
     try:
         yield
     except psycopg2.Error as error:
@@ -139,7 +139,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def connect_admin(host: str, port: int, name: str, user: str, password: str | None) -> Connection:
-    """Open a database in autocommit mode; the caller's own PostgreSQL settings are not asked."""
+    """Open a database in autocommit mode. The caller's own PostgreSQL password file is not used."""
     connection: Connection = psycopg2.connect(
         host=host,
         port=port,
@@ -155,13 +155,13 @@ def connect_admin(host: str, port: int, name: str, user: str, password: str | No
 
 
 def create_logins(admin: MigrationConnection, settings: DatabaseSettings) -> None:
-    """Create both logins where they are missing, with their passwords, and confine the read-only one."""
+    """Create both logins if they are missing, with their passwords, and restrict the read-only one."""
     _create_login(admin, settings.user, settings.password)
     create_ro_login(admin, settings)
 
 
 def create_ro_login(admin: MigrationConnection, settings: DatabaseSettings) -> None:
-    """Create the read-only login if it is missing, and confine it."""
+    """Create the read-only login if it is missing, and restrict it."""
     _create_login(admin, settings.ro_user, settings.ro_password)
     for name, value in _RO_SETTINGS.items():
         admin.run(f"ALTER ROLE {{}} SET {name} = {value}", settings.ro_user)
@@ -174,15 +174,15 @@ def _create_login(admin: MigrationConnection, name: str, password: str) -> None:
 
 
 def create_database(admin: MigrationConnection, settings: DatabaseSettings) -> None:
-    """Create the empty database, sorted by code points so that order is the same on every machine."""
+    """Create the empty database, sorted by code points so that the order is the same on every machine."""
     statement = "CREATE DATABASE {} OWNER {} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
     admin.run(statement, settings.name, settings.user)
 
 
 def secure_database(admin: MigrationConnection, settings: DatabaseSettings) -> None:
-    """Take from everybody the rights with which SQL of users could do harm.  ``admin`` is connected to the database.
+    """Revoke from PUBLIC the rights with which SQL of users could do harm. ``admin`` is connected to the database.
 
-    Among them is the right to advisory locks: one could be ours.
+    Among them is the right to advisory locks, since a user could take a lock of OAR.
     """
     close_database(admin, settings)
     admin.run("ALTER SCHEMA public OWNER TO {}", settings.user)
@@ -192,7 +192,10 @@ def secure_database(admin: MigrationConnection, settings: DatabaseSettings) -> N
 
 
 def close_database(session: MigrationConnection, settings: DatabaseSettings) -> None:
-    """Let nobody in but the two logins, and nobody shadow a table with a temporary one.  The owner may do this too."""
+    """Restrict connections to the two logins, and forbid temporary tables, which could shadow others.
+
+    The owner may do this too.
+    """
     session.run("REVOKE CONNECT, TEMPORARY ON DATABASE {} FROM PUBLIC", settings.name)
     session.run("GRANT CONNECT ON DATABASE {} TO {}", settings.name, settings.ro_user)
 
@@ -211,7 +214,10 @@ class ShippedRule:
 
 
 def read_rules(directory: Path) -> list[ShippedRule]:
-    """Return the rules in the files ``<priority>_<title>``; a file that begins with ``OFF_`` is a disabled rule."""
+    """Return the rules in the files ``<priority>_<title>``.
+
+    A file name that begins with ``OFF_`` is a disabled rule.
+    """
     rules = []
     for path in directory.iterdir() if directory.is_dir() else ():
         match = _RULE_FILE.fullmatch(path.name)
@@ -225,7 +231,7 @@ def read_rules(directory: Path) -> list[ShippedRule]:
 
 
 def install(owner: MigrationConnection, directory: Path, ro_user: str, rules: Sequence[ShippedRule] = ()) -> None:
-    """Create all tables, the rows that a new database begins with and the grants, inside the caller's transaction."""
+    """Create all tables, the initial rows and the grants, inside the caller's transaction."""
     owner.run_file(directory / "schema.sql")
     owner.run_file(directory / "reservations.sql")
     owner.run_file(directory / "data.sql")
@@ -236,12 +242,12 @@ def install(owner: MigrationConnection, directory: Path, ro_user: str, rules: Se
 
 
 def grant(owner: MigrationConnection, directory: Path, ro_user: str) -> None:
-    """Let the read-only login read what it may read, and nothing else."""
+    """Grant the read-only login its rights, and revoke all others."""
     owner.run_file(directory / "grants.sql", ro=ro_user)
 
 
 def remove_tables(owner: MigrationConnection) -> None:
-    """Drop every table and view of ours, with all that is in them."""
+    """Drop every table and view of OAR, with all data."""
     from oar.lib.db import schema
 
     owner.run("DROP SCHEMA IF EXISTS oar_public CASCADE")
@@ -253,7 +259,7 @@ def remove_tables(owner: MigrationConnection) -> None:
 
 
 class Migrator:
-    """The actions of ``oar-database``.  Each raises SchemaError, or DatabaseUnavailable."""
+    """The actions of ``oar-database``. Each raises SchemaError, or DatabaseUnavailable."""
 
     def __init__(
         self,
@@ -277,7 +283,7 @@ class Migrator:
         self._dry = dry
 
     def create(self) -> None:
-        """Create logins, database, schema, first rows, rules and grants."""
+        """Create logins, database, schema, initial rows, rules and grants."""
         with self._admin("postgres") as admin:
             exists = admin.has(_HAS_DATABASE, self.settings.name)
             if exists:
@@ -295,7 +301,7 @@ class Migrator:
             self._install(inside)
 
     def create_empty(self) -> None:
-        """Create logins, and a database without tables, into which a dump is restored."""
+        """Create logins, and a database without tables, to restore a dump into it."""
         with self._admin("postgres") as admin:
             if admin.has(_HAS_DATABASE, self.settings.name):
                 raise SchemaError(
@@ -310,18 +316,18 @@ class Migrator:
         self._say(f"The database {self.settings.name} is empty: restore a dump into it (pg_restore).")
 
     def init(self) -> None:
-        """Create schema, first rows, rules and grants in an empty database whose logins exist."""
+        """Create schema, initial rows, rules and grants in an empty database whose logins exist."""
         with self._owner() as owner:
             self._require_empty(owner)
             close_database(owner, self.settings)
             self._install(owner)
 
     def setup(self) -> None:
-        """Bring the database to the version of this program, whatever it is now."""
+        """Bring the database to the version of this program, from any state."""
         if self._connect_admin:
             if not self._database_exists():
                 return self.create()
-            with self._admin("postgres") as admin:  # of a server that was installed anew, with other passwords
+            with self._admin("postgres") as admin:  # for a newly installed server, with other passwords
                 create_logins(admin, self.settings)
         schema = self.schema()
         if schema is None:
@@ -329,21 +335,21 @@ class Migrator:
             return self.init()
         if schema.is_outdated:
             return self._upgrade(schema.revision)
-        if schema.is_newer:  # whose grants the programs of a later release know
+        if schema.is_newer:  # only the programs of the later release know its grants
             way = WAY_FROM_NEWER.format(revision=schema.revision)
             raise SchemaError(f"The schema version {schema.revision} is newer than this program ({SCHEMA}). {way}")
         self._regrant()
         return self._say(f"The database is up to date (version {SCHEMA}).")
 
     def reset(self) -> None:
-        """Drop every table of ours and create them anew."""
+        """Drop every table of OAR and create them again."""
         with self.alone(), self._owner() as owner, owner.transaction():
             remove_tables(owner)
             install(owner, self._directory, self.settings.ro_user, self.rules)
         self._say(f"The database {self.settings.name} is empty again (version {SCHEMA}).")
 
     def drop(self) -> None:
-        """Drop the database, and the logins if nothing else uses them."""
+        """Drop the database. Drop the logins if nothing else uses them."""
         with self._admin("postgres") as admin:
             if not admin.has(_HAS_DATABASE, self.settings.name):
                 raise SchemaError(f"The database {self.settings.name} does not exist.")
@@ -353,7 +359,7 @@ class Migrator:
                 self._drop_login(admin, login)
 
     def fix_ro_user(self) -> None:
-        """Create the read-only login if it is missing; give it its rights again."""
+        """Create the read-only login if it is missing, and restore its rights."""
         if self._connect_admin:
             with self._admin(self.settings.name) as admin:
                 create_ro_login(admin, self.settings)
@@ -362,7 +368,7 @@ class Migrator:
         self._say(f"The rights of {self.settings.ro_user} are in order.")
 
     def fix_index(self) -> None:
-        """Mark the rows of ended jobs as history; create the indexes that are missing."""
+        """Mark the rows of ended jobs as history. Create missing indexes."""
         from oar.lib.db import index_repairs
 
         with self._owner() as owner:
@@ -376,7 +382,7 @@ class Migrator:
                 self._say(f"{index}: created")
 
     def schema(self) -> StoredSchema | None:
-        """Return the schema of the database; None if there is none."""
+        """Return the schema of the database, None if it has none."""
         with self.database.snapshot() as tx:
             return tx.system.schema_version()
 
@@ -451,7 +457,7 @@ class Migrator:
         return str(getattr(head.module, "oldest", head.revision))
 
     def _foresee(self, owner: MigrationConnection, version: str) -> Iterator[str]:
-        """Give the lines that tell what the migrations from ``version`` on will do."""
+        """Yield the lines that describe the work of the migrations from ``version`` on."""
         from alembic.script import ScriptDirectory
 
         scripts = ScriptDirectory.from_config(self._alembic())
@@ -476,7 +482,7 @@ class Migrator:
         return str(configuration.output_buffer.getvalue())
 
     def _migrate(self, version: str) -> None:
-        """Run the migrations from ``version`` on, each in a transaction of its own."""
+        """Run the migrations from ``version`` on, each in its own transaction."""
         from alembic import command
         from sqlalchemy import exc
 
@@ -523,7 +529,7 @@ class Migrator:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the locks that keep the server and other changes of the schema away."""
+        """Hold the locks that exclude the server and other changes of the schema."""
         with ExitStack() as stack:
             if stack.enter_context(self.database.hold_lock(SERVER_LOCK)) is None:
                 raise SchemaError("The OAR server is running, stop it first.")

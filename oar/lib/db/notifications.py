@@ -1,4 +1,4 @@
-"""Notifications: the transaction that follows a commit and tells those who listen to the database.
+"""Notifications: the transaction after a commit that notifies the listeners of the database.
 
 See docs/design/locks.rst, "Notifications".
 """
@@ -12,7 +12,7 @@ _IDS_IN_PAYLOAD = 500
 
 
 def notification(topics: Iterable[str], ended: Iterable[int]) -> str:
-    """Return the transaction that tells of topics, and of the ends of jobs."""
+    """Return the transaction that notifies listeners of topics and of ended jobs."""
     ids = [str(job_id) for job_id in sorted(ended)]
     pieces = (ids[begin : begin + _IDS_IN_PAYLOAD] for begin in range(0, len(ids), _IDS_IN_PAYLOAD))
     payloads = [(Channel.EVENT, topic) for topic in sorted(topics)]

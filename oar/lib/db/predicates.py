@@ -1,4 +1,4 @@
-"""Conditions on a row ``j`` of ``jobs`` that many statements have."""
+"""Conditions on a row ``j`` of ``jobs`` that many statements share."""
 
 from oar.lib.jobs.states import FINAL, JobState
 

@@ -74,7 +74,7 @@ def everything(database: Database, text: str, limit: int, offset: int = 0) -> li
 
 @contextmanager
 def session(database: Database, subject: Subject, asker: Asker) -> Iterator["Conditions"]:
-    """Open a session of the read-only login for conditions about one table.  Raises ConfigError."""
+    """Open a session of the read-only login for conditions on one table. Raises ConfigError."""
     if not database.settings.ro_user:
         raise ConfigError("DB_BASE_LOGIN_RO is not configured.")
     with database.readonly() as tx:

@@ -1,6 +1,6 @@
-"""Mails to administrators and users, sent by a thread in the background.
+"""Mails to administrators and users, sent by a background thread.
 
-A mail is best effort: no function here raises for a mail server that fails.
+Delivery is best effort: no function here raises an exception if the mail server fails.
 """
 
 import logging
@@ -34,7 +34,7 @@ _SMTP_PORT = 25
 
 @dataclass(frozen=True, slots=True)
 class QueuedMail:
-    """A mail that waits.  ``report`` is called with the text of its error, "" if it was sent."""
+    """A mail in the queue. ``report`` is called with the error text, "" if the mail was sent."""
 
     recipients: tuple[str, ...]
     subject: str
@@ -47,7 +47,7 @@ class QueuedMail:
 class MailQueue:
     """The waiting mails: first those to the administrators, then those to users, one of each user in turn.
 
-    When the queue is full, the user with the most mails loses his newest one.
+    If the queue is full, the newest mail of the user with the most mails is dropped.
     """
 
     def __init__(self, max_urgent: int = _MAX_URGENT, max_of_users: int = _MAX_OF_USERS) -> None:
@@ -61,7 +61,7 @@ class MailQueue:
         return len(self._urgent) + self._number
 
     def add(self, mail: QueuedMail) -> QueuedMail | None:
-        """Add a mail; return the mail that is dropped since the queue is full, None if none is."""
+        """Add a mail. Return the mail that is dropped because the queue is full, None if none is."""
         if mail.is_limited:
             if len(self._urgent) >= self._max_urgent:
                 return mail
@@ -72,7 +72,7 @@ class MailQueue:
         return self._drop_newest(mail.owner) if self._number > self._max_of_users else None
 
     def _drop_newest(self, preferred: str) -> QueuedMail:
-        """Drop the newest mail of the user with the most mails; of ``preferred`` if several have as many."""
+        """Drop the newest mail of the user with the most mails; prefer ``preferred`` among equals."""
         owner = max((preferred, *self._of_users), key=lambda user: len(self._of_users[user]))
         mails = self._of_users[owner]
         mail = mails.pop()
@@ -82,7 +82,7 @@ class MailQueue:
         return mail
 
     def take(self) -> QueuedMail | None:
-        """Take the next mail; None if none is waiting."""
+        """Take the next mail, None if none is waiting."""
         if self._urgent:
             return self._urgent.popleft()
         if not self._of_users:
@@ -96,10 +96,10 @@ class MailQueue:
 
 
 class Mailer:
-    """Sends mails in the background; does nothing where oar.conf names no mail server or no sender.
+    """Send mails in the background. Do nothing if oar.conf has no mail server or no sender.
 
-    Each mail is tried once.  A mail server that does not answer delays mails only, and a user with many notices delays
-    no mail to the administrators or to another user.
+    Each mail is tried once. A mail server that does not answer delays only mails. A user with many notices does not
+    delay mails to the administrators or to other users.
     """
 
     def __init__(self, config: Config, *, step: float = _STEP, longest: float = _LONGEST) -> None:
@@ -116,7 +116,7 @@ class Mailer:
         self._thread: threading.Thread | None = None
 
     def administrators(self, subject: str, text: str) -> None:
-        """Mail the administrators: at most 20 mails of a subject within an hour, then one digest."""
+        """Mail the administrators: at most 20 mails per subject within an hour, then one digest."""
         if self._administrators:
             self._post(QueuedMail(self._administrators, subject, text, is_limited=True))
 
@@ -128,7 +128,7 @@ class Mailer:
         report: Callable[[str], None] | None = None,
         owner: str = "",
     ) -> None:
-        """Mail a user; ``report`` is called, in another thread, with the text of the error, "" if it was sent."""
+        """Mail a user. ``report`` is called in another thread with the error text, "" if the mail was sent."""
         self._post(QueuedMail(tuple(recipients), subject, text, report, owner=owner))
 
     def close(self, deadline: float) -> None:
@@ -137,7 +137,7 @@ class Mailer:
             with self._changed:
                 self._is_closed = True
                 self._changed.notify()
-            self._thread.join(deadline)  # if the time is not enough, it ends with the process
+            self._thread.join(deadline)  # if the time is too short, the thread ends with the process
 
     def _post(self, mail: QueuedMail) -> None:
         if self._server is None or self._sender is None:
@@ -192,7 +192,7 @@ class Mailer:
             host, _, port = (self._server or "").partition(":")
             smtp.connect(host, int(port) if port else _SMTP_PORT)
             refused = smtp.send_message(self._message(mail, hello))
-            with suppress(OSError, smtplib.SMTPException):  # the server has the mail
+            with suppress(OSError, smtplib.SMTPException):  # the server has accepted the mail
                 smtp.quit()
         except Exception as error:  # noqa: BLE001 - an error of one mail may not stop the others
             return str(error) or type(error).__name__
@@ -211,13 +211,13 @@ class Mailer:
         message["Subject"] = _header(mail.subject)
         message["Date"] = formatdate(localtime=True)
         message["Message-ID"] = make_msgid(domain=hello)
-        message["Auto-Submitted"] = "auto-generated"  # so that no absence notice comes back
+        message["Auto-Submitted"] = "auto-generated"  # prevents automatic replies
         message.set_content(mail.text.encode("utf-8", "replace").decode())
         return message
 
 
 def _hang_up(smtp: "smtplib.SMTP") -> None:
-    """Break off a dialogue that takes too long: the thread that waits in it gets an error."""
+    """Interrupt a dialogue that takes too long: the waiting thread gets an error."""
     if smtp.sock is not None:
         with suppress(OSError):
             smtp.sock.shutdown(socket.SHUT_RDWR)

@@ -23,7 +23,7 @@ TEXTS: Mapping[str, str] = {
 EACH = "EACH"
 LONGEST = 255
 _OLDER = {"START": NoticeTag.RUNNING.value}
-# Texts of expressions: most programs that know the words above read no subscription.
+# Texts of expressions, not compiled: most programs that use the names above do not parse subscriptions.
 _FORM = r"(?:\[(?P<tags>[^\]]*)\]\s*)?(?P<way>mail|exec)\s*:(?P<rest>.+)\Z"
 _ADDRESS = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\Z"
 _COMMAND = r"[a-zA-Z0-9_./ -]+\Z"
@@ -31,11 +31,11 @@ _USAGE = "write [TAG,...]mail:address[,address] or [TAG,...]exec:/path arguments
 
 
 class UnsafeCommand(BadRequest):
-    """The command of a notification has characters that are not allowed."""
+    """The command of a notification contains forbidden characters."""
 
 
 class Subscription(NamedTuple):
-    """What a user wants to be told about a job, and how."""
+    """The notices about a job that a user has subscribed to, and how they are sent."""
 
     way: Literal["mail", "exec"]
     targets: tuple[str, ...]  #: addresses, or a path and its arguments
@@ -43,12 +43,12 @@ class Subscription(NamedTuple):
     is_each: bool = False  #: about each job of an array, too
 
     def wants(self, tag: NoticeTag) -> bool:
-        """Whether a notice of this kind is to be sent."""
+        """Return whether a notice with this tag must be sent."""
         return not self.tags or tag in self.tags
 
 
 def parse_subscription(text: str) -> Subscription:
-    """Read ``jobs.notify``.  Raises BadRequest, UnsafeCommand.
+    """Parse ``jobs.notify``. Raises BadRequest, UnsafeCommand.
 
     >>> parse_subscription("[END,error]mail:alice@site.org").targets
     ('alice@site.org',)
@@ -84,7 +84,7 @@ def _command(text: str) -> tuple[str, ...]:
 
 
 def _option(text: str) -> str:
-    """Return a tag, or EACH, in capitals and in the spelling of this version.  Raises BadRequest."""
+    """Return a tag, or EACH, in upper case and in the spelling of this version. Raises BadRequest."""
     option = text.strip().upper()
     option = _OLDER.get(option, option)
     if option not in TEXTS and option != EACH:
@@ -98,5 +98,5 @@ def mail_subject(tag: NoticeTag, job_id: int, job_name: str, instance: str) -> s
 
 
 def one_line(text: str) -> str:
-    """Return a text for the header of a mail."""
+    """Return a text for the header of a mail: non-printable characters are replaced by spaces."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,1 +1,1 @@
-"""Requests to nodes: the SSH transports, sessions, and the pool of connections."""
+"""Requests to nodes: the SSH transports, sessions, and the connection pool."""

@@ -86,14 +86,14 @@ def command(privilege: Sequence[str]) -> str:
 
 @cache
 def session_program() -> bytes:
-    """Return the bytes for the channel: the length of the session program, then its text."""
+    """Return the data for the channel: the length of the session program, then its text."""
     text = (TOOLS / SESSION).read_bytes()
     return b"%d\n%s" % (len(text), text)
 
 
 @cache
 def programs() -> dict[str, NodeProgram]:
-    """Return every node program by its name, in the order of loading."""
+    """Return every node program by name, in loading order."""
     node_programs = {}
     for file in PROGRAMS:
         source = (TOOLS / file).read_text(encoding="utf-8")

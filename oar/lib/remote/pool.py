@@ -101,9 +101,7 @@ class Remote:
             if self._closed:
                 opened = Unreachable("the way to the nodes is closed")
             elif opened is not None and opened.lost is None:
-                self._sessions[node] = self._sessions.pop(
-                    node
-                )  # the last item of the mapping is the most recently used session
+                self._sessions[node] = self._sessions.pop(node)  # the last item is the most recently used
             else:
                 opened = None
                 first = node not in self._waiting

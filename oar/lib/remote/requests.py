@@ -35,7 +35,7 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeCommand:
-    """An argument list to be run on a node, as ``account`` (None: as the session, which is root)."""
+    """An argument list to run on a node, as ``account`` (None: as the session, which is root)."""
 
     argv: tuple[str, ...]
     stdin: str = ""

@@ -50,7 +50,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """The options of a command line of ssh that paramiko can follow."""
+    """The options of an ssh command line that paramiko supports."""
 
     port: int = 22
     user: str | None = None
@@ -214,9 +214,7 @@ class ParamikoTransport:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             transport.close()
-            is_late = (
-                time.monotonic() >= deadline
-            )  # in this case paramiko's message is "No existing session" or similar
+            is_late = time.monotonic() >= deadline  # paramiko then reports "No existing session" or similar
             text = f"no answer within {seconds:g} s" if is_late else _ssh_trouble(error)
             is_refused = isinstance(error, paramiko.AuthenticationException) and not is_late
             raise CannotReach(self._refusal(node) if is_refused else f"ssh: {text}") from None

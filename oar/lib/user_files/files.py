@@ -1,4 +1,4 @@
-"""Files that a user names are opened with the user's rights, never with those of oar."""
+"""Open files that a user names, with the user's rights, never with those of oar."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ Start = Callable[[Sequence[str], int, int], Wait]
 
 
 class SilentProgram(Unavailable):
-    """A program that runs as a user says nothing."""
+    """A program that runs as a user does not respond."""
 
     def __init__(self, user: str) -> None:
         way_out = "a process of this user is stopped (kill -CONT), or a file system does not answer: try again then"
@@ -48,14 +48,14 @@ class SilentProgram(Unavailable):
 
 
 class UserFile(NamedTuple):
-    """What was read of a file."""
+    """The content of a file."""
 
     data: bytes
     is_executable: bool
 
 
 class FilePart(NamedTuple):
-    """A piece of a plain file, and what is known of the file."""
+    """A part of a plain file, with the size and date of the file."""
 
     size: int
     modified: int  #: date of its last change
@@ -64,13 +64,17 @@ class FilePart(NamedTuple):
 
 
 class UserFiles:
-    """The way to the files of one user; ``privilege`` is the command by which oar becomes another (``sudo -n``)."""
+    """The access to the files of one user.
+
+    ``privilege``: the command by which oar runs as another user (``sudo -n``).
+    """
 
     def __init__(self, user: User, privilege: str, start: Start | None = None, *, seconds: float | None = None) -> None:
-        """``start``: how a program is started that runs as the user; by default with ``privilege``.
+        """``start``: starts a program that runs as the user; by default with ``privilege``.
 
-        ``seconds``: how long a service waits for all its programs together, and no longer than ANSWER_SECONDS for one
-        that says nothing; None for who waits for his own.  What takes longer raises SilentProgram.
+        ``seconds``: time for which a service waits for all its programs together, and at most ANSWER_SECONDS for one
+        that is silent. After that, SilentProgram is raised. None: no limit, for a process that waits for its own user's
+        files.
         """
         self._user = user
         self._privilege = privilege
@@ -79,7 +83,7 @@ class UserFiles:
         self._left = seconds
 
     def read(self, path: str) -> UserFile:
-        """Return what is in a plain file.  Raises OSError."""
+        """Return the content of a plain file. Raises OSError."""
         if self._is_own:
             if os.path.exists(path) and not os.path.isfile(path):
                 raise PermissionError(f"cannot read {path}")
@@ -91,9 +95,9 @@ class UserFiles:
         return UserFile(data, code == 0)
 
     def read_part(self, path: str, offset: int, most: int, *, lines: int = 0) -> FilePart:
-        """Return a piece of a plain file; ``lines``: so many from its end, whatever ``offset``.
+        """Return a part of a plain file. With ``lines``, return this many lines from its end, and ignore ``offset``.
 
-        Raises OSError with its number; IsADirectoryError for what is no plain file; SilentProgram.
+        Raises OSError with its number, IsADirectoryError if the file is not a plain file, SilentProgram.
         """
         import json
 
@@ -106,43 +110,43 @@ class UserFiles:
             number = told.get("error")
             if number is None:
                 return FilePart(**told, data=data)
-        except (ValueError, TypeError, AttributeError):  # what its user has made of the program
+        except (ValueError, TypeError, AttributeError):  # the user may have modified the program's output
             raise PermissionError(f"nothing can be read as {self._user.name}") from None
         raise OSError(number or errno.EISDIR, os.strerror(number or errno.EISDIR), path)
 
     def following(self, path: str, offset: int) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process that follows a file as the user (``follower``)."""
+        """Return the command and the identity of a process that follows a file as the user (``follower``)."""
         return self._as_user(_program("follower", path, offset))
 
     def running(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process by which a program runs as the user."""
+        """Return the command and the identity of a process that runs a program as the user."""
         return self._as_user(command)
 
     def keeping(
         self, deed: str, path: str, roots: Sequence[str], argument: str
     ) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process that does something with a file (``keeper``)."""
+        """Return the command and the identity of a process that carries out an action on a file (``keeper``)."""
         import json
 
         return self._as_user([*_program("keeper", deed, path), json.dumps(roots), argument])
 
     def write_secret(self, path: str, text: str) -> None:
-        """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
+        """Write a file that no other user may read, and replace an existing one. Raises OSError."""
         code, _ = self._run(_WRITE, path, text.encode())
         if code:
             raise PermissionError(f"cannot write {path}")
 
     def md5sum(self, path: str) -> str:
-        """Return the MD5 sum of a plain file.  Raises OSError."""
+        """Return the MD5 sum of a plain file. Raises OSError."""
         code, output = self._run(_SUM, path, b"")
         if code or not output:
             raise PermissionError(f"cannot read {path}")
         return output.decode("ascii", "replace").split()[0]
 
     def pour(self, path: str, target: IO[bytes], most: int) -> None:
-        """Write at most so many bytes of a plain file to an open one.  Raises OSError.
+        """Write at most ``most`` bytes of a plain file to an open file. Raises OSError.
 
-        The program that reads as the user gets a pipe: whatever he does to it, he never holds the file of oar.
+        The program that reads as the user gets a pipe, so the user never has access to the open file of oar.
         """
         with self._started(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"") as (read, wait):
             while most and (block := read(min(most, _BLOCK))):
@@ -152,25 +156,25 @@ class UserFiles:
             raise PermissionError(f"cannot read {path}")
 
     def output(self, command: Sequence[str]) -> bytes:
-        """Return what a program prints that runs as the user.  Raises OSError if it fails."""
+        """Return the output of a program that runs as the user. Raises OSError if it fails."""
         code, data = self._execute(command, b"")
         if code:
             raise OSError(f"{command[0]} ended with {code}")
         return data
 
     def _run(self, script: str, path: str, data: bytes) -> tuple[int, bytes]:
-        """Run a piece of shell as the user; its file is an argument, never a part of the text."""
+        """Run a shell script as the user. The file is an argument, never a part of the script text."""
         return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
 
     def kill(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill a program that runs as the user in a session of its own; one whose user hinders that is left."""
+        """Kill a program that runs as the user in its own session. Abandon it if the user prevents the kill."""
         import subprocess
 
         if process.poll() is not None:
             return
         try:
             os.killpg(process.pid, signal.SIGKILL)
-        except PermissionError:  # only he may, and root
+        except PermissionError:  # only this user and root may kill it
             words, identity = self._as_user(["/bin/sh", "-c", _KILL, "sh", str(process.pid)])
             null = subprocess.DEVNULL
             killer = subprocess.Popen(words, stdin=null, stdout=null, stderr=null, **identity)
@@ -180,16 +184,16 @@ class UserFiles:
             process.wait(KILL_SECONDS)
 
     def _execute(self, command: Sequence[str], data: bytes) -> tuple[int, bytes]:
-        """Run a program as the user; its exit code, and what it prints."""
+        """Run a program as the user. Return its exit code and its output."""
         with self._started(command, data) as (read, wait):
             printed = read(LARGEST_FILE)
         return wait(), printed
 
     @contextmanager
     def _started(self, command: Sequence[str], data: bytes) -> Iterator[tuple[Read, Wait]]:
-        """Start a program as the user that reads some data, no more than a pipe holds; yield its output and its end.
+        """Start a program as the user. Yield its output and its end, to be requested after the block.
 
-        Its end is to be asked for behind the block.
+        ``data``: input of the program, at most the capacity of a pipe.
         """
         if self._left is not None:
             with self._limited(command, data, self._left) as limited:
@@ -209,7 +213,7 @@ class UserFiles:
 
     @contextmanager
     def _limited(self, command: Sequence[str], data: bytes, seconds: float) -> Iterator[tuple[Read, Wait]]:
-        """The same, of a service: nothing is waited for longer than it may be.  Raises SilentProgram."""
+        """Do the same as ``_started`` for a service, with time limits. Raises SilentProgram."""
         import subprocess
         import time
 
@@ -253,7 +257,7 @@ class UserFiles:
         return process.wait
 
     def _as_user(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process by which a program runs as the user."""
+        """Return the command and the identity of a process that runs a program as the user."""
         import pwd
         import shlex
 
@@ -269,14 +273,14 @@ class UserFiles:
 
 
 def _patience(until: float) -> float:
-    """Return for how many seconds something is waited for that must have come at a moment."""
+    """Return for how many seconds to wait for data that must arrive before a deadline."""
     import time
 
     return max(0.0, min(ANSWER_SECONDS, until - time.monotonic()))
 
 
 def _read_until(source: IO[bytes], most: int, until: float) -> bytes:
-    """Return so many bytes of what comes through a pipe, fewer at its end.  Raises TimeoutError."""
+    """Return ``most`` bytes from a pipe, fewer at its end. Raises TimeoutError."""
     import select
 
     poll, read = select.poll(), bytearray()
@@ -292,7 +296,10 @@ def _read_until(source: IO[bytes], most: int, until: float) -> bytes:
 
 
 def _program(name: str, *arguments: str | int) -> list[str]:
-    """Return the words that run one of our programs, whose text goes with them: the user may not read our files."""
+    """Return the command of one of our programs.
+
+    It includes the program text, since the user may not read our files.
+    """
     import sys
     from importlib.util import find_spec
 

@@ -1,13 +1,17 @@
-"""The program that follows a file with the rights of who it runs as; it needs the standard library alone.
+"""The program that follows a file with the rights of its user. It needs only the standard library.
 
-It prints a line of JSON for each thing that it finds: ``{"size": N}`` when there is a file,
-``{"offset": N, "length": L}`` with so many bytes behind it, ``{"truncated": 0}`` when the file begins anew,
-``{"skipped": N}`` when it grows faster than it may be read, ``{"error": E}`` with the number of an error (0: it is no
-plain file) when there is nothing to be read.
-It looks again and again, the less often the longer nothing moves, since file systems of a network tell nobody.
-It ends when its standard input does.
+It prints a line of JSON for each change:
 
-    follower.py PATH OFFSET
+- ``{"size": N}`` when the file is opened
+- ``{"offset": N, "length": L}``, followed by L bytes
+- ``{"truncated": 0}`` when the file was truncated or replaced
+- ``{"skipped": N}`` when the file grows faster than the reading limit
+- ``{"error": E}`` with an error number (0: not a plain file) when it cannot be read
+
+It polls the file, with longer pauses while nothing changes, since network file systems do not send notifications. It
+ends when its standard input does.
+
+follower.py PATH OFFSET
 
 A negative offset counts from the end of the file.
 """
@@ -28,7 +32,7 @@ _TAIL = 1 << 16
 
 
 class _File:
-    """The file that has a name now: another one may get it, as when logs are rotated."""
+    """The file that currently has a name. Another file may get the name, for example when logs are rotated."""
 
     def __init__(self, path: str, offset: int) -> None:
         self._path = path
@@ -37,7 +41,7 @@ class _File:
         self._error: int | None = None
 
     def look(self) -> bool:
-        """Tell what is new; whether anything is."""
+        """Print what is new. Return whether there is anything new."""
         try:
             size = self._opened()
         except OSError as error:
@@ -56,12 +60,12 @@ class _File:
         return self._pour()
 
     def _opened(self) -> "int | None":
-        """Return the size of the file, None if it is no plain one.  Raises OSError."""
+        """Return the size of the file, None if it is not a plain file. Raises OSError."""
         if self._descriptor >= 0:
             mine, named = os.fstat(self._descriptor), os.stat(self._path)
             if (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino):
                 return mine.st_size
-            while self._pour():  # what was written before the name went to another file
+            while self._pour():  # data written before the name was given to another file
                 pass
             os.close(self._descriptor)
             self._descriptor = -1
@@ -94,7 +98,7 @@ class _File:
 
 
 def main(path: str, offset: int) -> None:
-    """Tell what is and what comes in a file, until nobody listens."""
+    """Print the content and the changes of a file, until standard input ends."""
     file, pause = _File(path, offset), _SHORTEST
     while True:
         pause = _SHORTEST if file.look() else min(_LONGEST, pause * 1.5)

@@ -1,14 +1,19 @@
-"""The program that lists, reads, writes and removes files with the rights of who it runs as, beneath some directories.
+"""The program that lists, reads, writes and removes files below given directories, with the rights of its user.
 
-It needs the standard library alone.  It prints a line of JSON: ``{"error": NUMBER}`` (0: the thing is of the wrong
-kind), or what was found or done; behind that of ``read`` come the bytes of the file.  Where a name leads is looked at
-after it has been opened, so that neither ``..`` nor a link leads out of the directories; nothing but plain files and
-directories is opened.
+It needs only the standard library. It prints a line of JSON: ``{"error": NUMBER}`` (0: wrong kind of file), or the
+result. With ``read``, the bytes of the file follow. The real path of a file is checked after it has been opened, so
+neither ``..`` nor a link leads out of the directories. Only plain files and directories are opened.
 
-    keeper.py DEED PATH ROOTS ARGUMENT
+keeper.py DEED PATH ROOTS ARGUMENT
 
-DEED is list, read (ARGUMENT: lines from the end, 0 = all), write (what comes on standard input, in pieces behind their
-lengths; 1 = in the place of what is there), chmod (mode in octal digits) or delete (1 = with all that is below).
+DEED is one of:
+
+- list
+- read (ARGUMENT: number of lines from the end, 0 for all)
+- write (from standard input, in pieces preceded by their lengths; ARGUMENT 1 replaces an existing file)
+- chmod (ARGUMENT: mode in octal digits)
+- delete (ARGUMENT 1: with all files below)
+
 ROOTS is a list in JSON.
 """
 
@@ -31,11 +36,11 @@ _KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}
 
 
 class _Refused(Exception):
-    """A file that cannot be used, with the number of the error."""
+    """A file that cannot be used. The argument is the error number."""
 
 
 def main(deed: str, path: str, roots: "list[str]", argument: str) -> None:
-    """Do it, and tell what came of it."""
+    """Carry out the action, and print the result."""
     try:
         _DEEDS[deed](path, roots, argument)
     except _Refused as refused:
@@ -49,7 +54,7 @@ def _list(path: str, roots: "list[str]", _: str) -> None:
     found = []
     with os.scandir(f"/proc/self/fd/{directory}") as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # gone meanwhile
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 status = entry.stat(follow_symlinks=False)
                 found.append((entry.name, status.st_mode, status.st_size, int(status.st_mtime)))
             if len(found) > _MOST_NAMES:
@@ -63,7 +68,7 @@ def _list(path: str, roots: "list[str]", _: str) -> None:
 
 
 def _shown(name: str) -> str:
-    """Return a name as JSON can have it; one that is no UTF-8 cannot be asked for, but is no reason to list nothing."""
+    """Return a name that JSON supports. A name that is not UTF-8 is listed, but cannot be requested."""
     return os.fsencode(name).decode(errors="replace")
 
 
@@ -74,7 +79,7 @@ def _read(path: str, roots: "list[str]", argument: str) -> None:
     offset = _start_of_lines(file, size, int(argument)) if int(argument) else 0
     _tell({"size": size - offset})
     left = size - offset
-    while left > 0:  # no more than was told: it may be growing
+    while left > 0:  # no more than the printed size: the file may be growing
         block = os.pread(file, min(left, _BLOCK), offset)
         if not block:
             break
@@ -113,12 +118,12 @@ def _write(path: str, roots: "list[str]", argument: str) -> None:
 
 
 def _pour(file: int) -> None:
-    """Write what comes in pieces, each behind its length; one of length 0 says that this was all."""
+    """Write the pieces of standard input, each preceded by its length. A piece of length 0 is the end."""
     source = sys.stdin.buffer
     with os.fdopen(file, "wb", closefd=False) as target:
         while length := int.from_bytes(source.read(4) or b"\xff\xff\xff\xff", "big"):
             if length > _BLOCK:
-                raise _Refused(errno.ECANCELED)  # it broke off
+                raise _Refused(errno.ECANCELED)  # the input was interrupted
             target.write(source.read(length))
     os.fsync(file)
 
@@ -142,7 +147,7 @@ def _delete(path: str, roots: "list[str]", argument: str) -> None:
 
 
 def _opened(path: str, roots: "list[str]", *kinds: int) -> int:
-    """Return a place holder of what a name leads to.  Raises _Refused, OSError."""
+    """Return an O_PATH descriptor of the file at a path. Raises _Refused, OSError."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     really = os.readlink(f"/proc/self/fd/{place}")
     if not any(_is_below(really, os.path.realpath(root)) for root in roots):
@@ -153,7 +158,7 @@ def _opened(path: str, roots: "list[str]", *kinds: int) -> int:
 
 
 def _place(path: str, roots: "list[str]") -> "tuple[int, str]":
-    """Return the directory in which a name is, and the last word of it.  Raises _Refused, OSError."""
+    """Return the directory of a path, and the last component of the path. Raises _Refused, OSError."""
     above, name = os.path.split(path.rstrip("/"))
     if name in ("", ".", ".."):
         raise _Refused(0)

@@ -1,9 +1,9 @@
-"""The program that reads a piece of a file with the rights of who it runs as; it needs the standard library alone.
+"""The program that reads a part of a file with the rights of its user. It needs only the standard library.
 
-It prints a line of JSON and then the bytes.  Whatever a name turns out to be, it is opened without waiting and without
-becoming a terminal's process, and nothing but a plain file is read.
+It prints a line of JSON and then the bytes. It opens any kind of file without waiting and without acquiring a
+controlling terminal, and reads only plain files.
 
-    reader.py PATH OFFSET MOST LINES
+reader.py PATH OFFSET MOST LINES
 """
 
 import json
@@ -15,7 +15,7 @@ _BLOCK = 1 << 16
 
 
 def main(path: str, offset: int, most: int, lines: int) -> None:
-    """Print a piece of a file; ``lines``: instead of an offset so many lines from its end, 0 for none."""
+    """Print a part of a file. ``lines``: number of lines from the end instead of an offset, 0 for none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
@@ -37,7 +37,7 @@ def main(path: str, offset: int, most: int, lines: int) -> None:
 
 
 def _start_of_lines(descriptor: int, size: int, lines: int, most: int) -> int:
-    """Return where the last lines begin, at most so many bytes before the end."""
+    """Return the offset of the last lines, at most ``most`` bytes before the end."""
     first = max(0, size - most)
     data = os.pread(descriptor, most, first)
     start = len(data.removesuffix(b"\n"))
