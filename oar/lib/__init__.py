@@ -1,14 +1,15 @@
-"""What is true about jobs and resources, and the ways to the database and to the outer world.
+"""The library: jobs, nodes and reservations, the access to the database, and the access to other systems.
 
-Each package is a floor; imports go from an upper floor to a lower one only:
+Each package is one subject; CONTRIBUTING.md lists them. Imports go from an upper layer to a lower one:
 
-    submission              a request becomes a job
-    jobs      resources     acts on jobs, on nodes and on their resources
-    views                   what users see
-    db                      every SQL statement
-    conditions              the language of -p and --sql
-    rules     io            pure decisions and their words      sockets, processes, nodes, mail, log
-    facts     config        plain values                        oar.conf
+    runtime, control_delivery                   the start of every process; delivery of effects
+    submission, reservations, jobs, nodes,      subjects: records, states, rules, services,
+    history, planning, access, desktop,         and SQL statements (``sql_*.py``)
+    adoption, monitoring
+    db                                          connections, transactions, locks, schema, migrations
+    conditions, config, notifications,          modules without access to the database
+    remote, bus, user_files
+    base                                        plain functions and values
 
-``runtime`` joins configuration, database and ``io`` to what every process starts with.
+``runtime`` combines configuration and database for every process.
 """

@@ -132,10 +132,7 @@ def settings_of_user(config: Config) -> DatabaseSettings:
 
 
 def archive_settings(config: Config) -> DatabaseSettings | None:
-    """Return the archive settings from oar.conf, None if there is no archive.
-
-    Unset values are those of the database.
-    """
+    """Return the archive settings from oar.conf, None if there is no archive. Database settings are the defaults."""
     if config.db_archive_base_name is None:
         return None
     return database_settings(config, patience=0)._replace(

@@ -89,7 +89,6 @@ EXIT_STOP = 0
 
 
 def timing(config: Config) -> Timing:
-    """Return the periods of the automaton."""
     return Timing(
         config.sarko_frequency,
         config.finaud_frequency,

@@ -173,7 +173,7 @@ class Greta:
                 tx.now, tx.events.open(ENERGY_ORDERS), power, tx.nodes.booting_nodes(asleep) if asleep else {}, kept
             )
 
-    # -- what is ordered --
+    # -- orders --
 
     def _ask(self, runtime: "Runtime", situation: EnergySituation) -> int | None:
         """Store new orders: those from programs of the site, those that keep nodes awake, and repeated wake orders.

@@ -1,29 +1,29 @@
-"""The tree of errors, by who must act on them.
+"""The hierarchy of errors, by the person who must act on them.
 
     OarError
     ├── UserError          the request cannot be met as it is: change it
-    │   ├── BadRequest         it does not parse, or asks what cannot be
-    │   ├── NotAllowed         it is somebody else's, or an administrator's
-    │   ├── NoSuchJob          (also other named things: NoSuchQueue, NoSuchResource)
-    │   ├── WrongState         the job is not in a state that allows it
-    │   ├── Refused            an admission rule said no
-    │   └── WordedRefusal      the message is all that is printed: the words of a documented interface
-    ├── ConfigError        a file of the administrator: file, line, key
-    ├── SchemaError        the database is not as this version needs it: oar-database
-    ├── BrokenRow          a text in the database that cannot be read: another program has written it
+    │   ├── BadRequest         it cannot be parsed, or requests something impossible
+    │   ├── NotAllowed         the object belongs to another user, or only administrators may do this
+    │   ├── NoSuchJob          (also for other named objects: NoSuchQueue, NoSuchResource)
+    │   ├── WrongState         the state of the job does not permit the request
+    │   ├── Refused            an admission rule rejected the submission
+    │   └── WordedRefusal      the message is printed unchanged: it is part of a documented interface
+    ├── ConfigError        an error in a file of the administrator: file, line, key
+    ├── SchemaError        the database does not have the required schema: oar-database
+    ├── BrokenRow          a text in the database cannot be parsed: another program has written it
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
-    │   │   ├── DatabaseFull       it has no connection left
+    │   │   ├── DatabaseFull       it has no free connection
     │   │   │   └── UserConnectionsUsed    for this user
-    │   │   └── DatabaseRefused    it does not let us in: trying again does not help
+    │   │   └── DatabaseRefused    it rejects the login: a retry does not help
     │   ├── ServerUnavailable
-    │   ├── Busy               somebody else is working on the same
+    │   ├── Busy               another process is working on the same object
     │   ├── AlreadyRunning     another server has the ports or the lock
     │   └── NodeUnavailable
-    └── Bug                it cannot be; the log has the trace
+    └── Bug                an internal error; the log contains the traceback
 
-The message names the thing and the way out, in one line.  ``exit_code`` is what a command ends with when its own
-table of exit codes does not say otherwise.
+The message names the object and the remedy, in one line. ``exit_code`` is the exit code of a command, unless the
+command has its own table of exit codes.
 """
 
 from typing import Self

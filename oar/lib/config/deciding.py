@@ -1,7 +1,6 @@
-"""The keys of oar.conf that affect the scheduling of jobs. Without them, no plan of the past can be explained.
+"""The keys of oar.conf that affect jobs. Without their values, no plan of the past can be explained.
 
-The server stores their values in the database. Commands on frontends use these values, not those of their own copy of
-oar.conf.
+The server stores their values in the database. Commands on frontends use these values, not their own copy of oar.conf.
 """
 
 #: What rounds read and does not change what they decide.  Of commands for nodes they read only whether there is one:

@@ -137,7 +137,7 @@ class Database:
         self._pool.connect_ahead()
 
     def use_place(self, place: "Place") -> None:
-        """Open connections only while a place is held, whose number is limited for all processes together."""
+        """Open connections only while ``place`` is held. Other processes share the places."""
         self._pool.place = place
 
     def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:

@@ -43,8 +43,8 @@ class Locks:
 
         PostgreSQL may detect such an end late, after a power failure of the host or a network failure. The holder has
         ended if its connection came from our own address and no socket of this host has its port: no process can use
-        that session. The address must not be that of a NAT router, which the comparison with our own connection
-        ensures. See docs/design/locks.rst, "Advisory locks". Raises DatabaseUnavailable.
+        that session. The comparison with our own connection excludes an address that is shared by a NAT router. See
+        docs/design/locks.rst, "Advisory locks". Raises DatabaseUnavailable.
         """
         try:
             cursor = self._connection.cursor()

@@ -61,7 +61,7 @@ _LOCK_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A literal of a statement that is never shown."""
+    """A literal of a statement that is never displayed."""
 
     text: str = field(repr=False)
 
@@ -81,7 +81,7 @@ class MigrationConnection:
         self._send(sent.as_string(self.connection), shown.as_string(self.connection))
 
     def run_file(self, path: Path, **names: str) -> None:
-        """Run a file of SQL. ``:"key"`` in it stands for the quoted name of that key."""
+        """Run a file of SQL. Replace each ``:"key"`` in it by the quoted name for that key."""
         text = path.read_text(encoding="utf-8")
         filled = _SQL_NAME.sub(lambda match: quote_ident(names[match[1]], self.connection), text)
         self._send(filled, filled)
@@ -205,7 +205,7 @@ def close_database(session: MigrationConnection, settings: DatabaseSettings) -> 
 
 @dataclass(frozen=True, slots=True)
 class ShippedRule:
-    """An admission rule as it is shipped."""
+    """An admission rule that OAR ships."""
 
     priority: int
     enabled: bool

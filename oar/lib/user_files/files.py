@@ -73,8 +73,7 @@ class UserFiles:
         """``start``: starts a program that runs as the user; by default with ``privilege``.
 
         ``seconds``: time for which a service waits for all its programs together, and at most ANSWER_SECONDS for one
-        that is silent. After that, SilentProgram is raised. None: no limit, for a process that waits for its own user's
-        files.
+        that is silent. After that, SilentProgram is raised. None: no limit, for a command of the user himself.
         """
         self._user = user
         self._privilege = privilege

@@ -11,7 +11,7 @@ It prints a line of JSON for each change:
 It polls the file, with longer pauses while nothing changes, since network file systems do not send notifications. It
 ends when its standard input does.
 
-follower.py PATH OFFSET
+    follower.py PATH OFFSET
 
 A negative offset counts from the end of the file.
 """

@@ -4,7 +4,7 @@ It needs only the standard library. It prints a line of JSON: ``{"error": NUMBER
 result. With ``read``, the bytes of the file follow. The real path of a file is checked after it has been opened, so
 neither ``..`` nor a link leads out of the directories. Only plain files and directories are opened.
 
-keeper.py DEED PATH ROOTS ARGUMENT
+    keeper.py DEED PATH ROOTS ARGUMENT
 
 DEED is one of:
 

@@ -3,7 +3,7 @@
 It prints a line of JSON and then the bytes. It opens any kind of file without waiting and without acquiring a
 controlling terminal, and reads only plain files.
 
-reader.py PATH OFFSET MOST LINES
+    reader.py PATH OFFSET MOST LINES
 """
 
 import json

@@ -1,8 +1,8 @@
 """Bipbip: carry out actions on jobs, many at a time, over open connections to the nodes.
 
 As a worker, it reads actions of the Runner from standard input and writes answers and effects to standard output. One
-thread handles each action. On the command line, ``oar-bipbip JOB_ID`` carries out the actions that one job needs, and
-ends with exit code 0 (done), 1 (nothing to do) or 2 (failed).
+thread handles each action. On the command line, ``oar-bipbip JOB_ID`` carries out the actions that one job needs. Exit
+codes: 0 (done), 1 (nothing to do), 2 (failed).
 """
 
 import contextlib

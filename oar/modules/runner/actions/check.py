@@ -112,7 +112,7 @@ def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check],
 
 
 def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Answers]) -> None:
-    """Store whether the node or the user caused the fault of held launches, if they are still held."""
+    """Store the cause of the fault of held launches (node, user or none), if they are still held."""
     if hold.id not in {other.id for other in tx.launch_holds.all()}:
         return
     here = answers.get(hold.node, {}).get(question)

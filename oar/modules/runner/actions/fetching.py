@@ -20,7 +20,7 @@ LOOK_SECONDS = 60
 
 
 def await_agent(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Wait until the agent has fetched the job. Give up the launch if the agent does not send a request for too long.
+    """Wait until the agent has fetched the job. Give up the launch if the agent sends no request for too long.
 
     The caller has locked the job, so a request of its agent is handled before or after this function.
     """

@@ -158,7 +158,7 @@ def _first_hosts(
 
 
 def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
-    """Return the nodes that have GPUs, none of which is among these resources.
+    """Return the nodes that have GPUs of which these resources contain none.
 
     Return no nodes if the site has not defined the GPU property.
     """

@@ -2,8 +2,8 @@
 
 The phase of the launch is stored before or after each step, so a launch can be interrupted at any instruction: the next
 attempt continues after the stored phase. From ``EXEC_SENT`` on, only the node has the current state, so the Runner
-probes it. Before a new attempt, the node is made to refuse a former attempt that it has not received. So the user's
-command is started at most once.
+probes the node. If the node has not received an attempt, it will refuse that attempt before a new one is made. So the
+user's command is started at most once.
 
 See docs/design/launch.rst, "Launch".
 """

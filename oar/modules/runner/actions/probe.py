@@ -127,7 +127,7 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
         if any(finding is not SILENT for finding in findings.values()):
             tx.job_runs.note_answer(host)
             return None
-        tx.jobs.lock_all(tx.job_runs.jobs_of_head(host))  # locks like an end in progress, before its launch
+        tx.jobs.lock_all(tx.job_runs.jobs_of_head(host))  # lock the jobs before their runs, in the same order as END
         return _note_silence(tx, context.config.node_lost_timeout, host, asked, [data.job.id for data in jobs])
 
 

@@ -1,4 +1,4 @@
-"""Programs of the site that run on the server: server prologue and epilogue, scripts around a suspension.
+"""Programs of the site that run on the server: server prologue and epilogue, scripts before and after a suspension.
 
 They get the job id as their argument and data of the job in environment variables. They run as oar, each in its own
 process group, which is killed after the time limit.
