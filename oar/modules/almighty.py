@@ -381,7 +381,7 @@ class Almighty:
         self._manager.status(self._restarts.wait)
         self._manager.ready()
 
-    # -- reports about itself --
+    # -- status and configuration --
 
     def status(self, now: float) -> dict[str, Any]:
         """Return the record that ``oarnotify --status`` displays."""

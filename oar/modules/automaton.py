@@ -278,7 +278,7 @@ class Automaton:
         }
         return periods.get(module)
 
-    # -- inside --
+    # -- internal --
 
     def _enqueue(self, module: Module) -> None:
         if module is Module.GRETA and not self.timing.has_greta:

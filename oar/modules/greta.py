@@ -130,7 +130,7 @@ class Greta:
         self._has_rung = False
         self._deliver: Deliver | None = None  #: to the server
 
-    # -- a pass --
+    # -- passes --
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> GretaPass:
         """Carry out the due orders. If started from the command line, also wait for the commands of a window."""

@@ -1,17 +1,18 @@
-"""``kao``, the scheduler by hand: make a round, or look at one.
+"""``kao``, the scheduler on the command line: run a scheduling pass, or analyze one.
 
-    kao round                               make a round now, as the server does: jobs start, predictions change
-    kao save FILE                           write what a round would be decided on now
-    kao plan FILE                           plan it: the same file gives the same plan everywhere
-    kao plan FILE --all                     as if a round planned all jobs, however many and however long
-    kao plan FILE --json                    the plan with all that is in it
-    kao plan FILE --without-node NODE       as if the node were dead; may be repeated
-    kao plan FILE --quotas QUOTAS           as if this file of quotas were in force, in either form
-    kao plan FILE --walltime JOB=H:M:S      as if the job had another walltime; may be repeated
-    kao plan FILE --explain JOB             only this job, with the smallest change that would let it start now
-    kao honesty                             how far the starts of jobs were from what had been foretold
+    kao round                               run a scheduling pass now, like the server: start jobs, update predictions
+    kao save FILE                           save the input of a scheduling pass to a file
+    kao plan FILE                           plan this input: the same file always gives the same plan
+    kao plan FILE --all                     plan all jobs, without the limits of a scheduling pass
+    kao plan FILE --json                    print the complete plan
+    kao plan FILE --without-node NODE       plan without a node; may be repeated
+    kao plan FILE --quotas QUOTAS           plan with the quotas of another file, in either format
+    kao plan FILE --walltime JOB=H:M:S      plan with another walltime of a job; may be repeated
+    kao plan FILE --explain JOB             show only this job, and the smallest change that would let it start now
+    kao honesty                             compare the start times of jobs with their predictions
 
-All but ``round`` change nothing.  The file holds names of users, projects and nodes, and the requests of waiting jobs.
+All commands except ``round`` change nothing. The file contains names of users, projects and nodes, and the requests of
+waiting jobs.
 """
 
 import argparse

@@ -17,7 +17,10 @@ class RoundJournal:
         self._records: deque[dict[str, Any]] = deque(maxlen=MOST_ROUNDS)
 
     def note(self, code: int | None, starts: int, told: Mapping[str, Any], *, duration: float, ended: float) -> None:
-        """Store a pass that ended at a Unix time. ``told``: its own record. ``code`` is None if it failed."""
+        """Store a pass that ended at a Unix time.
+
+        ``code`` is None if it failed. ``told``: the record from the scheduler.
+        """
         self._records.append(
             {
                 **told,

@@ -172,7 +172,7 @@ def end_jobs(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config"
     return bool(ended)
 
 
-# -- a changed clock ---------------------------------------------------------------------------------------------
+# -- a changed clock --------------------------------------------------------------------------------------------------
 
 
 def clock_text(seconds: int, now: int, over: Sequence[int]) -> str:

@@ -222,7 +222,7 @@ class Supervisor:
         """Return whether no child is running."""
         return all(worker.child is None for worker in self.workers.values())
 
-    # -- inside --
+    # -- internal --
 
     def _enter(self, worker: SupervisedChild, state: State, now: float) -> None:
         worker.state = state

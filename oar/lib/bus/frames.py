@@ -326,7 +326,7 @@ _READERS: Mapping[Any, Callable[[object], Any]] = {
 }
 
 
-# -- requests of commands, old programs and nodes ----------------------------------------------------------------------
+# -- requests of commands, old programs and nodes ---------------------------------------------------------------------
 
 #: Commands of the tag and job endpoints that speak of a job.  Anybody may write there: these only make the Runner look
 #: at the job, and what it does, or tells the oarsub that waits, is decided by the database.  Suspending, resuming and

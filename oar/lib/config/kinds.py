@@ -165,7 +165,7 @@ def unset(
     secret: bool = False,
     fixed: bool = False,
 ) -> Key[T | None]:
-    """Return the declaration of an option that is None where oar.conf does not set it."""
+    """Return the declaration of an option that is None if oar.conf does not set it."""
     return Key[T | None](kind, None, doc, aliases=aliases, shipped=shipped, secret=secret, fixed=fixed)
 
 

@@ -135,7 +135,7 @@ def readable_errors() -> Iterator[None]:
         raise SchemaError(f'PostgreSQL rejected a statement: "{line}". Nothing of this step was changed.') from error
 
 
-# -- what an administrator of PostgreSQL does ----------------------------------------------------------------------
+# -- actions of an administrator of PostgreSQL ---------------------------------------------------------------------
 
 
 def connect_admin(host: str, port: int, name: str, user: str, password: str | None) -> Connection:
@@ -200,7 +200,7 @@ def close_database(session: MigrationConnection, settings: DatabaseSettings) -> 
     session.run("GRANT CONNECT ON DATABASE {} TO {}", settings.name, settings.ro_user)
 
 
-# -- what the owner does -----------------------------------------------------------------------------------------
+# -- actions of the owner ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ resource_logs = table(
     Index("resource_logs_start", "date_start"),
 )
 
-# -- jobs and their requests -------------------------------------------------------------------------------------------
+# -- jobs and their requests ------------------------------------------------------------------------------------------
 
 jobs = table(
     "jobs",
@@ -372,8 +372,7 @@ accounting = table(
     Index("accounting_by_queue", "queue_name", "window_start"),
 )
 
-# -- internal tables: not for external readers
-# --------------------------------------------------------------------------
+# -- internal tables: not for external readers ------------------------------------------------------------------------
 
 job_runs = table(
     "job_runs",

@@ -69,7 +69,7 @@ class Remote:
     ) -> None:
         self.close()
 
-    # -- what callers use ----------------------------------------------------------------------------------------
+    # -- public methods ------------------------------------------------------------------------------------------
 
     def run(self, requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> dict[str, Outcome]:
         """Run one request on each node in parallel. Return the outcomes by node, after at most ``seconds`` seconds."""

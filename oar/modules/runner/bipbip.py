@@ -178,7 +178,7 @@ class Bipbip:
 
 
 class Answers:
-    """Sends messages to the Runner, from any thread."""
+    """Send messages to the Runner, from any thread."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -163,8 +163,7 @@ class Dispatch:
         return list(self._running)
 
     def add(self, action: Action) -> bool:
-        """Add an action unless it waits already. A running action is repeated afterwards, unless it is a launch or an
-        end.
+        """Add an action unless it waits already. A running action is repeated later, unless it is a launch or an end.
 
         A message that equals a running one is added: it waits in order. Return False if the action is refused because
         too many commands or lines of its user are waiting.

@@ -22,7 +22,7 @@ LOOK_SECONDS = 60
 def await_agent(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Wait until the agent has fetched the job. Give up the launch if the agent sends no request for too long.
 
-    The caller has locked the job, so a request of its agent is handled before or after this function.
+    The job is locked meanwhile, so a request of its agent is handled before or after this transaction.
     """
     with context.database.begin() as tx:
         job, run = tx.jobs.lock_all([job_id]).get(job_id), tx.job_runs.find(job_id)

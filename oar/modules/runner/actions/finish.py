@@ -70,7 +70,7 @@ _DESCRIPTIONS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """An event that the end of a job writes."""
+    """An event to store at the end of a job."""
 
     event: EventType
     text: str

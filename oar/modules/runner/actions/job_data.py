@@ -377,7 +377,7 @@ def file_name(name: str | None, data: JobData, config: Config) -> str | None:
 
 
 def report_host(config: Config) -> str:
-    """Return the name under which nodes reach the server."""
+    """Return the host name by which nodes connect to the server."""
     if config.server_hostname.startswith(LOOPBACK):
         return socket.gethostname()
     return config.server_hostname

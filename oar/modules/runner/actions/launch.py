@@ -438,7 +438,7 @@ def _note_started(launch: Launch, dialogue: Dialogue) -> None:
 
 def _started(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[None]:
     """Store that the commands of jobs run. Notify the waiting oarsubs."""
-    tx.commit_asynchronously()  # the nodes have the information that the commands run
+    tx.commit_asynchronously()  # the nodes can report the running commands again
     tx.job_runs.note_started({launch.id: boot_id for launch, boot_id in heard})
     for data in (launch.data for launch, _ in heard):
         if data.is_interactive and not data.is_reservation:
@@ -514,8 +514,7 @@ def _report_end(
             tx.outbox.append(Ask(JobAction.TELL, launch.id, (line,)))
 
 
-# -- recovery: only the node has the current state
-# ----------------------------------------------------------------------
+# -- recovery: only the node has the current state --------------------------------------------------------------------
 
 
 def _recover(launch: Launch) -> RetryAfter | None:

@@ -1,4 +1,4 @@
-"""NOTICE: run the command that a user has chosen for notifications.  HEAL: run the site's script for suspected nodes.
+"""NOTICE: run the command that a user has chosen for notifications. HEAL: run the site's script for suspected nodes.
 
 See docs/design/events.rst, "Notices".
 """

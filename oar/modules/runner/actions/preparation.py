@@ -55,7 +55,7 @@ class Launch:
 
     @property
     def head(self) -> str:
-        """The host on which the command of the job runs."""
+        """Return the host on which the command of the job runs."""
         return self.data.exec_host(self.context.config)
 
 

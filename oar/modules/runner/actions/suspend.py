@@ -29,7 +29,7 @@ SECONDS = 30
 def suspend(context: ActionContext, job_id: int) -> None:
     """Freeze a running job with an open hold request, or a Suspended job that a probe has found running.
 
-    If the job has been resumed before, the hold request is closed and nothing is done.
+    If the job has been resumed meanwhile, its hold request is no longer open, and nothing is done.
     """
     data = _read_to_suspend(context, job_id)
     if data is None:
