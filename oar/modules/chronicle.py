@@ -60,7 +60,7 @@ class HistoryReader:
 
     def look(self, database: "Database") -> bool:
         """Handle the next part of the history. Return whether there was one. Raises DatabaseUnavailable, OSError."""
-        with database.begin() as tx:  # each statement includes all earlier commits
+        with database.begin() as tx:  # each statement reads all rows committed before it
             until = self._settled(tx)
         assert self._read is not None
         if until == self._read:

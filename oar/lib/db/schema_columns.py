@@ -24,12 +24,12 @@ def table(name: str, *parts: SchemaItem) -> Table:
 
 
 def sequence_number(name: str) -> Column[int]:
-    """Return a number from its own sequence."""
+    """Return a column for a number from its own sequence."""
     return Column(name, BigInteger, primary_key=True)
 
 
 def key(name: str) -> Column[int]:
-    """Return a number that is (part of) the primary key and comes from another table."""
+    """Return a column for a number that is (part of) the primary key and comes from another table."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
