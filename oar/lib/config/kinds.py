@@ -107,7 +107,7 @@ class Key(Generic[T]):
             return self
         values = instance.changed
         if self.name in values:
-            return values[self.name]  # each value was parsed by the option's own kind
+            return values[self.name]  # type: ignore[return-value]  # each value was parsed by the option's own kind
         return getattr(instance, self.same_as) if self.same_as else self.default
 
     def __set__(self, instance: "Values", value: T) -> None:
