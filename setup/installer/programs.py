@@ -220,5 +220,5 @@ def completion_of(shell: str, python: Path) -> str:
 
 def _version() -> str:
     """The version of the product, which its programs know as well."""
-    text = SOURCE.joinpath("oar", "lib", "facts", "version.py").read_text()
+    text = SOURCE.joinpath("oar", "lib", "base", "version.py").read_text()
     return text.partition('VERSION = "')[2].partition('"')[0]

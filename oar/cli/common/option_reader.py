@@ -219,7 +219,7 @@ class OptionReader:
 
 def _wanted(form: OptionForm) -> str:
     """Return the argument of an option, and a hint about quotes if a shell would expand it."""
-    dollars = [word.strip(",;.()") for word in form.help.split() if "$" in word]
+    dollars = [word.strip(",;:.()") for word in form.help.split() if "$" in word]
     quoted = f"\n  in a shell {dollars[0]} needs quotes: '{dollars[0]}'" if dollars else ""
     return f": {form.metavar}{quoted}" if form.metavar else quoted
 
