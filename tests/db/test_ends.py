@@ -14,7 +14,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.statements import Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs import control, lifecycle, sessions
 from oar.lib.jobs.end_codes import EndCode, ExecCode
 from oar.lib.jobs.records import Cause, NodeUsage
 from oar.lib.jobs.states import JobState, Phase
@@ -249,3 +249,26 @@ def test_a_cause_of_another_version_is_unknown_and_named(database: Database) -> 
     end(database, job_id)
     execute_sql(database, "UPDATE job_ends SET code = 'MOONLIGHT', data = '{}' WHERE job_id = %s", job_id)
     assert cause_of(database, job_id) == Cause(EndCode.UNKNOWN, {"text": "MOONLIGHT"})
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_main", "by_others"),
+    [
+        (EndCode.SESSION_OVER, True, False),
+        (EndCode.SESSION_OVER, False, True),
+        (EndCode.WALLTIME, True, True),
+        (None, True, True),
+    ],
+)
+def test_a_client_that_looks_after_the_whole_end_sees_who_ended_its_session(
+    database: Database, cause: EndCode | None, is_main: bool, by_others: bool
+) -> None:
+    """The row of the run is gone by then: the stored cause remains."""
+    job_id = add_job(database, JobState.RUNNING)
+    if cause is not None:
+        with database.begin() as tx:
+            tx.job_runs.store_ends({job_id: Cause(cause)})
+    move_job(database, job_id, JobState.FINISHING, JobState.TERMINATED)
+    with database.begin() as tx:
+        assert tx.job_runs.find(job_id) is None
+        assert sessions.is_ended_by_others(tx, job_id, is_main=is_main) is by_others

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oar.lib.access.records import User
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, end_texts
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.end_codes import EndCode, ExecCode
 from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -27,7 +27,13 @@ def is_ended_by_others(tx: "Transaction", job_id: int, *, is_main: bool) -> bool
     if job is None or job.state is JobState.ERROR or tx.job_requests.find_kill(job_id) is not None:
         return True
     is_over = job.is_final or job.state is JobState.FINISHING
-    return is_over and not (is_main and run is not None and run.oarexec_code in _LEFT)
+    if not is_over or not is_main:
+        return is_over
+    if run is not None:
+        return run.oarexec_code not in _LEFT
+    # The client was slower than the end of the job, which removes the row of its run.
+    cause = tx.job_runs.end_causes([job_id]).get(job_id)
+    return cause is None or cause.code is not EndCode.SESSION_OVER
 
 
 def end_reason(tx: "Transaction", job_id: int) -> str | None:
