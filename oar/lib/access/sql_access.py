@@ -32,7 +32,7 @@ _LIVES = f"revoked = 0 AND (expires = 0 OR expires > {CLOCK})"
 _VALID = f"""{_LIVES}
     AND (parent = 0 OR parent IN (SELECT token_id FROM api_tokens AS parents WHERE {_LIVES}))"""
 
-_FIND = Prepared(f"SELECT {_COLUMNS} FROM api_tokens WHERE token_hash = %s AND {_VALID}")
+_FIND_TOKEN = Prepared(f"SELECT {_COLUMNS} FROM api_tokens WHERE token_hash = %s AND {_VALID}")
 
 _OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE {_VALID} AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
 
@@ -51,7 +51,7 @@ _REMEMBER = "INSERT INTO token_jobs (token_id, job_id) SELECT %s, unnest(%s::big
 
 _SUBMITTED = "SELECT job_id FROM token_jobs WHERE job_id = ANY(%s) AND token_id = %s"
 
-_FIND_OF_CHALLENGES = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
+_FIND_CHALLENGE = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
 
 _IS_IN_USE = f"""
     SELECT 1 FROM jobs j JOIN challenges c USING (job_id)
@@ -76,7 +76,7 @@ class Access(Table):
 
     def find_token(self, digest: str) -> ApiToken | None:
         """Return the valid token with a SHA-256 digest; None if there is none."""
-        row = self._tx.row(_FIND, (digest,))
+        row = self._tx.row(_FIND_TOKEN, (digest,))
         return ApiToken(*row) if row else None
 
     def insert_token(
@@ -126,7 +126,7 @@ class Access(Table):
 
     def find_challenge(self, job_id: int) -> JobKeys | None:
         """Return the challenge and the keys of a job; None if it does not exist."""
-        row = self._tx.row(_FIND_OF_CHALLENGES, (job_id,))
+        row = self._tx.row(_FIND_CHALLENGE, (job_id,))
         return JobKeys(*row) if row else None
 
     def is_key_in_use(self, public_key: str, user: str, *, but: int = 0) -> bool:

@@ -278,7 +278,7 @@ _WITHOUT_RESOURCES = f"""
 
 
 class Invariants(Table):
-    """The checks of ``oar-database --check`` for the schema, and of ``--deep`` for the rows."""
+    """The checks of ``oar-database --check`` (schema) and ``--deep`` (rows), and the repairs when the server starts."""
 
     def violations(self, ro_user: str) -> list[Violation]:
         """Return all violations: those of the schema and, if every table exists, those of the rows."""

@@ -39,7 +39,7 @@ _PLANNED = """
     WHERE g.moldable_job_id = ANY(%s) ORDER BY g.moldable_job_id, r.resource_id"""
 
 #: Jobs that are, were or will be on resources between two dates.
-_BETWEEN = f"""
+_JOBS_BETWEEN = f"""
     SELECT j.job_id FROM jobs j
     WHERE j.stop_time >= %(start)s AND j.start_time BETWEEN 1 AND %(stop)s AND j.assigned_moldable_job <> 0
     UNION
@@ -256,7 +256,7 @@ _NODES = """EXISTS (
 
 _TEXT = "(strpos(lower(coalesce(j.job_name, '')), lower(%s)) > 0 OR strpos(j.job_user, %s) > 0 OR j.job_id::text = %s)"
 
-_BETWEEN_OF_JOB_PAGES = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
+_LIVED_BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
 
 _BY_QUEUE = (
     f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
@@ -442,7 +442,7 @@ def _conditions(query: JobQuery) -> Iterator[_Condition]:
     if query.text is not None:
         yield _TEXT, (query.text, query.text, query.text)
     if query.between is not None:
-        yield _BETWEEN_OF_JOB_PAGES, (query.between[1], query.between[0])
+        yield _LIVED_BETWEEN, (query.between[1], query.between[0])
     if query.ended_since is not None:
         yield f"({LIVE} OR j.stop_time >= %s)", (query.ended_since,)
     if not query.with_frames:
@@ -510,7 +510,7 @@ class Listings(Table):
 
     def jobs_between(self, start: int, stop: int) -> list[int]:
         """Return the jobs that use, used or will use resources between two dates."""
-        return self._tx.column(_BETWEEN, {"start": start, "stop": stop})
+        return self._tx.column(_JOBS_BETWEEN, {"start": start, "stop": stop})
 
     def unavailable_between(self, start: int, stop: int) -> dict[int, list[tuple[int, int, str]]]:
         """Return the periods of unavailability of resources, as ``(start, stop, state)``; stop = 0: not ended."""

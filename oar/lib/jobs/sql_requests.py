@@ -12,12 +12,12 @@ from oar.lib.db.statements import Prepared, Row, Table, flag
 from oar.lib.jobs.records import Cause, KillRequest
 from oar.lib.jobs.states import KillState
 
-_FIND = """
+_FIND_WALLTIME_CHANGE = """
     SELECT pending, force = 'YES', delay_next_jobs = 'YES', whole = 'YES', timeout,
         granted, granted_with_force, granted_with_delay_next_jobs, granted_with_whole
     FROM walltime_change WHERE job_id = %s"""
 
-_ASK = """
+_REQUEST_WALLTIME = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     VALUES (%(job)s, %(pending)s, %(force)s, %(delay)s, %(whole)s, %(timeout)s)
     ON CONFLICT (job_id) DO UPDATE SET pending = %(pending)s, force = %(force)s, delay_next_jobs = %(delay)s,
@@ -86,12 +86,12 @@ class PendingWalltime(NamedTuple):
 
 
 #: The first request of a job is the cause of its end.
-_ASK_OF_KILL_REQUESTS = """
+_REQUEST_KILL = """
     INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state, frag_cause, frag_data)
     SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
     ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
 
-_FIND_OF_KILL_REQUESTS = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
+_FIND_KILL = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
 
 _ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)")
 
@@ -117,7 +117,7 @@ class JobRequests(Table):
 
     def find_walltime_change(self, job_id: int) -> WalltimeChange:
         """Return the requested and the granted walltime change of a job; return zeros if there was no request."""
-        row = self._tx.row(_FIND, (job_id,))
+        row = self._tx.row(_FIND_WALLTIME_CHANGE, (job_id,))
         return WalltimeChange(*row) if row else WalltimeChange()
 
     def request_walltime(self, job_id: int, change: WalltimeChange) -> None:
@@ -130,7 +130,7 @@ class JobRequests(Table):
             "whole": flag(change.whole),
             "timeout": change.timeout,
         }
-        self._tx.execute(_ASK, values)
+        self._tx.execute(_REQUEST_WALLTIME, values)
         self._changed(Topic.JOBS)
 
     def request_walltimes(self, ids: Collection[int], pending: int) -> None:
@@ -161,11 +161,11 @@ class JobRequests(Table):
         codes = [str(causes[job_id].code) for job_id in ids]
         data = [json.dumps(causes[job_id].data) for job_id in ids]
         self._changed(Topic.JOBS)
-        return sorted(self._tx.column(_ASK_OF_KILL_REQUESTS, (self._tx.now, ids, codes, data)))
+        return sorted(self._tx.column(_REQUEST_KILL, (self._tx.now, ids, codes, data)))
 
     def find_kill(self, job_id: int) -> KillRequest | None:
         """Return the kill request of a job; return None if there is none."""
-        row = self._tx.row(_FIND_OF_KILL_REQUESTS, (job_id,))
+        row = self._tx.row(_FIND_KILL, (job_id,))
         return _request(row) if row else None
 
     def kills_in_states(self, states: Collection[KillState]) -> list[KillRequest]:

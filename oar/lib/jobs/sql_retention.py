@@ -147,7 +147,7 @@ ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable
 
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})"
 
-_EVENTS_OF_PURGE = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
+_EVENTS_OF_JOBS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
 
 #: The rows of jobs, which are removed in an order in which each condition still finds its rows.
 ROWS_OF_JOBS = (
@@ -166,7 +166,7 @@ ROWS_OF_JOBS = (
         )
     ),
     "moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)",
-    f"event_log_hostnames WHERE event_id IN ({_EVENTS_OF_PURGE})",
+    f"event_log_hostnames WHERE event_id IN ({_EVENTS_OF_JOBS})",
     "job_dependencies WHERE job_id = ANY(%(ids)s) OR job_id_required = ANY(%(ids)s)",
     "frag_jobs WHERE frag_id_job = ANY(%(ids)s)",
     *(

@@ -82,7 +82,7 @@ _ALL_IN_HAND = Prepared(
 _THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
 
 #: Requests of signals that are young enough and have no result yet.
-_SIGNALS = Prepared("""
+_SIGNAL_EVENTS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
     WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
       AND NOT EXISTS (
@@ -214,10 +214,10 @@ _ADD_USAGE = Prepared("""
         oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
         forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)""")
 
-#: The signals that users can have sent, by the type of the event that asks for them.
-_SIGNALS_OF_JOB_ENDS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
+#: Numbers of the signals that users can request, by the type of the event.
+_SIGNAL_NUMBERS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
 
-_EVENT_TYPES = [*(str(type_) for type_ in ends.EVENTS), *_SIGNALS_OF_JOB_ENDS]
+_EVENT_TYPES = [*(str(type_) for type_ in ends.EVENTS), *_SIGNAL_NUMBERS]
 
 
 def read_cause(code: str, data: str) -> Cause:
@@ -268,7 +268,7 @@ def _requested_cause(killed_job: int | None, code: str, data: str) -> Cause | No
 
 
 class JobRuns(Table):
-    """Rows of ``job_runs``: one for each job from its launch to its end."""
+    """Rows of ``job_runs`` (one per job from its launch to its end), ``job_ends`` and ``job_usage``."""
 
     def find(self, job_id: int) -> JobRun | None:
         """Return the run of a job; return None if the Runner is not processing it."""
@@ -301,7 +301,7 @@ class JobRuns(Table):
 
     def signal_requests(self, since: int) -> list[SignalEvent]:
         """Return the signal and checkpoint requests after a date that have no result yet."""
-        return [SignalEvent(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
+        return [SignalEvent(*row) for row in self._tx.rows(_SIGNAL_EVENTS, {"since": since})]
 
     def awaited_reports(self, ids: Collection[int]) -> dict[int, AwaitedReport]:
         """Return the data against which the end reports of jobs are checked; the jobs are locked."""
@@ -411,8 +411,8 @@ class JobRuns(Table):
         events: dict[int, list[EndEvent]] = defaultdict(list)
         signals: dict[int, dict[int, str]] = defaultdict(dict)
         for job_id, type_, description, hosts in self._tx.rows(_EVENTS, (jobs, _EVENT_TYPES)):
-            if type_ in _SIGNALS_OF_JOB_ENDS:
-                signals[job_id][_SIGNALS_OF_JOB_ENDS[type_]] = description
+            if type_ in _SIGNAL_NUMBERS:
+                signals[job_id][_SIGNAL_NUMBERS[type_]] = description
             else:
                 events[job_id].append(EndEvent(type_, description, tuple(hosts)))
         usage = self.usage(jobs)

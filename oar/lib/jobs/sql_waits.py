@@ -234,7 +234,7 @@ class LastStarted(NamedTuple):
 
 
 class JobWaits(Table):
-    """Why jobs do not start, and why they did not start before."""
+    """Waiting reasons of now and before, predicted starts, and waiting times of started jobs."""
 
     def reasons(self, ids: Collection[int]) -> dict[int, WaitReason]:
         """Return why jobs do not start; a job that no scheduling pass has considered yet has no reason."""

@@ -71,7 +71,7 @@ _ATTRIBUTES = """
     WHERE v.date >= %(since)s ORDER BY v.date, v.revision_id"""
 
 #: Of those that were granted: an occurrence of a series that was skipped, and what was refused or withdrawn, are not.
-_LOGS_OF_RESERVATION_REPORTS = """
+_LOGS_FOR_REPORT = """
     SELECT l.date, l.date, r.submission_time, r.ar_id, l.state, l.event, l.message
     FROM reservation_logs l JOIN reservations r USING (reservation_id)
     WHERE r.state NOT IN ('', 'n') AND l.date >= %(since)s ORDER BY l.date, l.reservation_log_id"""
@@ -218,7 +218,7 @@ class ReservationLogs(Table):
 
     def logs_for_report(self, since: int) -> Iterator[Row]:
         """Iterate over the history: the date and the fields of ``ar_log``."""
-        return self._pages("reservation_history", _LOGS_OF_RESERVATION_REPORTS, since)
+        return self._pages("reservation_history", _LOGS_FOR_REPORT, since)
 
     def bills_for_report(self, since: int) -> Iterator[Row]:
         """Iterate over bills: the date and the fields of ``ar_acct``."""

@@ -129,22 +129,22 @@ def _reservation(row: Row) -> AdvanceReservation:
 
 
 #: The columns of ``Series``, in its order.
-_COLUMNS_OF_RESERVATION_SERIES = (
+_SERIES_COLUMNS = (
     "series_id, owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts = 'YES', occurrences,"
     " next_index, next_start, ended"
 )
 
-_SELECT_OF_RESERVATION_SERIES = f"SELECT {_COLUMNS_OF_RESERVATION_SERIES} FROM reservation_series"
+_SELECT_SERIES = f"SELECT {_SERIES_COLUMNS} FROM reservation_series"
 
-_BY_IDS_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE series_id = ANY(%s) ORDER BY series_id"
+_SERIES_BY_IDS = f"{_SELECT_SERIES} WHERE series_id = ANY(%s) ORDER BY series_id"
 
-_LIVE_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE ended = 0 ORDER BY series_id"
+_LIVE_SERIES = f"{_SELECT_SERIES} WHERE ended = 0 ORDER BY series_id"
 
-_ALL = f"{_SELECT_OF_RESERVATION_SERIES} ORDER BY series_id"
+_ALL = f"{_SELECT_SERIES} ORDER BY series_id"
 
-_LOCK_OF_RESERVATION_SERIES = f"{_SELECT_OF_RESERVATION_SERIES} WHERE series_id = %s AND ended = 0 FOR NO KEY UPDATE"
+_LOCK_SERIES = f"{_SELECT_SERIES} WHERE series_id = %s AND ended = 0 FOR NO KEY UPDATE"
 
-_INSERT_OF_RESERVATION_SERIES = """
+_INSERT_SERIES = """
     INSERT INTO reservation_series (owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts,
         occurrences, next_index, next_start)
     VALUES (%(owner)s, %(rule)s, %(time_zone)s, %(first_start)s, %(duration)s, %(template)s, %(depth)s,
@@ -153,7 +153,7 @@ _INSERT_OF_RESERVATION_SERIES = """
 
 _ADVANCE = "UPDATE reservation_series SET next_index = %s, next_start = %s WHERE series_id = %s"
 
-_CHANGE = "UPDATE reservation_series SET template = %s, duration = %s WHERE series_id = %s"
+_CHANGE_SERIES = "UPDATE reservation_series SET template = %s, duration = %s WHERE series_id = %s"
 
 _END = "UPDATE reservation_series SET ended = %s, next_start = 0 WHERE series_id = %s AND ended = 0"
 
@@ -237,7 +237,7 @@ _ASK_CHANGE = """
 
 _OPEN_CHANGES = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE answer = '' ORDER BY change_id"
 
-_CHANGE_OF_RESERVATION_CHANGE_REQUESTS = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = %s"
+_FIND_CHANGE = f"SELECT {_CHANGE_COLUMNS} FROM reservation_changes WHERE change_id = %s"
 
 _ANSWER_CHANGE = """
     UPDATE reservation_changes SET answer = %s, message = %s, proposal = %s WHERE change_id = %s AND answer = ''"""
@@ -409,25 +409,23 @@ class Reservations(Table):
         """Insert a series; return its id."""
         self._tx.topics.add(Topic.RESERVATIONS)
         values = {**new._asdict(), "skips_conflicts": "YES" if new.skips_conflicts else "NO"}
-        series_id: int = self._tx.value(_INSERT_OF_RESERVATION_SERIES, values)
+        series_id: int = self._tx.value(_INSERT_SERIES, values)
         return series_id
 
     def select_series(self, ids: Collection[int]) -> dict[int, Series]:
         """Return the series with these ids, by id."""
-        return (
-            {row[0]: _series(row) for row in self._tx.rows(_BY_IDS_OF_RESERVATION_SERIES, (list(ids),))} if ids else {}
-        )
+        return {row[0]: _series(row) for row in self._tx.rows(_SERIES_BY_IDS, (list(ids),))} if ids else {}
 
     def all_series(self, *, ended: bool = False) -> list[Series]:
         """Return all active series, by id.  ``ended``: include ended series."""
-        return [_series(row) for row in self._tx.rows(_ALL if ended else _LIVE_OF_RESERVATION_SERIES)]
+        return [_series(row) for row in self._tx.rows(_ALL if ended else _LIVE_SERIES)]
 
     def lock_series(self, series_id: int) -> Series | None:
         """Lock an active series until the end of the transaction and return it; return None if it has ended.
 
         A transaction that also locks reservations of the series must lock them first.
         """
-        row = self._tx.row(_LOCK_OF_RESERVATION_SERIES, (series_id,))
+        row = self._tx.row(_LOCK_SERIES, (series_id,))
         return _series(row) if row else None
 
     def advance_series(self, series_id: int, next_index: int, next_start: int) -> None:
@@ -438,7 +436,7 @@ class Reservations(Table):
     def change_series(self, series_id: int, template: str, duration: int) -> None:
         """Store a new template and duration for future occurrences."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_CHANGE, (template, duration, series_id))
+        self._tx.execute(_CHANGE_SERIES, (template, duration, series_id))
 
     def end_series(self, series_id: int) -> None:
         """Mark a series as ended: no further occurrences are requested."""
@@ -534,7 +532,7 @@ class Reservations(Table):
 
     def find_change(self, change_id: int) -> ReservationChange | None:
         """Return a change; None if the id does not exist."""
-        row = self._tx.row(_CHANGE_OF_RESERVATION_CHANGE_REQUESTS, (change_id,))
+        row = self._tx.row(_FIND_CHANGE, (change_id,))
         return _change(row) if row else None
 
     def answer_change(self, change_id: int, answer: ChangeAnswer, message: str = "", proposal: int = 0) -> bool:

@@ -197,9 +197,9 @@ def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
 
 def _gathered(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequence[Row]) -> _ByJob:
     """Return the alternatives with their groups and levels, from the rows of the statements for many jobs."""
-    ids, jobs, walltimes, defaults = _columns_of_moldables(alternatives, 4)
-    owners, group_ids, filters = _columns_of_moldables(groups, 3)
-    in_groups, orders, names, values = _columns_of_moldables(levels, 4)
+    ids, jobs, walltimes, defaults = _columns_or_empty(alternatives, 4)
+    owners, group_ids, filters = _columns_or_empty(groups, 3)
+    in_groups, orders, names, values = _columns_or_empty(levels, 4)
     pairs = list(zip(names, values, strict=True))
     asked: Iterable[_Stored]
     if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, in the same order
@@ -211,7 +211,7 @@ def _gathered(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequen
     return _by_job(ids, jobs, walltimes, map(_Requests().__getitem__, asked), defaults)
 
 
-def _columns_of_moldables(rows: Sequence[Row], number: int) -> Sequence[Sequence[Any]]:
+def _columns_or_empty(rows: Sequence[Row], number: int) -> Sequence[Sequence[Any]]:
     return list(zip(*rows, strict=True)) or [()] * number
 
 
@@ -267,7 +267,7 @@ _DEPENDANTS = """
             WHERE d.job_id_required = id AND d.job_dependency_index = 'CURRENT')
     SELECT id FROM dependants"""
 
-_FIND = "SELECT file_id, location FROM files WHERE md5sum = %s AND location = %s ORDER BY file_id LIMIT 1"
+_FIND_FILE = "SELECT file_id, location FROM files WHERE md5sum = %s AND location = %s ORDER BY file_id LIMIT 1"
 
 _INSERT = """
     INSERT INTO files (md5sum, location, method, compression, size) VALUES (%s, %s, 'FILE', %s, %s) RETURNING file_id"""
@@ -302,7 +302,7 @@ _CLAIM = """
     INSERT INTO submission_keys (key_user, key_hash, request_hash, created) VALUES (%s, %s, %s, %s)
     ON CONFLICT DO NOTHING RETURNING created"""
 
-_FIND_OF_SUBMISSION_KEYS = "SELECT request_hash, answer FROM submission_keys WHERE key_user = %s AND key_hash = %s"
+_FIND_KEY = "SELECT request_hash, answer FROM submission_keys WHERE key_user = %s AND key_hash = %s"
 
 _ANSWER = "UPDATE submission_keys SET answer = %s WHERE key_user = %s AND key_hash = %s"
 
@@ -336,7 +336,7 @@ class ResubmissionFacts(NamedTuple):
 
 
 class NewJobs(Table):
-    """Rows of ``jobs`` and of all tables that describe jobs."""
+    """Rows of new jobs in all tables that describe jobs, of staged files, and of submission keys."""
 
     def new_id(self) -> int:
         """Return a new job id, for rows that must be written before the job."""
@@ -468,7 +468,7 @@ class NewJobs(Table):
 
     def find_file(self, md5sum: str, location: str) -> StagedFile | None:
         """Return the file with this checksum and path; None if there is none."""
-        row = self._tx.row(_FIND, (md5sum, location))
+        row = self._tx.row(_FIND_FILE, (md5sum, location))
         return StagedFile(*row) if row else None
 
     def file_locations(self, locations: Collection[str]) -> frozenset[str]:
@@ -500,7 +500,7 @@ class NewJobs(Table):
         """
         if self._tx.value(_CLAIM, (user, key, request, self._tx.now)) is not None:
             return None
-        row = self._tx.row(_FIND_OF_SUBMISSION_KEYS, (user, key))
+        row = self._tx.row(_FIND_KEY, (user, key))
         return KeyedRequest(*row) if row else None
 
     def store_answer(self, user: str, key: str, text: str) -> None:
