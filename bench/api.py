@@ -1,8 +1,8 @@
-"""Cost of requests of the API: ``python -m bench.api [REQUESTS]``.
+"""Cost of API requests: ``python -m bench.api [REQUESTS]``.
 
-CPU is that of the serving process alone, for each request, over one connection that stays open; the database's work is
-not in it.  The first figure is a route of FastAPI that answers nothing, served alike: what stands above it is ours.
-Then clients listen to what happens, for which the CPU of the process is told as a share of a core, and its memory.
+CPU is measured per request in the serving process only, over one persistent connection, without the work of the
+database.  The first figure is an empty FastAPI route on the same server: the difference to it is our code.
+The second part measures clients of the event stream: CPU of the process as a share of a core, and its memory.
 """
 
 import multiprocessing
@@ -40,14 +40,14 @@ from oar.lib.runtime import Runtime
 
 WAITING = 2_000
 REQUESTS = 1_000
-#: Of what takes long, so many times fewer are measured.
+#: Divisor of the number of requests for slow routes.
 LONG = 20
 RESOURCES = 5_000
-#: Clients that listen, events a second, seconds.
+#: Clients of the event stream, events per second, duration in seconds.
 LISTENERS, EVENTS, SECONDS = 200, 5, 20
-#: Requests a second of all kinds, and for how long.
+#: Requests per second of the mixed load, and its duration in seconds.
 RATE, MIXED_SECONDS = 300, 10
-#: Measured so often; the median counts.
+#: Number of measurements; the median is reported.
 RUNS = 3
 _TICK = os.sysconf("SC_CLK_TCK")
 _ADDRESSES = {
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 class _Server:
-    """A process that serves, and a client of it."""
+    """A serving process and a client connection to it."""
 
     def __init__(self, process: int, port: int) -> None:
         self._process = process
@@ -111,12 +111,12 @@ class _Server:
         self._client = HTTPConnection("127.0.0.1", port, timeout=60)
 
     def cost(self, address: str, headers: Mapping[str, str], requests: int) -> float:
-        """Return the milliseconds of CPU that a request takes."""
+        """Return the CPU time of a request in milliseconds."""
         self._ask(address, headers, requests // 10 + 1)
         return median(self._measured(address, headers, requests) for _ in range(RUNS))
 
     def listened(self, database: Database, token: str) -> float:
-        """Return the share of a core that it takes to tell clients what happens; ``token``: who may listen so often."""
+        """Return the share of a core used to send events to clients; ``token``: of a user without a stream limit."""
         with ExitStack() as clients:
             for _ in range(LISTENERS):
                 clients.enter_context(self._listener(token))
@@ -128,11 +128,11 @@ class _Server:
             return (self._cpu() - before) / SECONDS
 
     def mixed(self) -> tuple[float, float]:
-        """Return the share of a core that requests of all kinds take, and how many there were each second."""
+        """Return the share of a core used by the mixed load, and the number of requests per second."""
         known = [address for address, _, is_known in _ADDRESSES.values() if not (is_known or "details" in address)]
         others = ["/v1/version", f"/v1/jobs/{RUNNING + 1}", "/v1/queues", "/health/live"]
         addresses = [*known, _LONG["why a job waits"][0], *others]
-        self._client.close()  # the service has waited too long for it
+        self._client.close()  # the idle connection has timed out
         before, begin = self._cpu(), time.monotonic()
         for number in range(RATE * MIXED_SECONDS):
             self._ask(addresses[number % len(addresses)], {}, 1)
@@ -141,7 +141,7 @@ class _Server:
         return (self._cpu() - before) / elapsed, RATE * MIXED_SECONDS / elapsed
 
     def _listener(self, token: str) -> socket.socket:
-        """Return a connection on which a stream has begun; what comes stays in the kernel."""
+        """Return a connection with an open event stream; its data stay in the socket buffer."""
         connection = socket.create_connection(("127.0.0.1", self._port))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         head = f"GET /v1/stream HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -151,7 +151,7 @@ class _Server:
 
     @property
     def memory(self) -> float:
-        """The MiB that the process has in memory."""
+        """Resident memory of the process in MiB."""
         status = Path(f"/proc/{self._process}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -169,14 +169,14 @@ class _Server:
                 sys.exit(f"{address} was answered {answer.status}")
 
     def _cpu(self) -> float:
-        """Return the seconds of CPU that the process has used."""
+        """Return the CPU time of the process in seconds."""
         fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 @contextmanager
 def _served(serve: Callable[[socket.socket], None]) -> Iterator[_Server]:
-    """Serve in a process of its own, which ends with the block."""
+    """Run the server in a child process until the end of the block."""
     (listening,) = listening_sockets(["127.0.0.1:0"])
     process = multiprocessing.get_context("fork").Process(target=serve, args=(listening,), daemon=True)
     process.start()

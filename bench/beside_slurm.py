@@ -1,9 +1,10 @@
-"""OAR beside Slurm: ``python -m bench.beside_slurm`` measures the way of a job in rooms of both, by turns.
+"""Comparison of OAR and Slurm: ``python -m bench.beside_slurm`` measures the stages of a job in test clusters of both.
 
-Debian's Slurm gets a room of its own with as many nodes as ours.  ``tuned`` is Slurm at its fastest, and confines no
-job; ``confined`` does that by control groups, as OAR does; ``default`` is Slurm without any setting.  ``times`` tells
-how many times better ours is.  Limits are in ``bench/rows.py``; what is missed makes the exit code.  The machine should
-be quiet (``--quiet 0.3`` waits for that): the table tells what others used of it, and what a fork and an exec took.
+Debian's Slurm runs in a separate test cluster with the same number of nodes; the measurements alternate.  ``tuned`` is
+the fastest configuration of Slurm, without confinement of jobs; ``confined`` adds control groups, which OAR always
+uses; ``default`` is Slurm without settings.  ``times`` is the factor by which OAR is better.  Limits are in
+``bench/rows.py``; a missed limit sets the exit code.  The machine should be idle (``--quiet 0.3`` waits for that): the
+table shows the load of other processes and the time of a fork and an exec.
 """
 
 import argparse
@@ -17,12 +18,12 @@ from bench.cluster import Quiet, Side, add_quiet, end, rounds, tool
 from bench.rows import MEASURED, missed, table
 
 OURS = "OAR"
-#: What only ours is asked.
+#: Measurements of OAR only.
 _OURS_ALONE = "storm"
 
 
 def main() -> None:
-    """Start the rooms, measure, stop them."""
+    """Start the test clusters, measure, stop them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--cores", type=int, default=2, help="of each node: so many jobs run there at a time")
@@ -44,7 +45,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _rooms(nodes: int, cores: int, flavours: list[str]) -> Iterator[dict[str, Side]]:
-    """A room with OAR, and one for each flavour of Slurm."""
+    """A test cluster with OAR, and one for each configuration of Slurm."""
     base = f"bench-{os.getpid()}"
     sides = {OURS: Side(base), **{name: Side(f"{base}-{name}", "bench.in_slurm") for name in flavours}}
     with contextlib.ExitStack() as started:

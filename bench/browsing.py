@@ -1,4 +1,4 @@
-"""A browser whose work is measured: what its pages run, and what its processes take."""
+"""A browser with measurements: duration of scripts, CPU of its processes, transferred bytes."""
 
 import os
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, Response
 
-#: Steps of a movement.
+#: Steps of a drag.
 STEPS = 120
 _SCREEN = {"width": 1600, "height": 900}
 _TICK = 1000 / os.sysconf("SC_CLK_TCK")
-#: Notes tasks that keep a page from answering, and when its records are shown; tells that, and when a diagram is drawn.
+#: Records long tasks of a page and when its records are shown; logs that, and when a diagram is drawn.
 _NOTES = """
 globalThis.tasks = [];
 new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)))
@@ -23,7 +23,7 @@ new MutationObserver(([{ attributeName }]) => {
   console.debug(attributeName);
 }).observe(document, { attributes: true, subtree: true, attributeFilter: ["data-ready", "data-complete"] });
 """
-#: Moves a canvas to the left, a step for each picture of the screen.
+#: Drags a canvas to the left, one step per frame.
 _DRAG = """
 async ([selector, steps]) => {
   const canvas = document.querySelector(selector), box = canvas.getBoundingClientRect();
@@ -38,7 +38,7 @@ async ([selector, steps]) => {
   send("pointerup", box.left + 300 + steps * 6);
 }
 """
-#: Puts an empty canvas into the page, as large as the diagram, which is drawn anew when it is dragged.
+#: Inserts an empty canvas of the size of the diagram, which is redrawn when it is dragged.
 _EMPTY = """
 () => {
   const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
@@ -52,15 +52,15 @@ _EMPTY = """
 
 
 class Movement(NamedTuple):
-    """What a movement took."""
+    """Measurements of a drag."""
 
-    script: list[float]  #: milliseconds of script of each picture
-    cpu: float  #: milliseconds of all processes of the browser, for each picture
+    script: list[float]  #: milliseconds of script of each frame
+    cpu: float  #: CPU milliseconds of all browser processes per frame
 
 
 @contextmanager
 def visit(browser: Browser) -> Iterator[Page]:
-    """Open a tab of somebody who was never there."""
+    """Open a tab without cached data."""
     context = browser.new_context(viewport=_SCREEN)  # type: ignore[arg-type]  # a literal of two numbers
     context.add_init_script(_NOTES)
     yield context.new_page()
@@ -68,7 +68,7 @@ def visit(browser: Browser) -> Iterator[Page]:
 
 
 def drag(page: Page, selector: str) -> Movement:
-    """Move through a diagram."""
+    """Drag a diagram."""
     before, cpu = page.evaluate("oarPerf?.frames.length"), _cpu()
     page.evaluate(_DRAG, [selector, STEPS])
     cpu = _cpu() - cpu
@@ -76,7 +76,7 @@ def drag(page: Page, selector: str) -> Movement:
 
 
 def drag_nothing(page: Page) -> float:
-    """Move through an empty canvas; return what that takes the browser for each picture, in milliseconds."""
+    """Drag an empty canvas; return the CPU milliseconds of the browser per frame."""
     page.evaluate(_EMPTY)
     cpu = _cpu()
     page.evaluate(_DRAG, ["#empty", STEPS])
@@ -84,12 +84,12 @@ def drag_nothing(page: Page) -> float:
 
 
 def longest_task(page: Page) -> float:
-    """Return how long the page has not answered at most, in milliseconds; tasks below 50 are none."""
+    """Return the duration of the longest task of the page in milliseconds; 0 if all were shorter than 50 ms."""
     return float(page.evaluate("Math.max(0, ...tasks)"))
 
 
 class Traffic:
-    """Bytes that a page has received, as they came."""
+    """Bytes that a page has received, compressed as sent."""
 
     def __init__(self, page: Page) -> None:
         self._answers: list[Response] = []
@@ -99,28 +99,28 @@ class Traffic:
         self._answers.append(answer)
 
     def bytes(self, part: str) -> int:
-        """Return how many were of addresses with some text in them, since it was asked last."""
+        """Return the bytes of URLs that contain a text, since the last call."""
         answers, self._answers = self._answers, []
         return sum(each.request.sizes()["responseBodySize"] for each in answers if part in each.url)
 
 
 def open_until(page: Page, address: str, told: str) -> None:
-    """Open a page, and wait for an attribute that it sets.
+    """Open a page and wait until it sets an attribute.
 
-    Nothing is put into it meanwhile: what looks for an element of a page takes as long as a part of its own work.
+    The page is not queried meanwhile, because a query takes as long as part of its own work.
     """
     with page.expect_console_message(lambda message: message.text == told, timeout=120_000):
         page.goto(address)
 
 
 def usable(page: Page, address: str) -> float:
-    """Open a page; return after how many milliseconds it showed its records."""
+    """Open a page; return the milliseconds until it showed its records."""
     open_until(page, address, "data-ready")
     return float(page.evaluate("usable"))
 
 
 def slow_start(browser: Browser, address: str, runs: int, slower: int) -> float:
-    """Return after how many milliseconds a page is usable by a processor so many times slower; the median."""
+    """Return the median of the milliseconds until a page is usable on a processor that is ``slower`` times slower."""
     times = []
     for _ in range(runs):
         with visit(browser) as page:
@@ -130,12 +130,12 @@ def slow_start(browser: Browser, address: str, runs: int, slower: int) -> float:
 
 
 def _cpu() -> float:
-    """Return the processor time of all processes of the browser, in milliseconds."""
+    """Return the CPU time of all browser processes in milliseconds."""
     return sum(ticks for name, ticks in _descendants(os.getpid()) if "chrom" in name) * _TICK
 
 
 def _descendants(root: int) -> Iterator[tuple[str, int]]:
-    """Yield the processes that a process has started, directly or not: name and ticks."""
+    """Iterate over the direct and indirect children of a process: name and clock ticks."""
     children: dict[int, list[tuple[int, str, int]]] = {}
     for path in (process / "stat" for process in Path("/proc").glob("[0-9]*")):
         try:

@@ -1,8 +1,8 @@
-"""Cost of planning again after one change, without the database: ``python -m bench.changes [jobs]``.
+"""Cost of a new plan after one change, without the database: ``python -m bench.changes [jobs]``.
 
-The machine of 10,000 cores and the jobs, of 40 kinds, are those of ``bench/snapshots.py``.  They wait for the whole
-machine, each for one of four parts of it, or under quotas.  Seconds of CPU of one thread, and how many jobs were
-searched for.  A job that ends early, or is deleted, moves nearly all jobs behind it that can have its resources.
+The cluster of 10,000 cores and the 40 kinds of jobs come from ``bench/snapshots.py``.  The jobs wait for any resources,
+for one of four parts of the cluster each, or under quotas.  The table shows CPU seconds of one thread and the number of
+jobs that needed a search.  If a job ends early or is deleted, nearly all later jobs that can use its resources move.
 """
 
 import random
@@ -21,11 +21,11 @@ from oar.lib.jobs.states import JobState
 
 CORES = 10000
 PARTS = 4
-SINCE = 5  #: seconds between two rounds
+SINCE = 5  #: seconds between two scheduling passes
 
 
 def in_parts(snapshot: Snapshot) -> Snapshot:
-    """Let each job ask for one of the parts of the machine."""
+    """Restrict each job to one part of the cluster."""
     width = len(snapshot.resources.ids) // PARTS
     pools = tuple(Pool(((1 << width) - 1) << (part * width), f"part = {part}") for part in range(PARTS))
     waiting = tuple(
@@ -42,7 +42,7 @@ def in_parts(snapshot: Snapshot) -> Snapshot:
 
 
 def under_quotas(snapshot: Snapshot) -> Snapshot:
-    """Limit what each user and what all users have."""
+    """Set quotas for each user and for all users together."""
     rules = QuotaRule("*", "*", "*", "/", 2000), QuotaRule("*", "*", "*", "*", 9000)
     settings = replace(snapshot.settings, has_quotas=True)
     return replace(snapshot, settings=settings, quotas=Quotas((rules,), (QuotaPeriod(0, 0),)))
@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[Snapshot], Snapshot]] = {
 
 
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the situation after a plan: what was to start runs."""
+    """Return the snapshot after a plan was carried out: jobs that were to start are running."""
     places = {start.placement.job_id: start.placement for start in plan.started}
     begun = [
         RunningJob(
@@ -106,7 +106,7 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def planned(what: str, snapshot: Snapshot, before: RoundMemory | None = None) -> tuple[Plan, RoundMemory]:
-    """Plan, and print what it cost."""
+    """Make a plan and print its cost."""
     with resting():
         begin = time.process_time()
         planning = Round(snapshot, memory=before)
@@ -119,7 +119,7 @@ def planned(what: str, snapshot: Snapshot, before: RoundMemory | None = None) ->
 
 
 def case(name: str, snapshot: Snapshot) -> None:
-    """Print the rounds of one case."""
+    """Print the scheduling passes of one case."""
     print(name)
     plan, memory = planned("the first round", snapshot)
     for what, change in CHANGES.items():

@@ -1,6 +1,6 @@
-"""Snapshots that ask unkind questions of the planner: each was a cliff once.
+"""Snapshots that are hard for the planner: each of them once took disproportionately long.
 
-The machine is that of ``bench/snapshots.py``.
+The cluster is the one of ``bench/snapshots.py``.
 """
 
 import random
@@ -37,7 +37,7 @@ def _one(number: int, walltime: int, *levels: Level, pool: int = 0) -> Alternati
 
 
 def _on(machine: Snapshot, jobs: Sequence[WaitingJob], pools: tuple[Pool, ...] = ()) -> Snapshot:
-    """Return a machine with what runs on it and other waiting jobs."""
+    """Return a cluster with its running jobs and the given waiting jobs."""
     return replace(machine, waiting=tuple(jobs), pools=pools or machine.pools)
 
 
@@ -46,7 +46,7 @@ def _first(machine: Snapshot) -> int:
 
 
 def competing(jobs: int, cores: int) -> Snapshot:
-    """Return jobs of two groups of nodes each, whose filters overlap: often the first takes what the second needs."""
+    """Return jobs with two groups of nodes and overlapping filters: the first often takes nodes the second needs."""
     rng, machine = random.Random(1), plain(0, cores)
     everything, node = machine.resources.everything, (1 << PER_NODE) - 1
     rare = sum(node << start for start in range(0, cores, 10 * PER_NODE))
@@ -67,10 +67,10 @@ def competing(jobs: int, cores: int) -> Snapshot:
 
 
 def expensive(jobs: int, cores: int) -> Snapshot:
-    """Return jobs for one part of a machine behind one of two groups for the other part.
+    """Return jobs for one part of a cluster after a job with two groups for the other part.
 
-    Each group fits alone at once, both only when a long job has ended, which has a core of some nodes.  So at all dates
-    before that at which anything begins or ends the first group takes what the second one needs.
+    Each group fits immediately if it is alone; both fit only after the end of a long job that uses a core of some
+    nodes.  Therefore, at each earlier slot the first group takes nodes that the second one needs.
     """
     machine = plain(jobs, cores)
     number, nodes = _first(machine), cores * 14 // 100 // PER_NODE
@@ -85,7 +85,7 @@ def expensive(jobs: int, cores: int) -> Snapshot:
 
 
 def equal_array(jobs: int, cores: int) -> Snapshot:
-    """Return one array of equal jobs of one core."""
+    """Return an array of identical jobs with one core."""
     machine = plain(0, cores)
     first = _first(machine)
     return _on(
@@ -98,7 +98,7 @@ def equal_array(jobs: int, cores: int) -> Snapshot:
 
 
 def besteffort_waiting(jobs: int, cores: int, *, is_inner: bool = False) -> Snapshot:
-    """Return waiting besteffort jobs, or jobs that wait in a container on half of the machine."""
+    """Return waiting besteffort jobs, or jobs that wait in a container on half of the cluster."""
     rng, machine = random.Random(1), plain(0, cores)
     first = _first(machine) + 1
     types = ("inner=box",) if is_inner else ("besteffort",)
@@ -119,7 +119,7 @@ def besteffort_waiting(jobs: int, cores: int, *, is_inner: bool = False) -> Snap
 
 
 def besteffort_running(jobs: int, holders: int, cores: int) -> Snapshot:
-    """Return a machine full of besteffort jobs, and jobs that are to start in their place."""
+    """Return a cluster full of besteffort jobs, and jobs that start by preempting them."""
     machine = plain(0, cores)
     width = cores // holders
     running = [
@@ -145,7 +145,7 @@ def besteffort_running(jobs: int, holders: int, cores: int) -> Snapshot:
 
 
 def occupied(running: int, reserved: int, cores: int) -> Snapshot:
-    """Return a machine full of running jobs, and accepted reservations, fifty side by side every two days."""
+    """Return a cluster full of running jobs, and accepted reservations: fifty at the same time, every two days."""
     rng, machine = random.Random(1), plain(0, cores)
     held, wide = cores // running, cores // 50
 
@@ -170,7 +170,7 @@ def occupied(running: int, reserved: int, cores: int) -> Snapshot:
 
 
 def chains(count: int, length: int, cores: int) -> Snapshot:
-    """Return chains of jobs of a few cores, each of which depends on the one before it; one chain after the other."""
+    """Return chains of jobs with a few cores, each job depending on its predecessor; one chain after another."""
     rng, machine = random.Random(1), plain(0, cores)
     first = _first(machine)
     jobs = []
@@ -182,7 +182,7 @@ def chains(count: int, length: int, cores: int) -> Snapshot:
 
 
 def containers_waiting(boxes: int, jobs: int, cores: int) -> Snapshot:
-    """Return containers that wait, each followed by its share of the jobs inside."""
+    """Return waiting containers, each followed by its share of the inner jobs."""
     rng, machine = random.Random(1), plain(0, cores)
     first, size = _first(machine), jobs // boxes + 1
     waiting = []
@@ -195,7 +195,7 @@ def containers_waiting(boxes: int, jobs: int, cores: int) -> Snapshot:
 
 
 def own_filters(jobs: int, cores: int) -> Snapshot:
-    """Return jobs each of which has a filter of its own."""
+    """Return jobs with a different filter for each job."""
     rng, machine = random.Random(1), plain(0, cores)
     nodes = cores // PER_NODE
     first = _first(machine)
@@ -210,7 +210,7 @@ def own_filters(jobs: int, cores: int) -> Snapshot:
 
 
 def random_order(jobs: int, cores: int) -> Snapshot:
-    """Return the usual mix with an order of preference that is random by core."""
+    """Return the usual mix with a random order of preference of the cores."""
     snapshot = plain(jobs, cores)
     order = list(range(cores))
     random.Random(1).shuffle(order)
@@ -218,7 +218,7 @@ def random_order(jobs: int, cores: int) -> Snapshot:
 
 
 def timesharing(jobs: int, users: int, cores: int) -> Snapshot:
-    """Return jobs each of which shares resources with the others of its user."""
+    """Return jobs that share resources with the other jobs of their user."""
     snapshot = plain(jobs, cores)
     waiting = tuple(
         replace(job, user=f"user{job.id % users}", types=("timesharing=user,*",)) for job in snapshot.waiting
@@ -227,7 +227,7 @@ def timesharing(jobs: int, users: int, cores: int) -> Snapshot:
 
 
 def scattered(jobs: int, cores: int) -> Snapshot:
-    """Return jobs that ask for properties whose blocks do not nest: cpus numbered on each node, above nodes."""
+    """Return jobs that request properties whose blocks do not nest: cpus numbered per node, above nodes."""
     rng, machine = random.Random(1), plain(0, cores)
     columns: dict[str, tuple[PropertyValue, ...]] = {
         **machine.resources.columns,
@@ -252,7 +252,7 @@ def scattered(jobs: int, cores: int) -> Snapshot:
 
 
 def whole_nodes(jobs: int, nodes: int, cores: int) -> Snapshot:
-    """Return jobs of whole nodes on an empty machine of large nodes: the case by which planners are compared."""
+    """Return jobs with whole nodes on an empty cluster of large nodes: the case used to compare planners."""
     rng, size = random.Random(1), nodes * cores
     resources = platform(size)
     names = tuple(f"node-{core // cores}" for core in range(size))
@@ -276,7 +276,7 @@ def whole_nodes(jobs: int, nodes: int, cores: int) -> Snapshot:
 
 
 def distinct_requests(jobs: int, cores: int) -> Snapshot:
-    """Return jobs on an empty machine each of which asks for something else."""
+    """Return jobs with a different request for each job, on an empty cluster."""
     rng, machine = random.Random(1), plain(0, cores)
     waiting = []
     for number in range(1, jobs + 1):

@@ -1,10 +1,10 @@
-"""Speed of a whole installation: ``python -m bench.cluster`` starts a room of 10 nodes and prints what it measures.
+"""Speed of a whole installation: ``python -m bench.cluster`` starts a test cluster of 10 nodes and measures it.
 
-Real PostgreSQL with its disk writes on, real sshd, real sudo.  ``--nodes 200 memory`` measures the memory of the server
-with as many nodes connected.  ``--cores 100 refill`` ends 1,000 jobs at the same time.
-``rows`` prints the table of the way of a job: the medians of several runs, with the CPU of all machines of the room for
-each job, and what a fork and an exec took meanwhile, so that days can be compared.
-``costs`` prints where the CPU of a job goes: by the kind of the processes, for jobs of an array and for single ones.
+It runs real PostgreSQL with disk writes, real sshd, real sudo.  ``--nodes 200 memory`` measures the memory of the
+server with 200 connected nodes.  ``--cores 100 refill`` ends 1,000 jobs at the same time.
+``rows`` prints the table of the stages of a job: medians of several runs, the CPU per job of all machines, and the time
+of a fork and an exec, so that results of different days can be compared.
+``costs`` prints the CPU of a job by kind of process, for jobs of an array and for single jobs.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from bench.rows import MEASURED, OTHERS, Samples, missed, table
 
 TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
-#: The installed environment, as every machine of a room sees it.
+#: The installed environment, at the path that every machine of the test cluster uses.
 PYTHON = "/usr/lib/oar/venv/bin/python"
 _COMPILED = shutil.ignore_patterns("__pycache__")
-#: So many seconds others must have left the computer alone.
+#: Seconds for which other processes must have been idle.
 _LOOK = 2.0
-#: What the costs of a job are measured with.
+#: Measurements for the costs of a job.
 COSTLY = ("array", "loop")
 MEASUREMENTS = (
     "latency",
@@ -50,13 +50,13 @@ MEASUREMENTS = (
 
 @dataclass(frozen=True)
 class Side:
-    """A room, and the program that measures what is in it from its server host."""
+    """A test cluster and the measuring program on its server host."""
 
     room: str
     program: str = "bench.in_room"
 
     def measure(self, measurement: str) -> dict[str, float]:
-        """Return the figures of one measurement; where jobs run, with the CPU of all machines for each."""
+        """Return the figures of one measurement; if jobs run, with the CPU per job of all machines."""
         begun, busy, own = time.monotonic(), room_cpu.busy(), cpu_seconds(self.room)
         figures = json.loads(self.measure_all([measurement])[-1])
         own = cpu_seconds(self.room) - own
@@ -69,9 +69,9 @@ class Side:
         return dict(figures)
 
     def measure_all(self, measurements: Sequence[str]) -> list[str]:
-        """Run measurements one after the other; a line of JSON for each.
+        """Run measurements one after another; return one line of JSON for each.
 
-        What measures is copied to where the room finds it: the directory of logs of the server host.
+        The measuring program is copied into the log directory of the server host, where the cluster can read it.
         """
         logs = json.loads(tool(self.room, "status"))["logs"]
         shutil.copytree(TOP / "bench", Path(logs, "server", "bench"), dirs_exist_ok=True, ignore=_COMPILED)
@@ -87,7 +87,7 @@ class Side:
 
 
 def main() -> None:
-    """Start a room, measure, stop it."""
+    """Start a test cluster, measure, stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--cores", type=int, default=2, help="of each node")
@@ -110,15 +110,15 @@ def main() -> None:
 
 
 class Quiet:
-    """A computer that others use, too: waits for moments in which they use little of it."""
+    """Waits for moments in which other processes use little CPU."""
 
     def __init__(self, cores: float | None, minutes: float) -> None:
-        """``cores`` is the most that others may use; None: whatever they do.  Patience lasts so many minutes in all."""
+        """``cores``: maximum load of other processes; None: no limit.  ``patience``: total waiting time in minutes."""
         self._cores = cores
         self._deadline = time.monotonic() + 60 * minutes
 
     def measure(self, side: Side, measurement: str) -> dict[str, float]:
-        """Measure in a quiet moment; again while others disturbed it and there is patience left."""
+        """Measure at an idle moment; repeat a disturbed measurement while waiting time is left."""
         while True:
             self._wait()
             figures = side.measure(measurement)
@@ -134,7 +134,7 @@ class Quiet:
 
 
 def rounds(sides: Mapping[str, Side], measurements: Sequence[str], runs: int, quiet: Quiet) -> dict[str, Samples]:
-    """Measure all sides again and again; they take turns, so that a busy moment does not meet one alone."""
+    """Measure all sides repeatedly and alternately, so that a busy moment does not affect one side only."""
     found: dict[str, dict[tuple[str, str], list[float]]] = {name: defaultdict(list) for name in sides}
     for _ in range(runs):
         for measurement in measurements:
@@ -145,7 +145,7 @@ def rounds(sides: Mapping[str, Side], measurements: Sequence[str], runs: int, qu
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add the options of those who share the computer with others."""
+    """Add the options for machines with other load."""
     parser.add_argument(
         "--quiet", type=float, metavar="CORES", help="measure the rows while others use at most so much"
     )
@@ -162,12 +162,12 @@ def _print_rows(room: str, runs: int, quiet: Quiet) -> None:
 
 
 def end(missed_figures: Sequence[str]) -> None:
-    """End the benchmark: with 1 if a figure is not what is asked for."""
+    """End the benchmark, with exit code 1 if a limit was missed."""
     sys.exit("\n".join(f"missed: {text}" for text in missed_figures) or 0)
 
 
 def _print_costs(room: str, runs: int) -> None:
-    """Print the CPU of a job by the kind of the processes: medians, the largest first."""
+    """Print the CPU of a job by kind of process: medians in descending order."""
     for measurement in COSTLY:
         Side(room).measure_all([measurement])  # connections are made, programs loaded, statements prepared
         costs = [_costs(room, measurement) for _ in range(runs)]
@@ -178,7 +178,7 @@ def _print_costs(room: str, runs: int) -> None:
 
 
 def _costs(room: str, measurement: str) -> dict[str, float]:
-    """Return the CPU milliseconds of each job of a measurement, by the kind of the processes."""
+    """Return the CPU milliseconds per job of a measurement by kind of process."""
     before = room_cpu.used(_machines(room))
     figures = Side(room).measure(measurement)
     after = room_cpu.used(_machines(room))
@@ -186,7 +186,7 @@ def _costs(room: str, measurement: str) -> dict[str, float]:
 
 
 def cpu_seconds(room: str) -> float:
-    """Return the CPU that all machines of a room have used."""
+    """Return the total CPU time of all machines of a test cluster."""
     return sum(room_cpu.used(_machines(room)).values())
 
 
@@ -203,7 +203,7 @@ def _show(figures: dict[str, float | str]) -> None:
 
 
 def tool(room: str, *arguments: str) -> str:
-    """Run ``setup/cluster``; what it printed."""
+    """Run ``setup/cluster``; return its output."""
     done = subprocess.run(
         [str(TOOL), "--room", room, *arguments], stdout=subprocess.PIPE, text=True, check=True, timeout=600
     )

@@ -1,10 +1,9 @@
 """Cost of the user commands: ``python -m bench.commands [JOBS ENDED]``.
 
-CPU is the process's own, from its start to its end, without sudo; elapsed time has the database's work in it.  The
-first table is the start-up of each command on an empty cluster, beside Python alone; the second what oarstat and
-oarnodes take with many jobs and resources, and again with many ended jobs in the tables.  Below each of these stands
-how much longer ``oarstat -J`` takes than its text form (figure to reach: 1.3) and what one job costs (70 ms of CPU).
-At the end the ended jobs are counted by oaraccounting.
+CPU is the time of the process itself, without sudo; elapsed time includes the database.  The first table shows the
+start-up of each command on an empty cluster, compared with Python alone; the second oarstat and oarnodes with many jobs
+and resources, and again with many ended jobs in the tables.  Below each of these: the ratio of ``oarstat -J`` to its
+text form (limit 1.3) and the cost of one job (limit 70 ms of CPU).  At the end oaraccounting processes the ended jobs.
 """
 
 import sys
@@ -17,7 +16,7 @@ from oar.lib.jobs.sql_accounting import Rules
 
 WAITING = 10_000
 NODES, CORES = 1_000, 32
-RUNNING = 500  #: of the nodes, each with a job of its own
+RUNNING = 500  #: nodes with one running job each
 ENDED = 1_000_000
 
 USER_COMMANDS = {
@@ -52,7 +51,7 @@ LISTINGS = {
     "oarnodes --summary": command("oarnodes", "--summary"),
 }
 
-#: Those of them that show one job.
+#: Commands that show one job.
 ONE_JOB = ("oarstat -s -j", "oarstat -j", "oarstat -f -j", "oarstat -J -j")
 
 _RESOURCES = """
@@ -87,7 +86,7 @@ _ASSIGNED = """
 
 
 def add_jobs(stand: Ground, first: int, number: int, state: str, each: int = 0) -> None:
-    """Add jobs in a state, with their requests; those that were started have or had ``each`` resources."""
+    """Add jobs in a state, with their requests; started jobs have or had ``each`` resources."""
     ended, started = state == "Terminated", state != "Waiting"
     values = {
         "first": first,
@@ -108,7 +107,7 @@ def add_jobs(stand: Ground, first: int, number: int, state: str, each: int = 0) 
 
 
 def show(title: str, rows: Iterable[tuple[str, Cost]]) -> None:
-    """Print a table as it grows, and the figures to reach if they are in it."""
+    """Print a table row by row, and the ratios with limits if it contains them."""
     print(f"\n{title}\n{'':28}  CPU (ms)  elapsed (ms)", flush=True)
     costs: dict[str, Cost] = {}
     for name, each in rows:
@@ -124,7 +123,7 @@ def show(title: str, rows: Iterable[tuple[str, Cost]]) -> None:
 
 
 def count(stand: Ground) -> None:
-    """Print how long oaraccounting takes for all ended jobs."""
+    """Print the time of oaraccounting for all ended jobs."""
     start = time.perf_counter()
     batches = accounting.count(stand.database, Rules(86400))
     jobs = sum(len(batch.ids) for batch in batches)

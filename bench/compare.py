@@ -1,9 +1,8 @@
-"""Two commits beside one another: ``python -m bench.compare A B [benchmark [words ...]]``.
+"""Comparison of two commits: ``python -m bench.compare A B [benchmark [words ...]]``.
 
-The questions are those of this directory, the code is that of the commits, each in a working tree of its own.  They are
-asked in turn, A and B and A and B, so that what else the machine does falls on both; the medians are printed, and how
-many times longer B takes.  The benchmark is one that prints its figures beside limits: ``planner`` if none is named,
-``two_depths``, ``rounds``.  A figure that a commit cannot give has a dash.
+The benchmark comes from this directory, the code from the commits, each in a separate working tree.  The runs alternate
+(A, B, A, B), so that other load affects both; the table shows the medians and the ratio B / A.  The benchmark has to
+print figures with limits: ``planner`` (default), ``two_depths``, ``rounds``.  A figure missing in a commit is a dash.
 """
 
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).parent
-#: So often each commit is asked.
+#: Runs per commit.
 TURNS = 5
 #: A line of ``bench.figures.Figures.add``.
 _FIGURE = re.compile(r"(?P<what>\S.{61}) +(?P<value>[0-9.]+) +[0-9.]+ (?P<unit>\S+) +(ok|MISSED)")
@@ -28,14 +27,14 @@ Values = Mapping[str, list[float]]
 
 
 def figures_of(output: str) -> dict[str, float]:
-    """Return the figures that a benchmark has printed."""
+    """Return the figures in the output of a benchmark."""
     found = (_FIGURE.fullmatch(line) for line in output.splitlines())
     return {f"{each['what'].strip()} ({each['unit']})": float(each["value"]) for each in found if each}
 
 
 @contextmanager
 def tree(commit: str, directory: Path) -> Iterator[Path]:
-    """Have a working tree of a commit."""
+    """Create a working tree of a commit for the duration of the block."""
     path = directory / re.sub(r"\W", "-", commit)
     git = ["git", "-C", str(HERE.parent)]
     subprocess.run([*git, "worktree", "add", "--quiet", "--detach", str(path), commit], check=True)

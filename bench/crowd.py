@@ -1,7 +1,7 @@
-"""Many people, each with an account of their own, who type a command again and again: shared by measurements in rooms.
+"""Many users with separate accounts who repeat a command: shared by measurements in test clusters.
 
-Each person is a process that starts the command as a shell would and waits for its end; at its end it writes what it
-measured to a pipe.
+Each user is a process that starts the command like a shell and waits for it; at its end it writes its measurements to a
+pipe.
 """
 
 import json
@@ -12,14 +12,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-#: Seconds between two commands of a person, and for which all type.
+#: Seconds between two commands of a user, and duration of the load.
 PERIOD, SECONDS = 2.0, 20.0
 _FIRST_UID = 20_000
 _PASSWD = Path("/etc/passwd")
 
 
 def add_accounts(count: int) -> list[int]:
-    """Add people to the accounts of this machine where they are missing; return their user ids."""
+    """Create the missing accounts on this machine; return their user ids."""
     uids = list(range(_FIRST_UID, _FIRST_UID + count))
     known = _PASSWD.read_text()
     lines = [f"person-{uid}:x:{uid}:{uid}::/tmp:/bin/sh\n" for uid in uids if f"\nperson-{uid}:" not in known]
@@ -29,7 +29,7 @@ def add_accounts(count: int) -> list[int]:
 
 
 class Crowd:
-    """People who type a command, from the creation of this object on."""
+    """Users who repeat a command from the creation of this object on."""
 
     def __init__(self, uids: Sequence[int], words: Sequence[str]) -> None:
         self._results: list[int] = []
@@ -43,7 +43,7 @@ class Crowd:
             self._results.append(reader)
 
     def figures(self) -> dict[str, float]:
-        """Wait until all have ended; return the number of commands, failures, and milliseconds of a command."""
+        """Wait until all have finished; return the number of commands, failures, and milliseconds per command."""
         taken: list[float] = []
         failed = 0
         for result in self._results:
@@ -64,7 +64,7 @@ class Crowd:
 
 
 def _be_person(uid: int, words: Sequence[str], begin: float, writer: int) -> None:
-    """Type the command once in each period until the end; never returns."""
+    """Run the command once per period until the end of the load; never returns."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

@@ -1,7 +1,7 @@
-"""A site with a past and a plan, as diagrams show it: nodes that are busy for days, jobs that run, jobs that wait.
+"""A site with history and plan for diagrams: nodes that were busy for days, running jobs, waiting jobs.
 
-Nodes stand in lanes of one or more; in each lane job follows job, some after a pause.  What lies before now has ended,
-what lies across it runs, what lies behind it is planned.
+Nodes form lanes of one or more; in each lane jobs follow each other, some after a pause.  Jobs that end before now have
+ended, jobs that span now are running, later jobs are planned.
 """
 
 import random
@@ -13,15 +13,15 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.nodes.records import PropertyValue
 
 DAY = 86400
-#: Nodes of a lane, each as often as it stands here.
+#: Widths of lanes in nodes, in the frequency of this list.
 WIDTHS = (1, 1, 1, 1, 2, 2, 4, 8, 16)
 USERS = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
 NAMES = ("sim", "train", "scan", "post", "fold", "render")
 QUEUES = ("default", "default", "default", "besteffort", "admin")
 PROJECTS = ("ml", "phys", "bio", "default")
-#: Seconds behind now up to which starts are planned.
+#: Seconds after now up to which starts are planned.
 PLANNED = DAY // 2
-#: Seconds that a job may run beyond the time that it takes.
+#: Walltime of a job in excess of its real duration, in seconds.
 SPARE = 1800
 _JOBS = """
     INSERT INTO jobs (job_id, job_name, state, job_user, project, queue_name, submission_time, start_time, stop_time,
@@ -37,25 +37,25 @@ _STATES = "INSERT INTO resource_logs (resource_id, attribute, value, date_start,
 
 
 class DrawnSize(NamedTuple):
-    """How large the site is."""
+    """Size of the site."""
 
     nodes: int
-    cores: int  #: resources of a node
-    days: float  #: of the past
-    jobs: int  #: about so many
+    cores: int  #: resources per node
+    days: float  #: length of the history
+    jobs: int  #: approximate number of jobs
 
 
 class LaneJob(NamedTuple):
-    """A job of a lane."""
+    """A job in a lane."""
 
     begin: int
     end: int
     first: int  #: its first resource
-    width: int  #: how many
+    width: int  #: number of its resources
 
 
 def fill(database: Database, size: DrawnSize, now: int, seed: int = 1) -> int:
-    """Make the site; return the number of its jobs."""
+    """Create the site; return the number of its jobs."""
     rng = random.Random(seed)
     with database.begin() as tx:
         rows: list[dict[str, PropertyValue]] = [
@@ -119,7 +119,7 @@ def _row(number: int, job: LaneJob, now: int, rng: random.Random) -> tuple[objec
 
 
 def _suspect(tx: Transaction, size: DrawnSize, now: int, first: int, rng: random.Random) -> None:
-    """Let a node in fifty have been, or be, out of use for a while."""
+    """Log periods in which a node was unavailable, for one node in fifty."""
     rows = []
     for node in range(0, size.nodes, 50):
         begin = now - rng.randrange(int(size.days * DAY))

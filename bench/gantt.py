@@ -1,8 +1,8 @@
-"""What the Gantt page costs: ``python -m bench.gantt [nodes days jobs]``, else 5,000 nodes, 30 days, 200,000 jobs.
+"""Cost of the Gantt page: ``python -m bench.gantt [nodes days jobs]``; default: 5,000 nodes, 30 days, 200,000 jobs.
 
-A real browser opens a day and a month, moves through them, and looks on while jobs end; the first page is opened by a
-slow one.  An empty page and an empty canvas are shown the same way, for comparison.  Times of first views have all in
-them: service, database, browser on one machine.
+A real browser opens a day and a month, drags them, and stays open while jobs end; a slowed browser opens the start
+page.  An empty page and an empty canvas are measured in the same way for comparison.  Times of first views include
+service, database and browser on one machine.
 """
 
 import sys
@@ -28,9 +28,9 @@ from tests.browser.conftest import ARGUMENTS, CHROMIUM
 
 SIZE = DrawnSize(5000, 1, 30, 200_000)
 RUNS = 5
-#: How many times slower the slow browser is.
+#: Factor by which the browser is slowed.
 SLOWER = 4
-#: Jobs that end while the page is looked at: those of a minute.
+#: Jobs that end while the page is open: as many as in a minute.
 ENDS = 5
 CANVAS = ".gantt-frame canvas"
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def measure(database: Database, base: str, figures: Figures, now: int) -> None:
-    """Look at a site that stands."""
+    """Measure the views of a site that does not change."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         try:
@@ -68,7 +68,7 @@ def measure(database: Database, base: str, figures: Figures, now: int) -> None:
 
 
 def _first(browser: Browser, base: str, figures: Figures) -> float:
-    """Open the first page, and an empty canvas; return what moving that takes for each picture."""
+    """Open the start page and an empty canvas; return the CPU of dragging the canvas per frame."""
     with visit(browser) as page:
         traffic = Traffic(page)
         usable(page, base)
@@ -103,7 +103,7 @@ def _month(browser: Browser, figures: Figures, address: str, empty: float) -> No
 
 
 def _live(browser: Browser, database: Database, figures: Figures, address: str) -> None:
-    """Let as many jobs end as in a minute."""
+    """End as many jobs as in a minute."""
     with database.snapshot() as tx:
         running = [job.id for job in tx.jobs.in_states([JobState.RUNNING])[:ENDS]]
     with visit(browser) as page:
@@ -128,10 +128,10 @@ def _move(page: Page, figures: Figures, what: str, empty: float) -> None:
 
 
 def _show(page: Page, address: str) -> float:
-    """Open the page; return after how many milliseconds all of it was drawn."""
+    """Open the page; return the milliseconds until it was drawn completely."""
     open_until(page, address, "data-complete")
     complete = page.evaluate("oarPerf.complete")
-    page.wait_for_timeout(1500)  # what comes after the first view, the legend, is no part of the movement
+    page.wait_for_timeout(1500)  # the legend is drawn after the first view; it must not count as part of the drag
     return float(complete)
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks stand on: a database of their own with the whole schema, and an oar.conf that names it."""
+"""Environment of benchmarks: a private database with the complete schema, and an oar.conf for it."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ from oar.lib.db.database import Database
 from tests.postgres import PostgreSQL, running
 
 REPOSITORY = Path(__file__).parent.parent
-#: What a program says that has failed; an answer such as "no such job" is not a failure.
+#: Output of a failed program; an answer such as "no such job" is not a failure.
 FAILURES = (b"Traceback", b"internal error", b"cannot reach")
 SETUP = REPOSITORY / "setup" / "database"
 
@@ -32,7 +32,7 @@ class Ground:
     environment: dict[str, str]
 
     def analyze(self) -> None:
-        """Let the planner of the database know what is in the tables, as it would after a while."""
+        """Update the statistics of the database's query planner, as autovacuum would do."""
         connection = self.database.connection()
         connection.cursor().execute("VACUUM ANALYZE")
         connection.close()
@@ -40,15 +40,15 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some runs of a program took, each the median."""
+    """Median times of several runs of a program."""
 
-    cpu: float  #: seconds of its own
+    cpu: float  #: seconds of the process itself
     elapsed: float
 
 
 @contextmanager
 def ground() -> Iterator[Ground]:
-    """Make a database without jobs and resources; it is gone at the end."""
+    """Create a database without jobs and resources; remove it at the end."""
     with running() as server:
         settings = DatabaseSettings(host=server.socket, name="oar", patience=0)
         migrations.Migrator(settings, SETUP, connect_admin=lambda name: server.connect(name, "postgres")).create()
@@ -77,7 +77,7 @@ def cost(
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """Return the arguments of Python that run a command as its installed program does."""
+    """Return the Python arguments that run a command like its installed program."""
     program = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         f"from oar.cli.common.start_up import run; run('oar.cli.{name}')"

@@ -1,6 +1,6 @@
-"""Measures a running installation from its own server host; ``bench/cluster.py`` runs this in a room, as root.
+"""Measures a running installation from its server host; ``bench/cluster.py`` runs this in a test cluster, as root.
 
-Prints one JSON object per measurement.  Times are elapsed milliseconds on the machine's one clock unless said.
+Prints one JSON object per measurement.  Times are elapsed milliseconds of the machine's clock unless stated otherwise.
 """
 
 import json
@@ -23,14 +23,14 @@ from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
 USER = "alice"
-#: Numbers of people who type at the same time.
+#: Numbers of simultaneous users.
 CROWDS = (40, 100, 200)
-#: A submission that makes the scheduler no work, and how a command is told its way.
+#: A submission without work for the scheduler, and the variable that selects the way of a command.
 _HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
-#: Reservations of which each finds its place behind the one before.
+#: Reservations that are placed one after another.
 _RESERVING = ["qrsub", "-a", "+1h", "-d", "60", "-earliest", "-l", "resource_id=1"]
 _WAYS = {"server": ["/usr/bin/env", "-u", "OAR_BY_SUDO"], "sudo": ["/usr/bin/env", "OAR_BY_SUDO=yes"]}
-#: Holds the process of the server.
+#: File with the process id of the server.
 _SERVER = Path("/run/oar/oar-server.pid")
 
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 class Bench:
-    """The measurements, on one database."""
+    """The measurements, with one database connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,16 +76,16 @@ class Bench:
         return latency(self._user, submit, times)
 
     def submission(self) -> dict[str, float]:
-        """Ask for the list of jobs, and submit some on hold; the server of commands answers."""
+        """List jobs and submit held jobs through the command service."""
         server = _WAYS["server"]
         figures = submission(self._user, [*server, "oarstat"], [*server, *_HELD])
         self._user.run("oardel", "-u")
         return figures
 
     def commands(self, times: int = 40, at_once: int = 4) -> dict[str, float]:
-        """Type commands, one after the other and several at once; answered by their server, and by sudo.
+        """Run commands one after another and several at once, through the command service and through sudo.
 
-        CPU is that of all their own processes: of the user's, and of the server that answers.
+        CPU includes all processes involved: the user's and those of the command service.
         """
         figures = {}
         subprocess.run(["oaruserset", "-a", USER, "arusers"], check=False, stdout=subprocess.DEVNULL)
@@ -100,7 +100,7 @@ class Bench:
         return figures
 
     def crowd(self, count: int, jobs: int = 8) -> dict[str, float]:
-        """Let people list the jobs every two seconds, each with an account of their own; start jobs meanwhile."""
+        """Let users with separate accounts list the jobs every two seconds; start jobs meanwhile."""
         subprocess.run(["/usr/bin/oarstat"], check=True, stdout=subprocess.DEVNULL, user=USER)
         crowd = Crowd(add_accounts(count), ["/usr/bin/oarstat"])
         starts = self.latency(jobs)
@@ -108,7 +108,7 @@ class Bench:
         return {**figures, "start_median_ms": starts["start_median_ms"], "start_worst_ms": starts["start_worst_ms"]}
 
     def interactive(self, times: int = 30) -> dict[str, float]:
-        """Type oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
+        """Run oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
         waits = []
         for _ in range(times):
             end, slave = pty.openpty()
@@ -132,7 +132,7 @@ class Bench:
         return {"jobs": times, "prompt_median_ms": statistics.median(waits), "prompt_worst_ms": max(waits)}
 
     def one_by_one(self, count: int = 500) -> dict[str, float]:
-        """Submit jobs with one command each, on hold; let them go together; count from there to the last end."""
+        """Submit held jobs with one command each and release them together; measure from there to the last end."""
         begun = time.time()
         cpu = children_cpu()
         jobs = [self._submit("--hold", "-l", "resource_id=1,walltime=0:10", "true")[0] for _ in range(count)]
@@ -149,14 +149,14 @@ class Bench:
         }
 
     def array(self, count: int = 500) -> dict[str, float]:
-        """Submit one array; count from the return key to the last end."""
+        """Submit one array; measure from the return key to the last end."""
         begun = time.time()
         jobs = self._submit("--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
         seconds = self._wait_for_end(jobs) - begun
         return {"jobs": count, "jobs_per_s": count / seconds}
 
     def loop(self, count: int = 200) -> dict[str, float]:
-        """Submit jobs by a loop of a shell, one after the other; count from the first to the last end."""
+        """Submit jobs one after another in a shell loop; measure from the first submission to the last end."""
         begun = time.time()
         words = "oarsub -l resource_id=1,walltime=0:10 true"
         jobs = _ids(self._user.run("sh", "-c", f"for i in $(seq {count}); do {words}; done"))
@@ -164,7 +164,7 @@ class Bench:
         return {"jobs": count, "jobs_per_s": count / seconds}
 
     def big_array(self, count: int = 10_000, times: int = 5) -> dict[str, float]:
-        """Submit a large array on hold: its acceptance, and lists of so many jobs."""
+        """Submit a large held array; measure its acceptance and lists of all its jobs."""
         begun = time.time()
         jobs = self._submit("--hold", "--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
         accepted = time.time() - begun
@@ -181,9 +181,9 @@ class Bench:
         }
 
     def storm(self, seconds: float = 12.0, at_once: int = 4, kills: int = 3) -> dict[str, float]:
-        """Submit jobs from several shells while the server is killed again and again; count what was lost.
+        """Submit jobs from several shells while the server is killed repeatedly; count lost jobs.
 
-        Lost is a job whose number oarsub printed, and that did not end as it should.
+        A job is lost if oarsub printed its id and it did not terminate as expected.
         """
         over = time.monotonic() + seconds
 
@@ -208,7 +208,7 @@ class Bench:
         return {"acknowledged": len(jobs), "lost": len(set(jobs) - ended)}
 
     def refill(self) -> dict[str, float]:
-        """End a job on each core within a second; measure when the first, and half, of the waiting jobs run."""
+        """End a job on each core within one second; measure when the first and half of the waiting jobs run."""
         with self._database.snapshot() as tx:
             cores = tx.value("SELECT count(*) FROM resources WHERE state = 'Alive' AND type = 'default'")
         end = int(time.time() + 30 + cores / 10)
@@ -234,9 +234,9 @@ class Bench:
         self._wait_for(are_there, 0.05)
 
     def memory(self) -> dict[str, float]:
-        """Connect all nodes by a job on all of them, then add up the memory of the server's processes.
+        """Connect all nodes with a job on all of them, then sum up the memory of the server's processes.
 
-        PSS counts a page that several processes share once, RSS once for each of them.
+        PSS counts a shared page once, RSS once per process.
         """
         self._wait_for_end(self._submit("-l", "nodes=ALL,walltime=0:10", "true"))
         total, rss, count = 0, 0, 0
@@ -254,7 +254,7 @@ class Bench:
         return {"processes": count, "pss_mib": total / 1024, "rss_mib": rss / 1024}
 
     def suspend(self, times: int = 10, nodes: int = 4, processes: int = 300) -> dict[str, float]:
-        """Freeze and thaw a job with many processes; from the acceptance of the request to the job's new state."""
+        """Suspend and resume a job with many processes; measure from the request to the new state of the job."""
         each = f"for n in $(seq {processes // nodes}); do sleep 1000 & done; touch bench-$(hostname); wait"
         script = f"for node in $(uniq $OAR_NODEFILE); do oarsh $node '{each}' & done; wait"
         home = self._user.home
@@ -277,9 +277,9 @@ class Bench:
         }
 
     def reservation_starts(self, times: int = 6, waiting: int = 5000) -> dict[str, float]:
-        """Reserve the whole machine in some seconds, on an idle server and behind waiting jobs.
+        """Reserve all resources for a start in some seconds, on an idle server and with waiting jobs.
 
-        From the start date to the moment at which the state is seen, and to the first instruction of a job inside.
+        Measures from the start time to the visible state change, and to the first instruction of a job inside.
         """
         subprocess.run(["oaruserset", "-a", USER, "arusers"], check=False, stdout=subprocess.DEVNULL)
         figures: dict[str, float] = {}
@@ -296,7 +296,7 @@ class Bench:
         return figures
 
     def _start_reservation(self) -> tuple[float, float]:
-        """Reserve, submit a job inside, see both begin; milliseconds from the start date to either."""
+        """Reserve and submit a job inside; return the milliseconds from the start time to the start of each."""
         stamp = self._user.home / "bench-stamp"
         stamp.unlink(missing_ok=True)
         number = self._user.run("qrsub", "-terse", "-a", "+10", "-d", "300", "-l", "nodes=1").strip()
@@ -318,7 +318,7 @@ class Bench:
         return 1000 * (started[1] - started[0]), 1000 * (begun - started[0])
 
     def _steer(self, job: int, command: Sequence[str], state: str) -> float:
-        """Ask for a job's suspension or resumption, as root; milliseconds from the answer until it is so."""
+        """Request the suspension or resumption of a job as root; return the milliseconds until the state changes."""
         with subprocess.Popen([*command, str(job)], stdout=subprocess.PIPE, text=True) as asked:
             assert asked.stdout is not None
             asked.stdout.readline()
@@ -342,9 +342,9 @@ class Bench:
         return _ids(self._user.run("oarsub", *arguments))
 
     def _wait_for_end(self, jobs: Sequence[int]) -> float:
-        """Wait until all jobs have ended; the time at which that was seen.
+        """Wait until all jobs have ended; return the time at which that was observed.
 
-        The question is one that costs the measured server nothing: it looks for one job that lives.
+        The query costs the measured server nearly nothing: it looks for one unfinished job.
         """
         deadline = time.monotonic() + LONGEST
         while time.monotonic() < deadline:
@@ -361,12 +361,12 @@ class Bench:
 
 
 def _ids(printed: str) -> list[int]:
-    """Return the jobs that oarsub has told of."""
+    """Return the job ids that oarsub has printed."""
     return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
 
 
 def _read_until(terminal: int, pattern: bytes) -> re.Match[bytes]:
-    """Read what appears on a terminal until this does."""
+    """Read the output of a terminal until a text appears."""
     text = b""
     while not (found := re.search(pattern, text, re.DOTALL)):
         text += os.read(terminal, 65536)

@@ -1,7 +1,7 @@
-"""Measures a Slurm from its controller's host, as ``bench/in_room.py`` measures OAR; ``bench/beside_slurm.py`` runs it.
+"""Measures Slurm from its controller host, like ``bench/in_room.py`` for OAR; ``bench/beside_slurm.py`` runs it.
 
-The same questions with the same names of figures.  The end of jobs is seen by ``squeue``, which is asked the less often
-the more jobs are left, since the measured controller answers it.
+The measurements and the names of the figures are the same.  ``squeue`` detects the end of jobs; it is called less often
+while many jobs are left, because it uses CPU of the measured controller.
 """
 
 import json
@@ -18,7 +18,7 @@ _ANSWERING = [b"slurmctld", b"munged"]
 _SUBMIT = ("sbatch", "--parsable", "--ntasks=1", "--time=0:10:00")
 _HELD = (*_SUBMIT, "--hold")
 _TRUE = "--wrap=true"
-#: Asking for so many jobs that are left costs a second of patience.
+#: Number of remaining jobs for which the pause between two calls of squeue grows by one second.
 _JOBS_OF_A_SECOND = 200
 
 
@@ -38,13 +38,13 @@ def main() -> None:
 
 
 class Bench:
-    """The measurements, for one user."""
+    """The measurements, as one user."""
 
     def __init__(self, user: Person) -> None:
         self._user = user
 
     def submission(self) -> dict[str, float]:
-        """Submit jobs on hold; CPU is that of sbatch, of the controller and of munged."""
+        """Submit held jobs; CPU includes sbatch, the controller and munged."""
         figures = submission(self._user, ["squeue"], [*_HELD, _TRUE])
         self._cancel_all()
         return figures
@@ -59,7 +59,7 @@ class Bench:
         return latency(self._user, submit, times)
 
     def array(self, count: int = 500) -> dict[str, float]:
-        """Submit one array; count from the return key to the last end."""
+        """Submit one array; measure from the return key to the last end."""
         begun = time.time()
         self._user.run(*_SUBMIT, f"--array=1-{count}", _TRUE)
         seconds = self._wait_for_end() - begun
@@ -67,7 +67,7 @@ class Bench:
         return {"jobs": count, "jobs_per_s": count / seconds}
 
     def loop(self, count: int = 200) -> dict[str, float]:
-        """Submit jobs by a loop of a shell, one after the other; count from the first to the last end."""
+        """Submit jobs one after another in a shell loop; measure from the first submission to the last end."""
         begun = time.time()
         self._user.run("sh", "-c", f"for i in $(seq {count}); do {' '.join((*_SUBMIT, _TRUE))}; done")
         seconds = self._wait_for_end() - begun
@@ -75,10 +75,10 @@ class Bench:
         return {"jobs": count, "jobs_per_s": count / seconds}
 
     def big_array(self, count: int = 10_000, times: int = 5) -> dict[str, float]:
-        """Submit a large array on hold: its acceptance, and lists of so many jobs.
+        """Submit a large held array; measure its acceptance and lists of all its jobs.
 
-        The controller keeps an untouched array as one record.  One that is not, as each that has begun to run or was
-        changed, is what the lists are asked for: its tasks get records of their own first, by a change of all but one.
+        The controller stores an unchanged array as one record.  The lists are measured on an array with one record per
+        task, as after the start of a task or a change: a change of all tasks but one creates the records first.
         """
         begun = time.time()
         array = self._user.run(*_HELD, f"--array=1-{count}", _TRUE).strip()
@@ -100,7 +100,7 @@ class Bench:
         self._wait_for_end()
 
     def _wait_for_end(self) -> float:
-        """Wait until no job is left; the time at which that was seen."""
+        """Wait until no job is left; return the time at which that was observed."""
         deadline = time.monotonic() + LONGEST
         while time.monotonic() < deadline:
             left = len(self._user.run("squeue", "--noheader", "--array", "--format=%i").split())
@@ -110,7 +110,7 @@ class Bench:
         raise TimeoutError(f"jobs have not ended within {LONGEST:.0f} s")
 
     def _forget_output(self, count: int) -> None:
-        """Each job has left a file: as many as there are jobs, or some did not run."""
+        """Check that each job has created its file."""
         files = list(self._user.home.glob("slurm-*.out"))
         if len(files) < count:
             raise AssertionError(f"{len(files)} of {count} jobs have run")

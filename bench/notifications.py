@@ -1,8 +1,8 @@
-"""What it costs writers that listeners are told: ``python -m bench.notifications [seconds]``.
+"""Cost of notifications for writers: ``python -m bench.notifications [seconds]``.
 
-Several writers at once commit one small change after the other, each commit waits for the disk.  The first line is
-without notifications; the others are ratios to it: as OAR does it, with a transaction of its own after the commit, and
-for comparison with NOTIFY inside the commit, which lets only one commit at a time reach the disk.
+Several concurrent writers commit small changes; each commit waits for the disk.  The first line is without
+notifications; the others are ratios to it: OAR's way, a separate transaction after the commit; and for comparison
+NOTIFY inside the transaction, which lets only one commit at a time reach the disk.
 """
 
 import sys
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _flush(database: Database) -> None:
-    """Let commits wait for the disk, as everywhere but in tests."""
+    """Make commits wait for the disk, as in production."""
     administrator = Database(database.settings._replace(user="postgres"))
     connection = administrator.connection()
     for statement in _FLUSHED:
@@ -60,7 +60,7 @@ def _change_and_notify(tx: Transaction) -> None:
 
 
 def _rate(database: Database, work: Callable[[Transaction], None], writers: int, seconds: float) -> float:
-    """Return the transactions that all writers together commit in a second."""
+    """Return the number of transactions that all writers commit per second."""
     end = time.monotonic() + seconds
 
     def write() -> int:

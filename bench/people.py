@@ -1,4 +1,4 @@
-"""People of a room who type commands, and what it costs: shared by what `bench/cluster.py` runs inside of rooms."""
+"""Users of a test cluster who run commands, and the cost: shared by the measuring programs of `bench/cluster.py`."""
 
 import os
 import pwd
@@ -12,39 +12,39 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: The longest that may be waited for anything, but for what is typed to be measured.
+#: Timeout in seconds of everything except the measured commands.
 LONGEST = 300.0
 
 
 class Person:
-    """A user of the room at the server host, to whom commands are given as root."""
+    """A user on the server host of the test cluster; root runs commands as this user."""
 
     def __init__(self, name: str, answering: Sequence[bytes]) -> None:
-        """``answering`` are words of the command lines of the processes that answer the commands."""
+        """``answering``: texts in the command lines of the processes that answer the commands."""
         self.account = pwd.getpwnam(name)
         self._answering = answering
 
     @property
     def home(self) -> Path:
-        """The home directory, which all machines share."""
+        """The home directory, shared by all machines."""
         return Path(self.account.pw_dir)
 
     def run(self, *argv: str) -> str:
-        """Run a command; what it printed."""
+        """Run a command; return its output."""
         done = subprocess.run(argv, **self.options(), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST)
         printed: str = done.stdout
         return printed
 
     def _print(self, words: Sequence[str]) -> None:
-        """Run a command, and read what it prints as ``cat`` would.
+        """Run a command and read its output like ``cat``.
 
-        To make a text of 15 MB would take a tenth of the time, and a timeout another one: subprocess would read 32 KiB
-        at a time, each between two looks at the clock.  Whoever runs this has a timeout of its own.
+        Decoding 15 MB would take a tenth of the measured time, and a timeout another tenth, because subprocess then
+        reads 32 KiB at a time and checks the clock between reads.  The caller has its own timeout.
         """
         subprocess.run(words, **self.options(), stdout=subprocess.PIPE, check=True)
 
     def typed(self, words: Sequence[str], times: int) -> tuple[float, float]:
-        """Run a command again and again; median of its seconds, and CPU seconds of each with what answers it."""
+        """Run a command repeatedly; return the median time, and the CPU seconds including the answering processes."""
         self._print(words)
         taken, before = [], children_cpu() + cpu_of(self._answering)
         for _ in range(times):
@@ -54,18 +54,17 @@ class Person:
         return statistics.median(taken), (children_cpu() + cpu_of(self._answering) - before) / times
 
     def rate(self, words: Sequence[str], times: int, at_once: int) -> float:
-        """How many of a command are done in a second if some are typed at once."""
+        """Return the number of commands per second when several run at once."""
         begun = time.monotonic()
         with ThreadPoolExecutor(at_once) as shells:
             list(shells.map(lambda _: self.run(*words), range(times)))
         return times / (time.monotonic() - begun)
 
     def from_return_key(self, submit: Callable[[str], Callable[[], float]]) -> tuple[float, float]:
-        """Run one job that writes two dates; milliseconds to its first instruction, and from its last to its end.
+        """Run one job that writes two dates; return the milliseconds to its first and from its last instruction.
 
-        ``submit`` is given the command, and returns what waits for the end and tells when that was seen.  The return
-        key is pressed at any moment, not always at the same one after the end of the job before: there are programs
-        that look for work once in a second.
+        ``submit`` takes the command and returns a function that waits for the end and returns its time.  The submission
+        happens after a random pause, because there are programs that look for work once a second.
         """
         stamp = self.home / "bench-stamp"
         stamp.unlink(missing_ok=True)
@@ -77,7 +76,7 @@ class Person:
         return 1000 * (first - pressed), 1000 * (ended - last)
 
     def options(self) -> dict[str, Any]:
-        """Options of subprocess that make a process one of this user."""
+        """Options of subprocess that run a process as this user."""
         account = self.account
         return {
             "user": account.pw_uid,
@@ -91,7 +90,7 @@ class Person:
 def submission(
     person: Person, listing: Sequence[str], words: Sequence[str], times: int = 40, at_once: int = 4
 ) -> dict[str, float]:
-    """Type a list of no job, then a submission that makes the scheduler no work, in turn and several at once."""
+    """Run a list without jobs and a submission without work for the scheduler, alternately and several at once."""
     listed, _ = person.typed(listing, times)
     elapsed, cpu = person.typed(words, times)
     return {
@@ -103,7 +102,7 @@ def submission(
 
 
 def latency(person: Person, submit: Callable[[str], Callable[[], float]], times: int) -> dict[str, float]:
-    """Run jobs one after the other, as ``Person.from_return_key`` runs one."""
+    """Run jobs one after another with ``Person.from_return_key``."""
     starts, ends = zip(*(person.from_return_key(submit) for _ in range(times)), strict=True)
     return {
         "jobs": times,
@@ -115,9 +114,9 @@ def latency(person: Person, submit: Callable[[str], Callable[[], float]], times:
 
 
 def calibration(times: int = 2_000) -> dict[str, float]:
-    """What this machine takes for a fork and an exec just now, so that days can be compared.
+    """Return the current time of a fork and an exec, so that results of different days can be compared.
 
-    So many of them that the start of this program, which counts as others' use of the computer, is little beside them.
+    Their number is so large that the start of this program, which counts as load of other processes, is negligible.
     """
     taken, before = [], children_cpu()
     for _ in range(times):
@@ -131,7 +130,7 @@ def calibration(times: int = 2_000) -> dict[str, float]:
 
 
 def cpu_of(words: Sequence[bytes]) -> float:
-    """CPU seconds of the processes with one of these words; those that have just ended are not seen any more."""
+    """Return the CPU seconds of the running processes whose command line contains one of these texts."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -144,6 +143,6 @@ def cpu_of(words: Sequence[bytes]) -> float:
 
 
 def children_cpu() -> float:
-    """CPU seconds of the processes that were started here, and have ended."""
+    """Return the CPU seconds of the ended children of this process."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

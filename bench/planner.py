@@ -1,9 +1,9 @@
 """Cost of planning, without the database: ``python -m bench.planner [case ...]``; ``growth`` for how it grows.
 
-The snapshots are those of ``bench/snapshots.py`` and ``bench/cliffs.py``.  Every job gets its start and its resources.
-Seconds of CPU of one thread, for a first round and for one in which nothing has changed, each beside its limit; of some
-also those of the longest step, when the plan is made in steps; memory of a process that does nothing else.  The process
-is a new one, no fork of this: the pages of a fork are copied when they are first written, at the cost of the plan.
+The snapshots come from ``bench/snapshots.py`` and ``bench/cliffs.py``.  Every job gets its start and its resources.
+The table shows CPU seconds of one thread with limits: for a first plan, for one after which nothing has changed, and
+for some cases of the longest step of a plan in steps; and the memory of the process.  The process is not a fork of this
+one: copying the pages of a fork on their first write would be charged to the plan.
 """
 
 import itertools
@@ -26,11 +26,11 @@ from oar.kao.rounds.garbage_collection import resting
 
 @dataclass(frozen=True)
 class Case:
-    """A snapshot, and what planning it may cost."""
+    """A snapshot and the limits of its plan."""
 
     make: Callable[[], Snapshot]
-    first: float  #: seconds of a round without memory
-    quiet: float | None = None  #: seconds of a later round in which nothing has changed; None = not measured
+    first: float  #: seconds of a plan without memory
+    quiet: float | None = None  #: seconds of a later plan after which nothing has changed; None = not measured
     memory: int | None = None  #: MiB
     step: float | None = None  #: seconds of the longest step of a plan in steps; None = not measured
 
@@ -60,7 +60,7 @@ CASES = {
 }
 
 
-#: name -> (a snapshot, one that is ten times larger in one way, how many times longer it may take)
+#: name -> (a snapshot, one that is ten times larger in one respect, limit of the ratio of their times)
 GROWTH: dict[str, tuple[Callable[[], Snapshot], Callable[[], Snapshot], int]] = {
     "10,000 jobs for 1,000": (lambda: plain(1000, 10000), lambda: plain(10000, 10000), 40),
     "10,000 jobs for 1,000, 40 kinds": (
@@ -88,7 +88,7 @@ def seconds_of(make: Callable[[], Snapshot]) -> float:
 
 
 def longest_step(snapshot: Snapshot) -> float:
-    """Return the CPU seconds of the longest step of a plan; the first one enters what has begun or is promised."""
+    """Return the CPU seconds of the longest step of a plan; the first step enters the fixed placements."""
     longest, begin = 0.0, time.process_time()
     planning = Round(snapshot)
     for _ in itertools.chain((None,), planning.steps(gives_way=lambda: True), planning.finishing(), (None,)):
@@ -98,13 +98,13 @@ def longest_step(snapshot: Snapshot) -> float:
 
 
 def measure(name: str, answer: Connection) -> None:
-    """Send the seconds of the first round, of a quiet one, and of the longest step, the number of places, the MiB."""
+    """Send the seconds of the first plan, of a quiet one, of the longest step; the number of placements; the MiB."""
     case = CASES[name]
     snapshot = case.make()
     seconds = []
     memory = None
     with resting():
-        for _ in range(3 if case.quiet else 1):  # by the third round what starts at once has started
+        for _ in range(3 if case.quiet else 1):  # by the third plan the jobs that start immediately are running
             begin = time.process_time()
             planning = Round(snapshot, memory=memory)
             plan = planning.plan()
@@ -119,7 +119,7 @@ def measure(name: str, answer: Connection) -> None:
 
 
 def grow() -> None:
-    """Print how the cost grows."""
+    """Print the growth of the cost."""
     print(f"{'growth':42} {'seconds':>8} {'seconds':>8} {'times':>8} {'at most':>8}")
     for name, (small, large, limit) in GROWTH.items():
         before, after = min(seconds_of(small) for _ in range(3)), seconds_of(large)

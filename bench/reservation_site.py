@@ -1,8 +1,8 @@
-"""Advance reservations on a whole site without nodes: ``python -m bench.reservation_site [part ...]``.
+"""Advance reservations on a site without nodes: ``python -m bench.reservation_site [part ...]``.
 
-A PostgreSQL of its own, real commands, and a scheduler that answers as soon as it is told of a request.  Elapsed times
-are those that a user waits; CPU is that of his command, without the server and the database.  Parts: ``idle``,
-``busy``, ``listings``, ``ends``, ``reports``.  ``bench.reservations`` measures the planner alone.
+It uses a private PostgreSQL, real commands, and a scheduler that answers each request immediately.  Elapsed times are
+waiting times of the user; CPU is that of the command, without server and database.  Parts: ``idle``, ``busy``,
+``listings``, ``ends``, ``reports``.  ``bench.reservations`` measures the planner alone.
 """
 
 import sys
@@ -65,7 +65,7 @@ _HISTORY = """
 
 @contextmanager
 def server(stand: Ground) -> Iterator[threading.Event]:
-    """Answer requests, as the server does, until the end; the event is set while no round is going on."""
+    """Answer requests like the server until the end; the event is set while no scheduling pass is running."""
     database = Database(stand.database.settings)
     scheduler = MetaScheduler(Runtime(CONFIG, database))
     is_over, is_idle = threading.Event(), threading.Event()
@@ -97,7 +97,7 @@ def server(stand: Ground) -> Iterator[threading.Event]:
 
 
 def reserve(database: Database, start: int, count: int, seconds: int, each_day: int = 1000) -> list[int]:
-    """Ask for reservations of one node each, so many at the same time; return their ids."""
+    """Request reservations of one node each, several at the same time; return their ids."""
     request = encode([ReservationAlternative(parse_request("/network_address=1").groups)])
     ids = []
     for number in range(count):
@@ -109,7 +109,7 @@ def reserve(database: Database, start: int, count: int, seconds: int, each_day: 
 
 
 def typed(stand: Ground, *words: str, runs: int = 7) -> Cost:
-    """Return what a command takes."""
+    """Return the median times of a command."""
     return cost(stand, command(*words), runs)
 
 
@@ -129,7 +129,7 @@ def idle(figures: Figures) -> None:
 
 
 def machine(database: Database, jobs: int) -> None:
-    """Fill the database with a busy machine and waiting jobs."""
+    """Fill the database with a busy cluster and waiting jobs."""
     snapshot = snapshots.plain(jobs, CORES)
     shift = int(time.time()) - snapshots.NOW
     running = tuple(replace(job, start_time=job.start_time + shift) for job in snapshot.running)
@@ -139,7 +139,7 @@ def machine(database: Database, jobs: int) -> None:
 
 
 def busy(figures: Figures) -> None:
-    """Measure qrsub behind waiting jobs and beside other reservations."""
+    """Measure qrsub with waiting jobs and other reservations."""
     heading(f"{WAITING} waiting jobs, {RESERVATIONS} reservations, {ENDED} ended ones, {CORES} cores")
     with ground() as stand:
         machine(stand.database, WAITING)
@@ -177,7 +177,7 @@ def listings(figures: Figures) -> None:
 
 
 def ends(figures: Figures) -> None:
-    """Measure the end of reservations that end together, each with a job that waits and one that was in it."""
+    """Measure the end of simultaneous reservations, each with a waiting job and one that ran in it."""
     heading(f"{RESERVATIONS} reservations that end together")
     with ground() as stand:
         now = int(time.time())

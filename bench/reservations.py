@@ -1,10 +1,10 @@
 """Advance reservations in the plan, without the database: ``python -m bench.reservations``.
 
-A machine of 10,000 cores, busy and with 10,000 waiting jobs (``bench.snapshots``), and granted reservations of one node
-each.  Rounds from nothing and warm ones in which nothing has changed, with and without 1,000 reservations, by turns;
-then the decisions that are made before jobs are planned: with a request that is granted, one that is refused with a
-proposal, 100 lost resources that are replaced, and 800 reservations that run, with two jobs in each.  Milliseconds of
-CPU of one thread, the least of some runs.
+The busy cluster has 10,000 cores, 10,000 waiting jobs (``bench.snapshots``), and granted reservations of one node each.
+The table compares plans with and without 1,000 reservations, alternately: plans without memory, and plans with memory
+after which nothing has changed.  Then it shows the decisions before the planning of jobs: a request that is granted,
+one that is rejected with a proposal, the replacement of 100 lost resources, and 800 running reservations with two jobs
+each.  All figures are CPU milliseconds of one thread, the minimum of several runs.
 """
 
 import time
@@ -34,7 +34,7 @@ RUNS = 5
 
 
 def with_reservations(snapshot: Snapshot, count: int) -> Snapshot:
-    """Return a situation with granted reservations of a node each, after the end of what runs."""
+    """Return a snapshot with granted reservations of a node each, after the end of the running jobs."""
     for number in range(1, count + 1):
         held = ((1 << NODE) - 1) << (NODE * (number % NODES))
         start = NOW + 3 * DAY + (number // NODES) * DAY
@@ -45,7 +45,7 @@ def with_reservations(snapshot: Snapshot, count: int) -> Snapshot:
 def reserve(
     snapshot: Snapshot, number: int, start: int, days: int, cores: int, *, held: ResourceSet = 0, **given: object
 ) -> Snapshot:
-    """Return a situation with one more reservation; without ``held`` it is a request."""
+    """Return a snapshot with one more reservation; without ``held`` it is a request."""
     end = start + days * DAY
     frame, groups = 10_000_000 + number, (RequestGroup(0, (Level("core", cores),)),)
     job = WaitingJob(
@@ -65,7 +65,7 @@ def reserve(
 
 
 def with_lost_nodes(snapshot: Snapshot, *, replaces_lost: bool) -> Snapshot:
-    """Return a situation in which a reservation has lost 100 of its cores."""
+    """Return a snapshot in which a reservation has lost 100 of its cores."""
     lost = tuple(range(1, LOST + 1))
     states = (ResourceState.DEAD,) * LOST + snapshot.resources.states[LOST:]
     snapshot = replace(snapshot, resources=replace(snapshot.resources, states=states))
@@ -76,7 +76,7 @@ def with_lost_nodes(snapshot: Snapshot, *, replaces_lost: bool) -> Snapshot:
 
 
 def with_busy_reservations(snapshot: Snapshot, count: int) -> Snapshot:
-    """Return a situation in which nothing runs but reservations of eight cores each, with two jobs in each."""
+    """Return a snapshot that contains only reservations of eight cores, with two jobs in each."""
     running, reservations = [], []
     for number in range(1, count + 1):
         frame, held = 10_000_000 + number, 255 << 8 * number
@@ -101,7 +101,7 @@ def _running(job_id: int, held: ResourceSet, types: tuple[str, ...]) -> RunningJ
 
 
 def round_of(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[float, RoundMemory]:
-    """Return the milliseconds of CPU of a round, and its memory."""
+    """Return the CPU milliseconds of a plan, and its memory."""
     with resting():
         begin = time.process_time()
         this = Round(snapshot, memory=memory)
@@ -110,7 +110,7 @@ def round_of(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[flo
 
 
 def answer_to(snapshot: Snapshot) -> float:
-    """Return the milliseconds of CPU of the decisions on reservations, which come before jobs are planned."""
+    """Return the CPU milliseconds of the decisions on reservations, before jobs are planned."""
     with resting():
         begin = time.process_time()
         Round(snapshot).plan_reservations()
@@ -118,7 +118,7 @@ def answer_to(snapshot: Snapshot) -> float:
 
 
 def by_turns(runs: int, *measured: Callable[[], float]) -> list[float]:
-    """Return the least of some runs of each, made by turns: what disturbs one disturbs all."""
+    """Return the minimum of several alternating runs, so that other load affects all of them."""
     rows = [[each() for each in measured] for _ in range(runs)]
     return [min(column) for column in zip(*rows, strict=True)]
 

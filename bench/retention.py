@@ -1,9 +1,9 @@
-"""What a long past costs: ``python -m bench.retention [JOBS ENDED]``.
+"""Cost of a long history: ``python -m bench.retention [JOBS ENDED]``.
 
-Two databases with the same present, one of them with a past.  Users' questions on both in turn, the shortest of each,
-so that the load of the machine meets both alike: the elapsed time with the past may be a fifth longer than without.
-Then the oldest jobs are purged, a million rows of theirs, while the scheduler makes rounds, on a database as durable as
-that of a site: no transaction of the purge, and so nothing that it locks, may last longer than 100 ms.
+Two databases have the same unfinished jobs, one of them also a history.  The commands of users run on both alternately;
+the minimum counts.  With the history, the elapsed time may be 20 % longer.
+Then the oldest jobs are purged, a million of their rows, during scheduling passes, on a database with durable commits:
+no transaction of the purge, and therefore none of its locks, may last longer than 100 ms.
 """
 
 import sys
@@ -22,13 +22,13 @@ from oar.lib.runtime import Runtime
 from tests.db import history
 
 ENDED, LIVE = 10_000_000, 500
-#: What one job of the past has in all tables, about; the purge of so many rows is looked at.
+#: Approximate number of rows of an ended job in all tables; number of rows that the measured purge deletes.
 ROWS_OF_A_JOB, PURGED = 12, 1_000_000
-#: So much longer a question may take, and so long a transaction of the purge (ms).
+#: Limit of the ratio of a command's times, and of a transaction of the purge (ms).
 LONGER, LONGEST = 1.2, 100.0
-#: Each question is asked so often on each database.
+#: Runs of each command on each database.
 TURNS = 7
-#: Questions about the present, and about one job: ``{live}``.
+#: Commands about unfinished jobs, and about one job: ``{live}``.
 QUESTIONS = {
     "oarstat": ("oarstat",),
     "oarstat -u": ("oarstat", "-u", "user7"),
@@ -44,7 +44,7 @@ _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def filled(stand: Ground, ended: int) -> int:
-    """Give a database its past and its present; return the number of its newest job."""
+    """Fill a database with ended and unfinished jobs; return the id of its newest job."""
     history.fill(stand.database, finished=ended, live=LIVE)
     stand.analyze()
     with stand.database.begin() as tx:
@@ -53,7 +53,7 @@ def filled(stand: Ground, ended: int) -> int:
 
 
 def ask(figures: Figures, empty: tuple[Ground, int], full: tuple[Ground, int]) -> None:
-    """Print how much longer each question takes where there is a past."""
+    """Print the ratio of each command's time with and without the history."""
     for name, (program, *words) in QUESTIONS.items():
         pairs = [
             [
@@ -67,7 +67,7 @@ def ask(figures: Figures, empty: tuple[Ground, int], full: tuple[Ground, int]) -
 
 
 def make_durable(stand: Ground) -> None:
-    """Let what is written from now on reach the disk."""
+    """Turn on disk writes."""
     for name in _DURABLE:
         stand.server.execute(f"ALTER SYSTEM SET {name} = on")
     stand.server.execute("SELECT pg_reload_conf()")
@@ -75,7 +75,7 @@ def make_durable(stand: Ground) -> None:
 
 
 def rounds(stand: Ground) -> Iterator[float]:
-    """Make rounds for ever; give the seconds that each took."""
+    """Make scheduling passes for ever; yield the seconds of each."""
     scheduler = MetaScheduler(Runtime(Config(), stand.database), goes_on=False)
     while True:
         begin = time.perf_counter()
@@ -84,7 +84,7 @@ def rounds(stand: Ground) -> Iterator[float]:
 
 
 def purge(stand: Ground, ended: int, times: list[float]) -> None:
-    """Purge a million rows, or half of the past; note what each transaction took."""
+    """Purge a million rows, or half of the history; record the time of each transaction."""
     (jobs,) = (each for each in kept(Config(retention_jobs=1)) if each.key == "RETENTION_JOBS")
     wanted = min(PURGED // ROWS_OF_A_JOB, ended // 2)
     pieces = jobs.purge(stand.database, 1)
@@ -96,7 +96,7 @@ def purge(stand: Ground, ended: int, times: list[float]) -> None:
 
 
 def watch(figures: Figures, stand: Ground, ended: int) -> None:
-    """Print what the transactions of a purge took, and the rounds without it and beside it."""
+    """Print the times of the transactions of a purge, and of scheduling passes without and during it."""
     every, times = rounds(stand), list[float]()
     quiet = [next(every) for _ in range(20)]
     worker = threading.Thread(target=purge, args=(stand, ended, times))

@@ -1,7 +1,7 @@
-"""CPU that the machines of a room use, by the kind of the processes: what their control groups and the kernel count.
+"""CPU of the machines of a test cluster by kind of process, from control groups and /proc.
 
-A process has its own time and that of its children that have ended and were waited for; so the session on a node has
-the time of every oarexec and of the users' commands, and PostgreSQL that of connections that are over.
+The time of a process includes its ended children that were waited for: the session on a node includes each oarexec and
+the users' commands, and PostgreSQL includes closed connections.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-#: Words of a command line, and the kind of the processes that have them; the first that fits.
+#: Text in a command line, and kind of the process; the first match counts.
 KINDS = (
     ("bipbip_commander", "Runner"),
     ("modules.runner.bipbip", "bipbips"),
@@ -23,13 +23,13 @@ KINDS = (
     ("import os,signal,sys", "sessions on nodes, oarexec, commands of jobs"),
     ("sshd", "sshd"),
 )
-#: What is in none of the processes that can be seen: those whose parents did not wait for them, and the kernel's work.
+#: CPU that no visible process accounts for: processes whose parents did not wait for them, and work of the kernel.
 REST = "rest"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def used(machines: Iterable[Mapping[str, list[str]]]) -> dict[str, float]:
-    """Return the CPU seconds of machines by kind, since their start; ``REST`` makes them complete."""
+    """Return the CPU seconds of machines by kind since their start; ``REST`` is the remainder."""
     seconds: dict[str, float] = defaultdict(float)
     for machine in machines:
         groups = [Path(group) for group in machine["cgroups"]]
@@ -42,7 +42,7 @@ def used(machines: Iterable[Mapping[str, list[str]]]) -> dict[str, float]:
 
 
 def busy() -> float:
-    """Return the CPU seconds of this computer since its start, in which it did anything; stolen ones are among them."""
+    """Return the busy CPU seconds of this machine since its boot, including stolen time."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, words[1:9])
     return (user + nice + system + interrupts + soft_interrupts + stolen) / _TICKS
@@ -67,7 +67,7 @@ def _pids(group: Path) -> list[str]:
 
 
 def _of_process(directory: Path) -> tuple[str, float]:
-    """Return the kind of a process, and the CPU seconds of it and of its children that it has waited for."""
+    """Return the kind of a process, and the CPU seconds of it and its waited-for children."""
     try:
         line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         fields = (directory / "stat").read_text().rpartition(")")[2].split()

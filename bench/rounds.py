@@ -1,10 +1,9 @@
-"""Cost of whole rounds, with a PostgreSQL of its own: ``python -m bench.rounds [word ...]``.
+"""Cost of complete scheduling passes, with a private PostgreSQL: ``python -m bench.rounds [word ...]``.
 
-The machine and the jobs are those of ``bench/snapshots.py``; the database is as durable as that of a site.  A warm
-scheduler makes rounds as the worker of Almighty does, with slices between them until the plan is complete; then one
-that plans all jobs in each round.  CPU seconds of the scheduler, and seconds until the plan is complete, beside their
-limits; CPU seconds of PostgreSQL, elapsed seconds, and the share of the waiting jobs whose foreseen start or resources
-changed.
+The cluster and the jobs come from ``bench/snapshots.py``; commits are durable.  The first scheduler makes passes like
+the worker of Almighty, with slices in between until the plan is complete; the second one plans all jobs in each pass.
+The table shows the CPU seconds of the scheduler and the seconds until the plan is complete, with limits; the CPU
+seconds of PostgreSQL, the elapsed seconds, and the share of waiting jobs whose planned start or resources changed.
 """
 
 import os
@@ -31,12 +30,12 @@ from oar.lib.runtime import Runtime
 from tests.postgres import DURABLE, PostgreSQL, running
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
-#: The limits as they are shipped, and none.
+#: The default limits, and none.
 SHIPPED = Config()
 UNLIMITED = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
-#: Seconds of CPU of a slice between two rounds.
+#: CPU seconds of a slice between two scheduling passes.
 LONGEST_SLICE = 0.3
-#: Seconds from a change to the end of the full plan behind it.
+#: Seconds from a change to the end of the full plan that includes it.
 COMPLETE = 60
 
 _FORESEEN = """
@@ -107,7 +106,7 @@ def submit(tx: Transaction, jobs: Sequence[tuple[int, int, tuple[Level, ...]]]) 
 
 
 class Bench:
-    """A database with a machine and jobs, and a scheduler."""
+    """A database with a cluster and jobs, and a scheduler."""
 
     def __init__(
         self, server: PostgreSQL, name: str, snapshot: Snapshot, config: Config, figures: Figures, *, goes_on: bool
@@ -127,7 +126,7 @@ class Bench:
         self.scheduler = MetaScheduler(Runtime(config, self.database), goes_on=goes_on)
 
     def round(self, what: str, most: float) -> None:
-        """Make a round, then the slices that follow, and print what both cost."""
+        """Make a scheduling pass, then the following slices, and print the cost of both."""
         before, database = self._foreseen(), cpu_of(self.server)
         begin, cpu = time.perf_counter(), time.process_time()
         self.scheduler.round()
@@ -145,7 +144,7 @@ class Bench:
         self.figures.note("places changed", 100 * changed / max(1, len(after)), "%")
 
     def _slice(self) -> float:
-        """Make a slice when its time has come; return its CPU seconds."""
+        """Make a slice when it is due; return its CPU seconds."""
         time.sleep(self.scheduler.due() or 0.0)
         begin = time.process_time()
         self.scheduler.go_on()
@@ -162,12 +161,12 @@ class Bench:
             return len(tx.column("SELECT job_id FROM jobs WHERE state = 'Running'"))
 
     def submit(self) -> None:
-        """Add a job behind all others."""
+        """Add a job after all others."""
         with self.database.begin() as tx:
             submit(tx, [(tx.new_jobs.new_id(), 3600, (Level("core", 4),))])
 
     def withdraw(self, share: float) -> None:
-        """Take back the waiting job behind which this share of them stands."""
+        """Delete the waiting job that precedes this share of them."""
         with self.database.begin() as tx:
             waiting = tx.column("SELECT job_id FROM jobs WHERE state = 'Waiting' ORDER BY job_id")
             gone = [waiting[-int(len(waiting) * share)]]
@@ -176,7 +175,7 @@ class Bench:
             tx.jobs.close(gone)
 
     def end(self, count: int) -> None:
-        """Let running jobs end, as their owners' programs do."""
+        """End running jobs before their walltime."""
         with self.database.begin() as tx:
             running = tx.column("SELECT job_id FROM jobs WHERE state = 'Running' ORDER BY job_id")
             ended = random.Random(1).sample(running, count)
@@ -186,7 +185,7 @@ class Bench:
 
 
 def cpu_of(server: PostgreSQL) -> float:
-    """Return the CPU seconds of a PostgreSQL and its processes so far, those that have ended too."""
+    """Return the CPU seconds of a PostgreSQL and its processes, including ended ones."""
     root, ticks = server.process.pid if server.process else 0, 0
     for path in (process / "stat" for process in Path("/proc").glob("[0-9]*")):
         try:
@@ -199,7 +198,7 @@ def cpu_of(server: PostgreSQL) -> float:
 
 
 def case(name: str, bench: Bench, most: float, first: float) -> None:
-    """Print the rounds of one case: each may cost ``most``, the first one ``first``."""
+    """Print the scheduling passes of one case: ``most`` is the limit of each, ``first`` that of the first one."""
     heading(name)
     bench.round("first round: nothing is foreseen yet", first)
     bench.round("nothing has changed", most)

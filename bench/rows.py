@@ -1,4 +1,4 @@
-"""The table of the way of a job: its figures, what is asked of them, and its text.  Nothing is measured here."""
+"""The table of the stages of a job: its figures, their limits, and its text.  Nothing is measured here."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -9,20 +9,20 @@ class Figure(NamedTuple):
     """A line of the table."""
 
     title: str
-    #: Which measurement gives it, under which name.
+    #: Measurement that contains it, and its name there.
     measurement: str
     name: str
-    #: The most that it may be, the least if more is better; None if nothing is asked.
+    #: Maximum, or minimum if more is better; None: no limit.
     limit: float | None = None
     more_is_better: bool = False
-    #: So many times better than Slurm at its fastest.
+    #: Required factor compared with the fastest configuration of Slurm.
     lead: float | None = None
 
 
-#: What was measured: of a measurement and a name, the value of each round.
+#: Results: values of all runs by measurement and name.
 Samples = Mapping[tuple[str, str], Sequence[float]]
 
-#: How many cores of the computer were busy with other things meanwhile; each measurement has it.
+#: Load of other processes during a measurement, in cores; part of each measurement.
 OTHERS = "others"
 FIGURES = (
     Figure("submit one job, ms", "submission", "submit_ms", 40),
@@ -49,26 +49,26 @@ _TITLE, _CELL = 44, 10
 
 
 def value(figure: Figure, samples: Samples) -> float | None:
-    """Return the median of the rounds, None if it was not measured."""
+    """Return the median of the runs, None if it was not measured."""
     found = samples.get((figure.measurement, figure.name))
     return median(found) if found else None
 
 
 def lead(figure: Figure, ours: float, theirs: float) -> float | None:
-    """How many times better ours is: above 1 ours is the better one."""
+    """Return the factor by which our value is better; above 1 ours is better."""
     better, worse = (ours, theirs) if figure.more_is_better else (theirs, ours)
     return better / worse if worse else None
 
 
 def is_missed(figure: Figure, ours: float) -> bool:
-    """Whether our value is on the wrong side of its limit."""
+    """Return whether our value misses its limit."""
     if figure.limit is None:
         return False
     return ours < figure.limit if figure.more_is_better else ours > figure.limit
 
 
 def missed(ours: Samples, fastest: Samples | None = None) -> list[str]:
-    """Return what is not as it is asked for, each with the measurement that gives it."""
+    """Return the missed limits, each with its measurement."""
     found = []
     for figure in FIGURES:
         own = value(figure, ours)
@@ -83,7 +83,7 @@ def missed(ours: Samples, fastest: Samples | None = None) -> list[str]:
 
 
 def table(ours: Samples, others: Mapping[str, Samples]) -> list[str]:
-    """Return the lines: ours, its limit, and of each other its value and how many times better ours is."""
+    """Return the lines: our value, its limit, and for each other system its value and our factor."""
     titles = ["OAR", "limit", *(word for name in others for word in (name, "times"))]
     lines = [_line("", titles)]
     for figure in FIGURES:

@@ -1,6 +1,7 @@
-"""A room with the Slurm of Debian in it, in place of OAR: one slurmd on each node, as on a real cluster.
+"""A test cluster with Debian's Slurm in place of OAR: one slurmd on each node, as on a real cluster.
 
-The programs are those of this computer's packages; files, sockets and processes are the room's, and end with it.
+The programs come from the packages of this machine; files, sockets and processes belong to the test cluster and end
+with it.
 """
 
 import shlex
@@ -16,8 +17,8 @@ PACKAGES = "slurmctld slurmd slurm-client munge"
 _PATH = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NODES_DEADLINE = 60.0
 
-#: What any cluster needs; all else is at its default.  SlurmUser is root: one account more would change no figure.  The
-#: controller's state is on the disk of the computer, where PostgreSQL's is in a room with OAR.
+#: Required settings; all others are defaults.  SlurmUser is root: another account would change no figure.  The state of
+#: the controller is on the disk of the machine, like the files of PostgreSQL in a test cluster with OAR.
 _NEEDED = {
     "ClusterName": "bench",
     "SlurmctldHost": "server",
@@ -36,8 +37,8 @@ _NEEDED = {
     "MaxArraySize": "20001",
     "MaxJobCount": "50000",
 }
-#: As a site sets it that runs many short jobs: nothing is accounted, logged or confined, the queue is looked at when
-#: anything has changed, without backfilling, and ended jobs are forgotten at once.
+#: Settings of a site with many short jobs: no accounting, logging or confinement; a scheduling pass after each change,
+#: without backfilling; ended jobs are purged immediately.
 _TUNED = {
     "SchedulerType": "sched/builtin",
     "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,default_queue_depth=10000,max_rpc_cnt=0",
@@ -52,7 +53,7 @@ _TUNED = {
     "SlurmctldDebug": "error",
     "SlurmdDebug": "error",
 }
-#: The same, with each job confined to its cores and to the memory of its node by control groups, as OAR does it.
+#: The same, with each job confined to its cores and to the memory of its node by control groups, as with OAR.
 _CONFINED = {**_TUNED, "ProctrackType": "proctrack/cgroup", "TaskPlugin": "task/cgroup"}
 FLAVOURS: Mapping[str, Mapping[str, str]] = {"tuned": _TUNED, "confined": _CONFINED, "default": {}}
 
@@ -64,7 +65,7 @@ _MUNGED = (
 
 
 def missing() -> str:
-    """Return what to type where Slurm is not installed; empty if it is."""
+    """Return how to install Slurm; empty if it is installed."""
     if all(shutil.which(program, path=_PATH) for program in _PROGRAMS):
         return ""
     return (
@@ -83,7 +84,7 @@ def configuration(flavour: str, nodes: int, cores: int) -> str:
 
 
 def start(room: str, lease: int, flavour: str, nodes: int, cores: int) -> None:
-    """Start a room with Slurm in it; return when all nodes wait for jobs."""
+    """Start a test cluster with Slurm; return when all nodes are idle."""
     size = ("--nodes", str(nodes), "--cores", str(cores))
     tool(room, "start", "--until", "nodes", "--while", str(lease), *size)
     tool(room, "run", "root", _controller(configuration(flavour, nodes, cores)))

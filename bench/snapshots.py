@@ -1,6 +1,6 @@
-"""The snapshots of the benchmarks of the planner: a machine, what runs on it, and what waits.
+"""Snapshots for the benchmarks of the planner: a cluster, running jobs, waiting jobs.
 
-Platform of switches (25 nodes), nodes (2 cpus), cpus (10 cores); 85 % of the machine is busy with running jobs.
+The cluster has switches (25 nodes), nodes (2 cpus), cpus (10 cores); running jobs occupy 85 % of it.
 Waiting jobs: half ``/core=n``, a fifth ``/node=1/core=n``, a fifth ``/node=n``, a tenth ``/switch=1/node=n``, walltimes
 from 5 minutes to 48 hours.
 """
@@ -29,12 +29,12 @@ from oar.lib.nodes.states import ResourceState
 NOW = 1_800_000_000
 CORES, CPUS, NODES = 10, 2, 25
 
-#: How wide running jobs are.
+#: Numbers of cores of running jobs.
 WIDTHS = (1, 2, 4, 8, 20, 40, 80)
 
 
 def platform(cores: int) -> ResourceColumns:
-    """Return a machine of so many cores."""
+    """Return a cluster with a number of cores."""
     per_node = CORES * CPUS
     nodes = tuple(f"node-{core // per_node}" for core in range(cores))
     return ResourceColumns(
@@ -55,7 +55,7 @@ def platform(cores: int) -> ResourceColumns:
 
 
 def running(cores: int, rng: random.Random, widths: Sequence[int] = WIDTHS) -> list[RunningJob]:
-    """Return jobs on 85 % of the machine."""
+    """Return running jobs on 85 % of the cluster."""
     jobs: list[RunningJob] = []
     at = 0
     while at < cores * 0.85:
@@ -124,7 +124,7 @@ def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS)
 
 
 def wide(jobs: int, cores: int) -> Snapshot:
-    """Return the usual mix, of which each tenth job asks for whole nodes, up to an eighth of the machine."""
+    """Return the usual mix, where each tenth job requests whole nodes, up to an eighth of the cluster."""
     rng, snapshot = random.Random(2), plain(jobs, cores)
     most = cores // (8 * CORES * CPUS)
 
@@ -138,7 +138,7 @@ def wide(jobs: int, cores: int) -> Snapshot:
 
 
 def to_depth(snapshot: Snapshot, depth: int) -> Snapshot:
-    """Return a snapshot in which so many jobs of each queue have a planned start."""
+    """Return a snapshot with a backfilling depth for each queue."""
     return replace(snapshot, settings=replace(snapshot.settings, backfill_depths={"_": depth}))
 
 

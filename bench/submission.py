@@ -1,7 +1,7 @@
-"""Cost of submitting: ``python -m bench.submission``.
+"""Cost of a submission: ``python -m bench.submission``.
 
-CPU is oarsub's own, from its start to its end, without sudo, run by an ordinary user; elapsed time has the database's
-work in it.  No server runs: each job is in the database when the command ends.
+CPU is the time of oarsub itself, without sudo, run by an ordinary user; elapsed time includes the database.  No server
+runs: each job is in the database when the command ends.
 """
 
 import os
@@ -51,7 +51,7 @@ def main() -> None:
 
 @contextmanager
 def _open_to_all(stand: Ground) -> Iterator[None]:
-    """Let an ordinary user reach the database and its configuration."""
+    """Give an ordinary user access to the database and its configuration."""
     for path in (stand.environment["OARCONFFILE"], stand.database.settings.host):
         Path(path).chmod(0o755)
     Path(stand.environment["OARCONFFILE"]).parent.chmod(0o755)
@@ -78,7 +78,7 @@ def _cost(stand: Ground, *words: str, runs: int = RUNS) -> tuple[float, float]:
 
 
 def _crowd(stand: Ground) -> float:
-    """Return the milliseconds in which all clients submit all their jobs; each must be there, and once."""
+    """Return the milliseconds until all clients have submitted all their jobs; check that each job exists once."""
     started = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda client: _submit_some(stand, client), range(CLIENTS)))

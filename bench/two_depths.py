@@ -1,10 +1,10 @@
 """Cost of an urgent pass after one change, without the database: ``python -m bench.two_depths [word ...]``.
 
-The machines and the jobs are those of ``bench/snapshots.py``, all different; in some cases with requests up to an
-eighth of the machine, each for one of four parts of it, with 200 users under fair share, with nodes that sleep, with
-thousands of besteffort jobs, under quotas, or in a container; others are those of ``bench/cliffs.py``.
-Seconds of CPU of one thread, from the snapshot to the decisions, beside what is allowed.  On 10,000 cores a full plan
-is made, too, with what the last one left: it must start the same.  On 100,000 cores that takes minutes.
+The clusters and the jobs, all different, come from ``bench/snapshots.py``; some cases have requests up to an eighth of
+the cluster, jobs for one of four parts of it, 200 users with fair share, sleeping nodes, thousands of besteffort jobs,
+quotas, or a container; others come from ``bench/cliffs.py``.
+The table shows CPU seconds of one thread, from the snapshot to the decisions, with limits.  On 10,000 cores a full plan
+with the memory of the last one is made, too: it must start the same jobs.  On 100,000 cores that takes minutes.
 """
 
 import random
@@ -46,32 +46,32 @@ Change = Callable[[Snapshot], Snapshot]
 
 
 def ended(snapshot: Snapshot, count: int) -> Snapshot:
-    """Let some jobs end early; containers stay."""
+    """End some jobs early, except containers."""
     running = [job for job in snapshot.running if not any(name.startswith("container") for name in job.types)]
     gone = {job.id for job in random.Random(count).sample(running, count)}
     return replace(snapshot, running=tuple(job for job in snapshot.running if job.id not in gone))
 
 
 def without_node(snapshot: Snapshot) -> Snapshot:
-    """Lose a node, and the jobs on it."""
+    """Remove a node and its jobs."""
     lost = ((1 << PER_NODE) - 1) << 20 * PER_NODE
     running = tuple(job for job in snapshot.running if not job.resources & lost)
     return replace(_with_state(snapshot, lost, ResourceState.SUSPECTED), running=running)
 
 
 def submitted(snapshot: Snapshot) -> Snapshot:
-    """Submit a job behind all others."""
+    """Submit a job after all others."""
     return replace(snapshot, waiting=(*snapshot.waiting, replace(snapshot.waiting[-1], id=10**7)))
 
 
 def awake(snapshot: Snapshot, nodes: int = 10) -> Snapshot:
-    """Let nodes that sleep have booted."""
+    """Turn sleeping nodes into booted ones."""
     asleep = [bit for bit, state in enumerate(snapshot.resources.states) if state is ResourceState.ABSENT]
     return _with_state(snapshot, sum(1 << bit for bit in asleep[: nodes * PER_NODE]), ResourceState.ALIVE)
 
 
 def accounted(snapshot: Snapshot) -> Snapshot:
-    """Let the accounting of a tenth of the users move."""
+    """Change the accounting of a tenth of the users."""
     rng, (sums,) = random.Random(4), snapshot.consumption.values()
     used = dict(sums.used_by_user)
     for user in rng.sample(sorted(used), USERS // 10):
@@ -98,7 +98,7 @@ def _with_state(snapshot: Snapshot, members: int, new: ResourceState) -> Snapsho
 
 
 def full() -> Snapshot:
-    """Return a machine on which nothing is free: a long job has all that the others leave."""
+    """Return a cluster without free resources: a long job occupies all that the others leave."""
     snapshot = snapshots.plain(10000, 10000)
     left = snapshot.resources.everything & ~union(job.resources for job in snapshot.running)
     long = replace(snapshot.running[0], id=10**6, walltime=100 * 3600, resources=left)
@@ -106,7 +106,7 @@ def full() -> Snapshot:
 
 
 def shared(priority: JobPriority) -> Snapshot:
-    """Return jobs of 200 users under an order by what each has used."""
+    """Return jobs of 200 users with an order by past usage."""
     snapshot, rng = snapshots.plain(10000, 10000), random.Random(3)
     used = {f"user{number}": rng.randrange(10**6) for number in range(USERS)}
     total = sum(used.values())
@@ -127,7 +127,7 @@ def shared(priority: JobPriority) -> Snapshot:
 
 
 def sleeping() -> Snapshot:
-    """Return a machine of which thirty free nodes sleep."""
+    """Return a cluster with thirty free sleeping nodes."""
     snapshot = snapshots.plain(10000, 10000)
     held = 0
     for job in snapshot.running:
@@ -141,7 +141,7 @@ def sleeping() -> Snapshot:
 
 
 def booting() -> Snapshot:
-    """Return the same machine while its nodes boot for the jobs that are to start there."""
+    """Return the same cluster while its nodes boot for jobs that are to start there."""
     snapshot = sleeping()
     plan = Round(snapshot).plan()
     started = {start.placement.job_id for start in plan.started}
@@ -161,7 +161,7 @@ def booting() -> Snapshot:
 
 
 def full_of_besteffort() -> Snapshot:
-    """Return a machine on whose free part besteffort jobs run, each on a node."""
+    """Return a cluster with besteffort jobs of one node each on its free part."""
     snapshot = snapshots.plain(10000, 10000)
     node, held = (1 << PER_NODE) - 1, 0
     for job in snapshot.running:
@@ -183,7 +183,7 @@ def full_of_besteffort() -> Snapshot:
 
 
 def besteffort_under_quotas() -> Snapshot:
-    """Return the same, where all users have some besteffort jobs, of which each may have so many at a time."""
+    """Return the same with a limit on each user's running besteffort jobs."""
     snapshot = full_of_besteffort()
     rules = (QuotaRule("*", "*", "besteffort", "/", -1, 5), QuotaRule("*", "*", "besteffort", "*", 2000, -1))
     running = [
@@ -202,7 +202,7 @@ def under_quotas() -> Snapshot:
 
 
 def in_container() -> Snapshot:
-    """Return a machine of which a container has the first half; half of the jobs wait, or run, in it."""
+    """Return a cluster with a container on its first half; half of the jobs wait or run in it."""
     snapshot = snapshots.plain(10000, 10000)
     inside = (1 << 5000) - 1
     box = replace(
@@ -224,13 +224,13 @@ def in_container() -> Snapshot:
 
 @dataclass(frozen=True)
 class Site:
-    """A situation, what happens in it, and what a pass may cost."""
+    """A snapshot, the changes to it, and the limit of a pass."""
 
     make: Callable[[], Snapshot]
     changes: dict[str, Change]
     most: float  #: seconds
     has_full_plans: bool = True
-    is_bounded: bool = False  #: the pass ends when its time is over, as those of the worker do
+    is_bounded: bool = False  #: the pass has a time limit, like those of the worker
 
 
 ENDS: dict[str, Change] = {
@@ -276,13 +276,13 @@ def _is_late(begin: float) -> bool:
 
 
 def _is_the_same(plan: Plan, full: Plan) -> bool:
-    """Whether a pass starts what a full plan starts; one that is not certain leaves some to it."""
+    """Return whether a pass starts the jobs of a full plan; an uncertain pass may start fewer."""
     started, expected = ({each.placement for each in some.started} for some in (plan, full))
     return started == expected if plan.is_certain else started <= expected
 
 
 def measure(name: str, site: Site, figures: Figures) -> None:
-    """Print the passes of one site."""
+    """Print the passes of one case."""
     snapshot = site.make()
     first = Round(snapshot)
     plan = first.plan() if site.has_full_plans else first.urgent(lambda: True, lambda: False)
