@@ -1,7 +1,7 @@
-"""Writes the parts of the documentation that follow from the code: ``python -m docs.generate``.
+"""Writes the generated parts of the documentation: ``python -m docs.generate``.
 
-Such a part stands between two comments, ``.. generated: NAME`` and ``.. end of generated``; what is around it is
-written by hand.  ``tests/unit/test_docs.py`` fails when a part is not what this program would write.
+A generated part is between two comments, ``.. generated: NAME`` and ``.. end of generated``; the rest is written by
+hand.  ``tests/unit/test_docs.py`` fails if a part differs from the output of this program.
 """
 
 import ast
@@ -39,7 +39,7 @@ _MEANING = re.compile(r"^    (\w+) = [^#\n]*#: (.*)$", re.MULTILINE)
 
 
 def code(text: str) -> str:
-    """Return a text as it is typed."""
+    """Return a text formatted as code."""
     return f"``{text}``"
 
 
@@ -65,12 +65,12 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def block(text: str) -> str:
-    """Return a text that is shown letter for letter."""
+    """Return a literal block."""
     return "::\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines()) + "\n"
 
 
 def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
-    """Return what the comments in the source say of each member."""
+    """Return the comment in the source of each member."""
     return dict(_MEANING.findall(inspect.getsource(enumeration)))
 
 
@@ -78,7 +78,7 @@ def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
 
 
 def keys() -> str:
-    """Every key of oar.conf in its group; those that nothing uses at the end."""
+    """Return every key of oar.conf in its group; unused keys at the end."""
     fixed = [option for option in Config.options() if option.fixed]
     unused = UNREAD | {option.name for option in fixed}
     parts, heading = [], ""
@@ -119,7 +119,7 @@ def _key(option: "Key[object]") -> str:
 
 
 def commands(style: Style) -> Iterator[Command]:
-    """Every command of a family, by name."""
+    """Return every command of a family by name."""
     for path in sorted((SOURCE / "oar" / "cli").glob("*.py")):
         if "@oar_command(" in path.read_text():
             main = importlib.import_module(f"oar.cli.{path.stem}").main
@@ -147,7 +147,7 @@ def _option(option: click.Option) -> str:
 
 
 def _tool(name: str) -> str:
-    """The options of a program for nodes, which declares them in a text of its own."""
+    """Return the options of a program for nodes, which declares them in its usage text."""
     tree = ast.parse((SOURCE / "oar" / "tools" / name).read_text())
     usage: str = next(ast.literal_eval(node.value) for node in tree.body if _names_usage(node))
     options = re.findall(r"^  (-.+?)  +(.+)$", usage, re.MULTILINE)
@@ -162,14 +162,14 @@ def _names_usage(node: ast.stmt) -> TypeGuard[ast.Assign]:
 
 
 def job_states() -> str:
-    """Each state of a job, its letter and its meaning."""
+    """Return each state of a job with its letter and its meaning."""
     said = meanings(JobState)
     rows = [(code(state), STATE_LETTERS[state], _sentence(said[state.name])) for state in JobState]
     return table(("state", "letter", "meaning"), rows)
 
 
 def job_moves() -> str:
-    """A drawing of which state may follow which."""
+    """Return a diagram of the transitions between states."""
     lines = []
     for state, targets in JOB_MOVES.items():
         following = [each for each in JobState if each in targets]
@@ -185,7 +185,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].removesuffix(" (final)") + ("; final." if text.endswith("(final)") else ".")
 
 
-# -- what follows from what -------------------------------------------------------------------------------------------
+# -- consequences -----------------------------------------------------------------------------------------------------
 
 _BLAMED = {
     Suspects.NOBODY: "",
@@ -204,7 +204,7 @@ _AGAIN = {
 
 
 def consequences() -> str:
-    """What each event does to its job and to nodes."""
+    """Return the effects of each event on its job and on nodes."""
     head = ("event", "job becomes", "nodes suspected", "submitted again", "suspicion ends by")
     return table(head, [_consequence(event, consequence) for event, consequence in CONSEQUENCES.items()])
 
@@ -216,7 +216,7 @@ def _consequence(event: str, consequence: Consequence) -> tuple[str, ...]:
 
 
 def _end_of_suspicion(consequence: Consequence) -> str:
-    """Return what makes suspected nodes Alive again."""
+    """Return the condition that makes suspected nodes Alive again."""
     if consequence.suspects is Suspects.NOBODY:
         return "-"
     if consequence.check:
@@ -225,7 +225,7 @@ def _end_of_suspicion(consequence: Consequence) -> str:
 
 
 def exec_codes() -> str:
-    """What the end of a job on its node is called, and the events that follow."""
+    """Return the names of a job's ends on its node, and the events that follow."""
     said = meanings(ExecCode)
     rows = []
     for number in ExecCode:
@@ -236,20 +236,20 @@ def exec_codes() -> str:
 
 
 def _codes(head: str, enumeration: type[Enum]) -> str:
-    """Each member of an enumeration and its meaning."""
+    """Return each member of an enumeration with its meaning."""
     said = meanings(enumeration)
     return table((head, "meaning"), [(code(each.value), _sentence(said[each.name])) for each in enumeration])
 
 
 def tags() -> str:
-    """Which module a tag asks for."""
+    """Return the module that each tag requests."""
     modules = {tag: module for tag, module in MODULE_OF_TAG.items() if module is not None}
     rows = [(code(tag), code(module), str(LANES[module])) for tag, module in modules.items()]
     return table(("tag", "module", "lane"), rows)
 
 
 def module_codes() -> str:
-    """What the end of a module asks for."""
+    """Return the reaction to each exit code of a module."""
     rows = [
         (code(module), str(int(number)), ", ".join(map(code, following)) or "-")
         for (module, number), following in NEXT_MODULES.items()
@@ -258,7 +258,7 @@ def module_codes() -> str:
 
 
 def job_fields() -> str:
-    """The fields of a job, and their keys in each format."""
+    """Return the fields of a job and their keys in each format."""
     rows = [
         (
             field.meaning,
@@ -298,12 +298,12 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """Return a file with its generated parts as they should be."""
+    """Return a file with its generated parts renewed."""
     return _PART.sub(lambda match: f"{match[1]}\n\n{PARTS[match[1]]()}", text)
 
 
 def interface() -> str:
-    """The OpenAPI document of the REST API."""
+    """Return the OpenAPI document of the REST API."""
     import json
 
     from oar.api.application import application
@@ -318,7 +318,7 @@ def interface() -> str:
 
 
 def main() -> None:
-    """Renew all files."""
+    """Update all files."""
     (DOCS / "openapi.json").write_text(interface())
     for path in sorted(DOCS.rglob("*.rst")):
         text = path.read_text()

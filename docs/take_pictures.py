@@ -1,7 +1,7 @@
-"""Takes the pictures of the pages that the documents show: ``python -m docs.take_pictures``.
+"""Takes the screenshots of the pages for the documentation: ``python -m docs.take_pictures``.
 
-A small site is made, and a browser looks at its pages.  ``tests/browser/test_pictures.py`` does the same and sees that
-there is a picture of each page, as large as it is here.
+It creates a small site and opens its pages in a browser.  ``tests/browser/test_pictures.py`` does the same and checks
+that there is a picture of each page, with the same size.
 """
 
 import json
@@ -34,11 +34,11 @@ from tests.db.reservation_rows import add_reservation
 
 DIRECTORY = Path(__file__).parent / "pictures"
 SIZE = DrawnSize(nodes=24, cores=4, days=2, jobs=320)
-#: Who looks.
+#: User of the browser.
 WHO = "alice"
 #: Width and height of a picture.
 VIEWPORT = (1120, 680)
-#: The pictures by name: the address of the page, and what is there when it is complete.
+#: Pictures by name: address of the page, and a selector that matches when the page is complete.
 PICTURES = {
     "dashboard": ("", "html[data-ready]"),
     "nodes": ("nodes", ".grid canvas"),
@@ -56,10 +56,10 @@ PICTURES = {
     "events": ("events", "html[data-ready]"),
     "new-reservation": ("reservations/new?nodes=4&from={begin}&to={end}", "#trial:not(.aged) .lanes"),
 }
-#: What is opened on a page before its picture is taken, by the name of the picture.
+#: Folded section to open before a picture is taken, by name of the picture.
 OPENED = {"alteration": "Alter it", "properties": "choose by properties, as in Monika"}
 
-#: What a job asked for, and since when it waits.
+#: Stores the request of a job, and the time since which it waits.
 _ASKED = """
     WITH groups AS (
         INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property)
@@ -72,7 +72,7 @@ _ASKED = """
 
 
 def main() -> None:
-    """Take all pictures anew."""
+    """Take all pictures."""
     with ground() as stand, tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         api = Api(Runtime(Config(instance_name="lyra"), stand.database), Path(directory, "api.sock"))
         api.start()
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def take(browser: Browser, api: Api, database: Database, directory: Path) -> None:
-    """Fill the site, and take a picture of each of its pages."""
+    """Fill the site and take a picture of each page."""
     values = _site(database)
     api.runtime.config = api.runtime.config.replace(reservation_open=True)
     width, height = VIEWPORT
@@ -105,12 +105,12 @@ def take(browser: Browser, api: Api, database: Database, directory: Path) -> Non
 
 
 def _account(name: str, known: Callable[[str], pwd.struct_passwd] = pwd.getpwnam) -> pwd.struct_passwd:
-    """Return an account of the site, which has one that this machine has not."""
+    """Return an account of the site; one of them does not exist on this machine."""
     return pwd.struct_passwd((WHO, *known("nobody")[1:])) if name == WHO else known(name)
 
 
 def _log_in(page: Page, base: str, database: Database) -> None:
-    """Let somebody look who has jobs there."""
+    """Log in a user who has jobs on the site."""
     with database.begin() as tx:
         _, token = tokens.create(tx, User(WHO, 65534), scope="rw")
     page.goto(f"{base}login")
@@ -130,7 +130,7 @@ def _open(page: Page, address: str, there: str) -> None:
 
 
 def _unfold(page: Page, words: str) -> None:
-    """Open what is folded under some words, and move it into the picture."""
+    """Open the folded section with a title, and scroll to it."""
     summary = page.locator("summary").filter(has_text=words)
     summary.click()
     summary.locator("xpath=..").locator("input").first.wait_for()
@@ -138,7 +138,7 @@ def _unfold(page: Page, words: str) -> None:
 
 
 def _site(database: Database) -> dict[str, int]:
-    """Fill the site; return what addresses name of it."""
+    """Fill the site; return the values for the addresses of the pages."""
     now = int(time.time())
     fill(database, SIZE, now)
     with database.snapshot() as tx:
@@ -161,7 +161,7 @@ def _site(database: Database) -> dict[str, int]:
 
 
 def _array(database: Database, now: int) -> int:
-    """Add an array that is half over; return its id."""
+    """Add an array of which half the jobs have ended; return its id."""
     ids = add_array(database, 300, user="carol", name="scan", project="bio")
     ended = (
         "UPDATE jobs SET state = 'Terminated', exit_code = %s, start_time = %s, stop_time = %s WHERE job_id = ANY(%s)"
@@ -175,7 +175,7 @@ def _array(database: Database, now: int) -> int:
 
 
 def _explain(database: Database) -> int:
-    """Tell why jobs wait that are planned: for one before them on the same resources; return one of them."""
+    """Store the reasons of planned jobs: an earlier job on the same resources; return one of them."""
     reasons = {}
     with database.begin() as tx:
         running, planned = tx.gantt_days.running(), tx.gantt_days.planned()

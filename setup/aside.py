@@ -1,4 +1,4 @@
-"""Runs a piece of work in a process of its own, in view or aside: then what it prints is shown when one asks for it."""
+"""Runs a function in a separate process, in the foreground or aside: then its output is shown with its result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _Result = TypeVar("_Result")
 
 
 class NoResult(Exception):
-    """The process ended without one."""
+    """The process ended without a result."""
 
 
 class Work(Generic[_Result]):
-    """A function that runs in a process, which buries what its own processes leave behind.
+    """A function that runs in a process, which reaps orphaned descendants.
 
-    As a context it ends the process, with all that this started, if its result was not waited for.
+    As a context manager it kills the process and its descendants if nobody has waited for the result.
     """
 
     def __init__(self, function: Callable[[], _Result], *, is_aside: bool) -> None:
@@ -50,7 +50,7 @@ class Work(Generic[_Result]):
             os.close(self._output)
 
     def result(self) -> _Result:
-        """Wait for the result, and show what was printed aside.  Raises NoResult."""
+        """Wait for the result, and show the output that was kept aside.  Raises NoResult."""
         try:
             found: _Result = self._receiver.recv()
         except EOFError:
@@ -79,7 +79,7 @@ def _run(function: Callable[[], _Result], output: int | None, sender: multiproce
 
 @contextlib.contextmanager
 def _printing_to(output: int) -> Iterator[None]:
-    """Let this process and what it starts print to a file."""
+    """Redirect the output of this process and its children to a file."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     with open(1, "w", closefd=False) as stream, contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):

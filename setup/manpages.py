@@ -1,7 +1,7 @@
-"""Manual pages, made of the reference documents: one for each command of docs/commands.rst, and oar.conf(5).
+"""Manual pages from the reference documents: one for each command of docs/commands.rst, and oar.conf(5).
 
-What a page says stands in the documents. Here is only how their few forms look on a terminal; a form that is not known
-is an error, so that nothing gets lost.
+The documents contain the text; this module formats their few kinds of blocks. An unknown kind is an error, so that no
+text gets lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-#: The section of the manual for the commands of each chapter of docs/commands.rst.
+#: Section of the manual for the commands of each chapter of docs/commands.rst.
 CHAPTERS = {"For users": 1, "Advance reservations": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
 
 #: The paragraph of docs/commands.rst between the options of a command and its examples.
@@ -21,7 +21,7 @@ _LITERAL = re.compile(r"``(.+?)``")
 _LINK = re.compile(r"`([^`<]+?) <[^`>]+>`_")
 _LIST = re.compile(r"(?<=[,:])(?=\w)")
 _NEW_SENTENCE = re.compile(r"(?<=[.:]) +(?=[A-Z])")
-#: Characters that roff would read as its own, or print as others.
+#: Characters that roff would interpret, or print as others.
 _SPECIAL = {"\\": r"\e", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq", "-": r"\-"}
 
 
@@ -35,12 +35,12 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Its place below MANDIR."""
+        """Path of the page below MANDIR."""
         return f"man{self.section}/{self.name}.{self.section}"
 
 
 def pages(commands: str, configuration: str) -> Iterator[Page]:
-    """All pages, from the texts of docs/commands.rst and docs/configuration.rst."""
+    """Return all pages, from the texts of docs/commands.rst and docs/configuration.rst."""
     yield Page("oar.conf", 5, _configuration_page(configuration))
     entries = list(_entries(commands))
     for names, section, body in entries:
@@ -50,7 +50,7 @@ def pages(commands: str, configuration: str) -> Iterator[Page]:
 
 
 def alias(name: str, of: str, section: int) -> Page:
-    """The page of another name of a command."""
+    """Return the page of an alternative name of a command."""
     return Page(name, section, f".so man{section}/{of}.{section}\n")
 
 
@@ -58,14 +58,14 @@ def alias(name: str, of: str, section: int) -> Page:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """The headings of a document, the character below each, and the blocks that follow."""
+    """Iterate over the headings of a document, with the underline character and the following blocks."""
     found = list(_HEADING.finditer(text))
     for heading, following in zip(found, [*found[1:], None], strict=True):
         yield heading[1], heading[2], list(_blocks(text[heading.end() : following.start() if following else None]))
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """What blank lines separate, without directives and comments."""
+    """Return the blocks between blank lines, without directives and comments."""
     return (block for each in re.split(r"\n\n+", text) if (block := each.strip("\n")) and not block.startswith(".. "))
 
 
@@ -132,7 +132,7 @@ def _is_entry(block: str) -> bool:
 
 
 def _block(block: str, *, is_first: bool) -> str:
-    """A paragraph, or an entry of a list of definitions."""
+    """Return a paragraph, or an entry of a list of definitions."""
     lines = block.split("\n")
     if _is_entry(block) and all(line.startswith("    ") for line in lines[1:]):
         return f".TP\n{_guarded(_LITERAL.sub(_option, lines[0]))}\n{_paragraph(lines[1:])}"
@@ -142,7 +142,7 @@ def _block(block: str, *, is_first: bool) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
-    """An option and its argument, a key, or the command line of an example."""
+    """Return an option with its argument, a key, or the command line of an example."""
     if not match[1].startswith("-"):
         return _code(match[1])
     name, blank, value = match[1].partition(" ")
@@ -155,19 +155,19 @@ def _paragraph(lines: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """A piece of prose: links by their words, code in bold."""
+    """Return prose: links as their text, code in bold."""
     pieces = _LITERAL.split(_LINK.sub(r"\1", text))
     return "".join(_code(each) if number % 2 else _prose(each) for number, each in enumerate(pieces))
 
 
 def _code(text: str) -> str:
-    """A piece of code; a long one may break where it lists something."""
+    """Return code; long code may break within a list."""
     broken = _LIST.sub(r"\\:", _plain(text))
     return rf"\fB{broken}\fR"
 
 
 def _plain(text: str) -> str:
-    """A text letter for letter."""
+    """Return a text without formatting."""
     return "".join(_SPECIAL.get(each, each) for each in text)
 
 
@@ -176,5 +176,5 @@ def _prose(text: str) -> str:
 
 
 def _guarded(line: str) -> str:
-    """A line that roff does not take for a request."""
+    """Return a line that roff does not interpret as a request."""
     return rf"\&{line}" if line.startswith(".") else line

@@ -1,4 +1,4 @@
-"""Start a real cluster on this one computer, let alice work on it, show what happens, and leave nothing behind.
+"""Start a complete cluster on this computer, run a user's work on it, show the results, and remove everything.
 
   setup/demo                  start, work, show, stop
   setup/demo --keep           leave the cluster up
@@ -50,12 +50,12 @@ _WALLTIME = 3
 
 
 class DemoError(Exception):
-    """Something of the cluster does not work: one or a few lines."""
+    """A part of the cluster does not work; the text has one or a few lines."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a part of the demonstration showed."""
+    """Result of a part of the demonstration."""
 
     what: str
     is_good: bool
@@ -63,7 +63,7 @@ class Finding:
 
 
 def say(text: str) -> None:
-    """Tell the person what happens."""
+    """Print what happens next."""
     print(f"\n# {text}", flush=True)
 
 
@@ -82,7 +82,7 @@ def quiet(user: str, command: str, stdin: str = "") -> str:
 
 
 def typed(user: str, command: str) -> str:
-    """Run a command on the frontend and show it with what it prints."""
+    """Run a command on the frontend and show it with its output."""
     print(f"{user}$ {command}", flush=True)
     printed = quiet(user, command)
     print("".join(f"  {line}\n" for line in printed.splitlines()), end="", flush=True)
@@ -90,13 +90,13 @@ def typed(user: str, command: str) -> str:
 
 
 def submit(command: str, user: str = "alice") -> list[int]:
-    """Let somebody submit; the numbers of the jobs."""
+    """Submit as a user; return the job ids."""
     printed = typed(user, command)
     return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
 
 
 def jobs(numbers: Sequence[int]) -> dict[int, dict[str, object]]:
-    """What oarstat knows of these jobs."""
+    """Return the records of jobs from oarstat."""
     asked = " ".join(f"-j {number}" for number in numbers)
     known: dict[str, dict[str, object]] = json.loads(quiet("alice", f"oarstat -J {asked}"))
     return {int(number): facts for number, facts in known.items()}
@@ -118,7 +118,7 @@ def wait_for(numbers: Sequence[int], states: Sequence[str]) -> dict[int, dict[st
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Ask again and again until it is so.  Raises DemoError, with what was waited for, when that takes too long."""
+    """Poll until a condition is true.  Raises DemoError with its description at the timeout."""
     end = time.monotonic() + _DEADLINE
     while not condition():
         if time.monotonic() > end:
@@ -127,7 +127,7 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 def events(number: int) -> str:
-    """The events of a job."""
+    """Return the events of a job."""
     return quiet("alice", f"oarstat -e -j {number}")
 
 
@@ -135,7 +135,7 @@ def events(number: int) -> str:
 
 
 def work(nodes: int) -> list[Finding]:
-    """Submit everything, look at it while it runs, then look at the results."""
+    """Submit all jobs, show them while they run, then check the results."""
     for name, text in (("hello.sh", _HELLO), ("primes.py", _PRIMES)):
         quiet("alice", f"cat > {name}; chmod +x {name}", stdin=text)
     several = min(3, nodes)
@@ -163,7 +163,7 @@ def work(nodes: int) -> list[Finding]:
 
 
 def look_at_pages(address: str, nodes: int) -> Finding:
-    """Do the pages, and the API behind them, show this cluster?"""
+    """Check that the pages and the API show this cluster."""
     page = fetched(f"{address}/ui/")
     names = [node["name"] for node in json.loads(fetched(f"{address}/v1/nodes"))["items"]]
     good = page.lstrip().lower().startswith("<!doctype html>") and len(names) == nodes
@@ -171,7 +171,7 @@ def look_at_pages(address: str, nodes: int) -> Finding:
 
 
 def fetched(url: str) -> str:
-    """Return what a browser of this computer gets."""
+    """Return the body of a URL, fetched like a browser of this computer."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=_DEADLINE) as answer:
@@ -181,7 +181,7 @@ def fetched(url: str) -> str:
 
 
 def open_a_shell() -> Finding:
-    """Let alice have a shell on a node; what she would type comes from a pipe here."""
+    """Open a shell for alice on a node; a pipe provides her input."""
     say("alice has a shell on a node, for what she wants to look at herself:")
     said = typed(
         "alice", "echo 'echo I am on $(hostname), in job $OAR_JOB_ID' | oarsub -n look -I -l core=1,walltime=0:5"
@@ -191,7 +191,7 @@ def open_a_shell() -> Finding:
 
 
 def look_at_parallel(job: int, several: int) -> Finding:
-    """Did every node say hello?"""
+    """Check that every node said hello."""
     facts = wait_for([job], ["Terminated", "Error"])[job]
     path = f"/home/alice/{facts['stdout_file']}"
     said = quiet("alice", f"cat {path}").splitlines()
@@ -201,7 +201,7 @@ def look_at_parallel(job: int, several: int) -> Finding:
 
 
 def look_at_array(array: Sequence[int]) -> Finding:
-    """Do the parts make up the number of primes that everybody knows?"""
+    """Check that the parts add up to the known number of primes."""
     known = wait_for(array, ["Terminated", "Error"])
     paths = [f"/home/alice/{known[job]['stdout_file']}" for job in array]
     counts = quiet("alice", f"cat {' '.join(paths)}").split()
@@ -211,14 +211,14 @@ def look_at_array(array: Sequence[int]) -> Finding:
 
 
 def look_at_ended(job: int, what: str, event: str) -> Finding:
-    """Did it end for this reason?"""
+    """Check the event that ended a job."""
     facts = wait_for([job], ["Terminated", "Error"])[job]
     told = [line for line in events(job).splitlines() if event in line]
     return Finding(f"{what} (job {job})", bool(told), f"state {facts['state']}; {told[0] if told else events(job)}")
 
 
 def wait_in_the_queue(nodes: int) -> list[Finding]:
-    """Let alice wait for what bob holds: the forecast, the reason, and the start as soon as the place is free."""
+    """Show a job of alice that waits for resources of bob: forecast, reason, and start when they are free."""
     say("bob takes every node for ten minutes.  alice asks, before she submits, when she would get two cores:")
     held = submit(f"oarsub -n everything -l nodes={nodes},walltime=0:10 'sleep 3600'", user="bob")[0]
     wait_for([held], ["Running"])
@@ -245,7 +245,7 @@ def wait_in_the_queue(nodes: int) -> list[Finding]:
 
 
 def reserve(nodes: int) -> list[Finding]:
-    """Let alice reserve the cluster for a while, bob be told when he can, a job run inside, and the bill be made."""
+    """Show an advance reservation of alice, a proposal for bob, a job inside, and the bill."""
     say("alice and bob may make advance reservations.  alice reserves every node for ten minutes, for a course:")
     quiet("root", "oaruserset -a alice,bob arusers")
     first = reserved(typed("alice", f"qrsub -N course -d 600 -l /network_address={nodes}"))
@@ -278,7 +278,7 @@ def reserve(nodes: int) -> list[Finding]:
 
 
 def reserved(printed: str) -> int:
-    """Return the number of a reservation that was granted."""
+    """Return the id of a granted reservation.  Raises DemoError."""
     found = re.fullmatch(r"Your reservation (\d+) has been granted\n", printed)
     if not found:
         raise DemoError(f"no reservation: {printed.strip()}")
@@ -286,7 +286,7 @@ def reserved(printed: str) -> int:
 
 
 def refused(user: str, command: str) -> str:
-    """Run a command that has to be refused, and show it with what it prints."""
+    """Run a command that has to be refused, and show it with its output."""
     print(f"{user}$ {command}", flush=True)
     done = tool("run", user, command)
     if not done.returncode:
@@ -296,22 +296,22 @@ def refused(user: str, command: str) -> str:
 
 
 def ask_why(ended: int, array: int) -> None:
-    """Show why a job ended and what jobs used."""
+    """Show why a job ended and the resources that jobs used."""
     say("Why did a job end, and what is to be done?  What did jobs use?")
     typed("alice", f"oarstat --explain {ended}")
     typed("alice", f"oarstat --usage --array {array}")
 
 
-# -- the frame -----------------------------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------------------------
 
 
 def is_running() -> bool:
-    """True if a cluster was kept."""
+    """Return whether a cluster was kept."""
     return tool("status").returncode == 0
 
 
 def start(nodes: int, *, keep: bool) -> None:
-    """Start the room; without --keep it ends with this process, however that ends."""
+    """Start the room; without --keep it ends with this process in any case."""
     say(f"Starting a cluster: one server, which is also the frontend, and {nodes} nodes; users alice, bob, carol.")
     began = time.monotonic()
     lease = [] if keep else ["--while", str(os.getpid())]
@@ -322,7 +322,7 @@ def start(nodes: int, *, keep: bool) -> None:
 
 
 def open_pages() -> str:
-    """Start the REST API in the room, if it is not there, and let browsers of this computer reach it; the address."""
+    """Start the REST API in the room if needed, and publish it on this computer; return its address."""
     known: list[str] = json.loads(tool("status").stdout)["addresses"]
     if known:
         return known[0]
@@ -334,7 +334,7 @@ def open_pages() -> str:
 
 
 def demonstrate(nodes: int, *, keep: bool) -> int:
-    """The whole story."""
+    """Run the demonstration."""
     kept = is_running()
     if kept:
         say("Using the cluster that is up (setup/demo stop ends it).")
@@ -363,14 +363,14 @@ def demonstrate(nodes: int, *, keep: bool) -> int:
 
 
 def tell_how_to_log_in() -> None:
-    """Show how alice gets from the pages, which everybody may read, to acting on her jobs there."""
+    """Show how alice logs in to the pages."""
     for address in json.loads(tool("status").stdout)["addresses"]:
         say(f"The pages stay at {address}/ui/. To act there as alice, log in with this token:")
         typed("alice", "oar-token create --expires 1 --comment 'pages of the demonstration'")
 
 
 def report(findings: Sequence[Finding]) -> None:
-    """Print the results and where they are."""
+    """Print the results and the paths of the files."""
     say("Results:")
     for finding in findings:
         print(f"{'ok    ' if finding.is_good else 'FAILED'} {finding.what}\n       {finding.detail}")
@@ -379,7 +379,7 @@ def report(findings: Sequence[Finding]) -> None:
 
 
 def main() -> int:
-    """The second half of setup/demo."""
+    """Run the program; setup/demo calls it after the installation of packages."""
     parser = argparse.ArgumentParser(
         prog="setup/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Runs a program that may take as long as it needs, but not stand still: one that prints nothing for long is ended."""
+"""Runs a program without a time limit, but with a limit of silence: if it prints nothing for long, it is killed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _PIECE = 65536
-#: So much of the end of the output is kept.
+#: Bytes of the end of the output that are kept.
 _TAIL = 4096
-#: So many seconds has a program to end when it is asked to.
+#: Seconds between SIGTERM and SIGKILL.
 _GRACE = 10.0
-#: Seconds of one look at its output: silence is counted in looks, for a machine may stand still with all that runs.
+#: Seconds of one poll of the output. Silence is counted in polls, because the whole machine may be suspended.
 _LOOK = 1.0
 
 
 @dataclass(frozen=True)
 class End:
-    """How a program ended: its exit code, its last line that says something, whether it was ended for its silence."""
+    """Result of a program: exit code, last line with content, whether it was killed because of silence."""
 
     code: int
     last_line: str
     stood_still: bool = False
-    tail: str = field(default="", compare=False)  #: the end of its output
+    tail: str = field(default="", compare=False)  #: end of its output
 
 
 def run(program: Sequence[str], directory: Path, environment: Mapping[str, str], silence: float) -> End:
-    """Run a program in a session of its own and pass on what it prints.
+    """Run a program in its own session and pass on its output.
 
-    If it prints nothing for `silence` seconds, it is ended with all that it started.
+    If it prints nothing for `silence` seconds, it is killed with all processes of its session.
     """
     process = subprocess.Popen(
         program,
@@ -65,7 +65,7 @@ def run(program: Sequence[str], directory: Path, environment: Mapping[str, str],
 
 @contextlib.contextmanager
 def _handle_of(pid: int) -> Iterator[int]:
-    """A descriptor that can be read once the process has ended."""
+    """Return a descriptor that is readable after the end of the process."""
     handle = os.pidfd_open(pid)
     try:
         yield handle
@@ -74,9 +74,9 @@ def _handle_of(pid: int) -> Iterator[int]:
 
 
 def _pass_on(output: int, ended: int, silence: float) -> tuple[bytes, bool]:
-    """Pass on the output until the program ends; the end of the output, and whether the program stood still.
+    """Pass on the output until the program ends; return the end of the output, and whether the program was silent.
 
-    The end of the output is not the program's: it may close it, and a child that stays behind may keep it open.
+    The end of the output is not the end of the program: it may close its output, or a child may keep it open.
     """
     os.set_blocking(output, False)
     tail, left = b"", silence
@@ -98,7 +98,7 @@ def _pass_on(output: int, ended: int, silence: float) -> tuple[bytes, bool]:
 
 
 def _read(output: int) -> bytes | None:
-    """What can be read now: nothing at the end of the output, None if there is only nothing yet."""
+    """Return the available output: empty at its end, None if there is none yet."""
     try:
         return os.read(output, _PIECE)
     except BlockingIOError:
@@ -112,13 +112,13 @@ def _show(piece: bytes) -> None:
 
 
 def _last_line(tail: str) -> str:
-    """The last line that says something, without the frame that pytest draws round it."""
+    """Return the last line with content, without the frame of pytest."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     return re.sub(r"^=+ | =+$", "", lines[-1]) if lines else ""
 
 
 def _bury_orphans(own: int) -> None:
-    """Reap what tests leave behind, as the first process of a machine does (in containers often nobody does)."""
+    """Reap orphaned processes of tests, like an init process (containers often have none)."""
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid == own:
@@ -127,7 +127,7 @@ def _bury_orphans(own: int) -> None:
 
 
 def _end_group(pid: int, ended: int) -> None:
-    """End a program and all that it started in its session."""
+    """Kill a program and all processes of its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGTERM)
         select.select([ended], [], [], _GRACE)

@@ -1,4 +1,4 @@
-"""Puts OAR on a machine: the Python package in an environment of its own, programs, wrappers, configuration, units.
+"""Installs OAR on a machine: the Python package in a private environment, programs, wrappers, configuration, units.
 
-``main`` is the program, ``flavours`` what each kind of machine gets, ``tables`` the names of all programs.
+``main`` is the program, ``flavours`` the parts of each kind of machine, ``tables`` the names of all programs.
 """

@@ -1,8 +1,8 @@
-"""The Python environments of an installation: one for each state of the sources, beside each other.
+"""The Python environments of an installation: one for each state of the sources, side by side.
 
-A program names its environment by its full path, so that one that is running goes on with the modules with which it
-began.  An installation makes a new environment, lets the programs name it, and keeps the one that they named until the
-next.  What was left unfinished is made anew.
+Programs name their environment by its full path, so that a running program keeps the modules it started with.  An
+installation creates a new environment, lets the programs name it, and keeps the previous one until the next
+installation.  An incomplete environment is recreated.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from typing import Any
 from . import files
 from .target import SOURCE, InstallError, Target
 
-#: Written into an environment when it is complete: which extras it has.
+#: File that marks a complete environment; it contains the extras.
 _COMPLETE = "oar-environment.json"
 _NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
-#: In an environment: its packages, and in them the client of the command server.
+#: In an environment: the directory of its packages, and the client of the command service below it.
 PACKAGES, CLIENT = "packages", "oar/cli/warm/client.pl"
-#: What helps where libraries cannot be had.
+#: Advice if libraries cannot be fetched.
 _NO_INDEX = "If this machine does not reach the package index: --wheels DIR, filled by --collect DIR on one that does."
 _COLLECTED_ELSEWHERE = "The directory of --wheels has to be filled by --collect on a machine with the same Python."
-#: What builds the package of the sources: every environment has it, so that a build fetches nothing.
+#: Build requirement of the sources; every environment has it, so that a build fetches nothing.
 BUILD = "setuptools>=68"
 
 
 def prepare(target: Target, extras: Iterable[str] = (), libraries: Path | None = None) -> str:
-    """Return the path of an environment with the package as the sources are now; it is made if it is not there.
+    """Return the path of an environment with the package of the current sources; create it if it is missing.
 
-    ``extras``: parts of the package that not every machine needs (pyproject.toml); those that this machine has already
-    it keeps.  ``libraries``: an environment of which the new one gets hard links, instead of fetching them.
+    ``extras``: optional parts of the package (pyproject.toml), in addition to those that this machine already has.
+    ``libraries``: an environment whose files the new one hard-links instead of fetching them.
     Raises InstallError.
     """
     all_extras = sorted({*extras, *_extras_here(target)})
@@ -62,9 +62,9 @@ def _fill(target: Target, place: Path, wanted: Sequence[str], libraries: Path | 
 
 
 def make(python: str, venv: Path, wanted: Sequence[str], wheels: str = "") -> None:
-    """Make a virtual environment that every user can run, with these packages; uv where it is, else pip.
+    """Create a virtual environment that every user can run, with these packages, by uv if available, else by pip.
 
-    ``wheels``: a directory from which all packages come, instead of the index.
+    ``wheels``: directory of all packages, instead of the index.
     """
     if uv := shutil.which("uv"):
         _call([uv, "venv", "--quiet", "--python", python, str(venv)])
@@ -75,7 +75,7 @@ def make(python: str, venv: Path, wanted: Sequence[str], wheels: str = "") -> No
 
 
 def collect(python: str, directory: Path) -> None:
-    """Fetch all that an installation without network needs into a directory, as wheels.  Raises InstallError."""
+    """Fetch the wheels for an installation without network into a directory.  Raises InstallError."""
     with tempfile.TemporaryDirectory(prefix="oar-wheels-") as venv:
         _call([python, "-m", "venv", venv])
         pip = [f"{venv}/bin/python", "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -83,23 +83,23 @@ def collect(python: str, directory: Path) -> None:
 
 
 def requirements(extras: Iterable[str] = ()) -> list[str]:
-    """The libraries of the package and of its extras, as pyproject.toml names them."""
+    """Return the requirements of the package and of its extras, from pyproject.toml."""
     project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
 
 
 def named(target: Target) -> set[str]:
-    """The environments that the installed programs name, as paths below OARDIR."""
+    """Return the environments that the installed programs name, as paths below OARDIR."""
     programs = target.under(f"{target.programs}/x").parent
     heads = (path.read_bytes()[:400] for path in programs.iterdir() if path.is_file())
     return {match[1].decode() for head in heads if (match := _NAMED.search(head))}
 
 
 def forget(target: Target, before: set[str]) -> None:
-    """Let OARDIR/venv lead to the newest environment; remove those that no program names, but for the last ones.
+    """Point OARDIR/venv to the newest environment; remove unused environments, except the previous ones.
 
-    ``before``: what the programs named before this installation.  A directory OARDIR/venv is from a release that had
-    only one; programs that are running still need it.
+    ``before``: environments that the programs named before this installation.  A directory OARDIR/venv comes from a
+    release with a single environment; running programs still need it.
     """
     top, now = target.under(f"{target.programs}/x").parent, named(target)
     kept = now | before
@@ -113,7 +113,7 @@ def forget(target: Target, before: set[str]) -> None:
 
 
 def give_names(place: Path) -> None:
-    """Give what the programs name in an environment paths that are the same for every Python."""
+    """Create the paths in an environment that programs name, independent of the Python version."""
     (packages,) = place.glob("lib/python*/site-packages")
     files.link(place / PACKAGES, str(packages.relative_to(place)))
 
@@ -127,7 +127,7 @@ def _extras_here(target: Target) -> set[str]:
 
 
 def _of_site(target: Target) -> list[str]:
-    """What the site wants to have beside OAR, for its own policies: requirements.txt of its configuration."""
+    """Return the additional requirements of the site for its policies: requirements.txt of its configuration."""
     path = target.under(f"{target.confdir}/requirements.txt")
     lines = path.read_text().splitlines() if path.is_file() else []
     return [line.partition("#")[0].strip() for line in lines if line.partition("#")[0].strip()]
@@ -138,7 +138,7 @@ def version() -> str:
 
 
 def maintainer() -> str:
-    """The first maintainer of the sources, ``NAME <ADDRESS>``."""
+    """Return the first maintainer of the sources, ``NAME <ADDRESS>``."""
     first = _project()["maintainers"][0]
     return f"{first['name']} <{first['email']}>"
 
@@ -149,7 +149,7 @@ def _project() -> dict[str, Any]:
 
 
 def _digest(target: Target, wanted: Sequence[str]) -> str:
-    """What tells one state of the sources, of the libraries and of Python from another."""
+    """Return a digest of the sources, the requirements and the Python version."""
     python = subprocess.run([target.python, "-VV"], capture_output=True, text=True, check=False).stdout
     digest = hashlib.sha256(f"{python} {list(wanted)}".encode())
     for part in _of_package():
@@ -165,7 +165,7 @@ def _of_package() -> Iterator[bytes]:
 
 
 def _add_package(venv: Path, wheels: str) -> None:
-    """Build and install the package from a copy of its sources: a build must not write among them."""
+    """Build and install the package from a copy of its sources, because a build must not write among them."""
     with tempfile.TemporaryDirectory(prefix="oar-build-") as copy:
         for name in ("pyproject.toml", "README.md"):
             if (SOURCE / name).exists():
@@ -177,7 +177,7 @@ def _add_package(venv: Path, wheels: str) -> None:
 
 
 def _add(venv: Path, what: Sequence[str], wheels: str) -> None:
-    """Install into an environment, with the bytecode."""
+    """Install into an environment, including bytecode."""
     python = venv / "bin" / "python"
     source = ["--no-index", "--find-links", wheels] if wheels else []
     if uv := shutil.which("uv"):

@@ -1,4 +1,4 @@
-"""Files of an installation; each is replaced in one step, so that nobody finds it missing or half written."""
+"""Files of an installation; each is replaced atomically, so that it is never missing or incomplete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def link(place: Path, to: str) -> None:
 
 
 def copy_readable(source: Path, target: Path, *left_out: str) -> None:
-    """Copy a tree so that everybody can read it, whoever could read the original."""
+    """Copy a tree and make it readable for all users."""
     ignored = shutil.ignore_patterns("__pycache__", *left_out)
     shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True, ignore=ignored)
     for path in (target, *target.rglob("*")):
@@ -40,13 +40,13 @@ def copy_readable(source: Path, target: Path, *left_out: str) -> None:
 
 
 def adapted(target: Target, source: Path) -> str:
-    """A shipped file with this installation's paths."""
+    """Return the text of a shipped file with the paths of this installation."""
     text = source.read_text().replace(_SHIPPED_OARDIR, target.programs)
     return text.replace("/etc/oar/", f"{target.confdir}/").replace("/var/lib/oar", target.homedir)
 
 
 def shipped(target: Target, source: str, place: str, mode: int, *, is_configuration: bool = False) -> None:
-    """Install one file of the sources if it is among them; configuration that is there already stays."""
+    """Install one file of the sources if it exists; existing configuration is kept."""
     if not SOURCE.joinpath(source).is_file():
         return
     path = target.under(place)
@@ -56,13 +56,13 @@ def shipped(target: Target, source: str, place: str, mode: int, *, is_configurat
 
 
 def give(path: Path, owner: str, group: str) -> None:
-    """Change the owner of a file, where that can be done."""
+    """Change the owner of a file if possible."""
     if os.getuid() == 0 and path.exists() and has_account(group):
         shutil.chown(path, owner, group)
 
 
 def has_account(user: str) -> bool:
-    """Whether this machine knows the account."""
+    """Return whether the account exists on this machine."""
     try:
         pwd.getpwnam(user)
     except KeyError:

@@ -1,4 +1,4 @@
-"""The kinds of machines: puts their parts on this machine, and changes of it what they need."""
+"""The kinds of machines: installs their parts, and makes the necessary changes to this machine."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def _doc(target: Target) -> None:
     parts.manual(target)
 
 
-#: Those with programs of the package.
+#: Flavours with programs of the package.
 _IN_PYTHON: Mapping[str, Callable[[Target, Programs], None]] = {"server": _server, "user": _user, "api": _api}
 _OTHERS: Mapping[str, Callable[[Target], None]] = {"node": _node, "agent": parts.agent, "doc": _doc}
-#: The names of all.
+#: Names of all flavours.
 NAMES = (*_IN_PYTHON, *_OTHERS)
 
 
-# -- what a running machine needs beside files ---------------------------------------------------------------------
+# -- changes to a running machine ----------------------------------------------------------------------------------
 
 
 def _configuration(target: Target) -> None:
@@ -86,10 +86,10 @@ def _configuration(target: Target) -> None:
 
 
 def account(target: Target) -> None:
-    """Make the account of OAR if it is missing; only on a running system, as root."""
+    """Create the account of OAR if it is missing; only on a running system, as root."""
     if target.destdir or os.getuid() != 0 or has_account(target.user):
         return
-    # No password opens it; without one the account would be locked, to keys too.
+    # An impossible password: without one the account would be locked for keys, too.
     words = ["--system", "--user-group", "--create-home", "--home-dir", target.homedir, "--password", "*"]
     words += ["--shell", f"{target.programs}/oarsh_shell", target.user]
     done = subprocess.run(["useradd", *words], capture_output=True, text=True, check=False)
@@ -98,13 +98,13 @@ def account(target: Target) -> None:
 
 
 def _check_logs(target: Target) -> None:
-    """Where the checks of a node leave what they found."""
+    """Create the directory for the results of node checks."""
     if not target.destdir and os.getuid() == 0:
         Path(target.homedir, "checklogs").mkdir(mode=0o755, exist_ok=True)
 
 
 def _log_file(target: Target) -> None:
-    """The log is oar's; rotation must keep it so."""
+    """Create the log file of the account oar; rotation has to keep its owner."""
     log = Path("/var/log/oar.log")
     if target.destdir or log.exists() or os.getuid() != 0:
         return

@@ -30,7 +30,7 @@ _HELP = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Install what the command line names; return the exit code."""
+    """Install the flavours named on the command line; return the exit code."""
     parser = _parser()
     options = vars(parser.parse_args(arguments))
     flavours, collect, is_removal = (options.pop(name) for name in ("flavours", "collect", "remove"))

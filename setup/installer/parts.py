@@ -1,6 +1,6 @@
-"""What each kind of machine has on its disk, below DESTDIR: nothing here asks or changes the machine itself.
+"""Files of each kind of machine, below DESTDIR: nothing here reads or changes the running machine.
 
-An installation from the sources puts several parts on a machine, a Debian package is one of them.
+An installation from the sources consists of several parts; a Debian package is one part.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _DOCUMENTS = ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 
 
 def common(target: Target) -> None:
-    """What every machine needs: tools of nodes and login nodes, and privileges."""
+    """Install the common part: tools of nodes and login nodes, and privileges."""
     tools(target)
     shipped(target, "setup/nodes/sudoers", "/etc/sudoers.d/oar", 0o440)
     manual(target, lambda page: page.name in tables.NODE_TOOLS)
 
 
 def both(target: Target, programs: Programs) -> None:
-    """What a server and a login node share of the commands: those that change for the one, and show for the other."""
+    """Install the commands of servers and login nodes that show data to users and change it for administrators."""
     programs.of_both()
     manual(target, lambda page: page.name in tables.READABLE_COMMANDS)
 
 
 def server(target: Target, programs: Programs) -> None:
-    """Modules, administrators' commands, database files, units."""
+    """Install the server part: modules, administrators' commands, database files, units."""
     programs.modules()
     programs.of_administrators()
     shipped(target, "setup/nodes/oarnodesetting_ssh", f"{target.confdir}/oarnodesetting_ssh", 0o755)
@@ -54,14 +54,14 @@ def server(target: Target, programs: Programs) -> None:
 
 
 def user(target: Target, programs: Programs) -> None:
-    """What a login node needs, but for the completion of its shells."""
+    """Install the part of a login node, without the completion for its shells."""
     programs.of_users()
     _units(target, ("oar-commands.socket", "oar-commands.service"))
     manual(target, lambda page: page.name in (*tables.USER_COMMANDS, *tables.OTHER_NAMES))
 
 
 def api(target: Target, programs: Programs) -> None:
-    """The REST API, beside the server or on a machine of its own."""
+    """Install the REST API, on the server or on a separate machine."""
     programs.of_api()
     shipped(target, "setup/pam.d/oar-api", "/etc/pam.d/oar-api", 0o644, is_configuration=True)
     shipped(target, "setup/nodes/sudoers-api", "/etc/sudoers.d/oar-api", 0o440)
@@ -69,7 +69,7 @@ def api(target: Target, programs: Programs) -> None:
 
 
 def node(target: Target) -> None:
-    """What a compute node needs beside the tools: nothing of the package."""
+    """Install the part of a compute node in addition to the tools: nothing of the Python package."""
     for name, mode in _NODE_FILES:
         shipped(target, f"setup/nodes/{name}", f"{target.confdir}/{name}", mode, is_configuration=True)
     target.under(f"{target.confdir}/check.d/x").parent.chmod(0o755)
@@ -79,14 +79,14 @@ def node(target: Target) -> None:
 
 
 def agent(target: Target) -> None:
-    """What a desktop computer needs: one program, and a unit for it; nothing of the package, and no account."""
+    """Install the part of a desktop computer: one program and its unit; nothing of the package, and no account."""
     write_agent(target.under(f"{target.bin}/{tables.AGENT}"))
     _units(target, ("oar-agent.service",))
     manual(target, lambda page: page.name == tables.AGENT)
 
 
 def documents(target: Target) -> None:
-    """The documents."""
+    """Install the documentation."""
     docs = target.under(target.documents)
     for name in _DOCUMENTS:
         source = SOURCE / name
@@ -99,7 +99,7 @@ def documents(target: Target) -> None:
 
 
 def manual(target: Target, is_wanted: Callable[[manpages.Page], bool] = lambda page: True) -> None:
-    """The pages of the manual, or those that are wanted, among them those of other names of users' commands."""
+    """Install the selected manual pages, or all, including those of alternative command names."""
     texts = (adapted(target, SOURCE / "docs" / f"{name}.rst") for name in ("commands", "configuration"))
     others = (manpages.alias(name, words.split()[0], 1) for name, words in tables.OTHER_NAMES.items())
     for page in (*manpages.pages(*texts), *others):
@@ -108,7 +108,7 @@ def manual(target: Target, is_wanted: Callable[[manpages.Page], bool] = lambda p
 
 
 def configuration(target: Target, place: str) -> None:
-    """The configuration with the defaults of all keys, and its page.  ``place``: where it is to be."""
+    """Install the configuration with the defaults of all keys, and its page.  ``place``: target directory."""
     shipped(target, "etc/oar.conf", place, 0o640, is_configuration=True)
     manual(target, lambda page: page.section == 5)
 

@@ -1,4 +1,4 @@
-"""Programs of an installation: those in OARDIR, which run the package, and the wrappers that people call."""
+"""Programs of an installation: those in OARDIR, which run the package, and the wrappers that users call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from . import environments, tables
 from .files import link, shipped, write
 from .target import SOURCE, InstallError, Target
 
-#: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
-#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/command_line.py).
+#: sudo passes on only listed variables of the caller; oarsub needs the user's defaults, and the environment if there
+#: may be an --env: on the command line, in a script, or in the defaults (oar/cli/oarsub_parts/command_line.py).
 _OF_CALLER = """\
 OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
 [ ! -e "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
@@ -21,18 +21,18 @@ for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; d
 [ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 """
-#: The same for qrsub: the options with which his requests begin.
+#: The same for qrsub: the file with the default options of requests.
 _OF_REQUESTER = """\
 OAR_SUBMIT_DEFAULTS=
 for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -e "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
 export OAR_SUBMIT_DEFAULTS
 """
-#: The date of what is in archives that we make: they are the same each time.
+#: Date of the members of created archives, so that the archives are reproducible.
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 #: What such commands hand over.
 _HANDED_OVER = {"oarsub": _OF_CALLER, "qrsub": _OF_REQUESTER}
-#: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/process.py sees
-#: that the shell is gone.
+#: A long-running command is a child of a shell of the user, who can kill the shell; oar/cli/common/process.py detects
+#: the end of the shell.
 _STAYING = """\
 stays=
 for word do case $word in {patterns}) stays=yes ;; esac; done
@@ -44,15 +44,15 @@ if [ "$stays" ]; then
     exit $code
 fi
 """
-#: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
+#: Long-running commands, and patterns that match their options; if a match is no such option, the shell is superfluous.
 _STAY = {
     "oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*",
     "oarstat": "--wa* | --fol*",
     "qrsub": "-*",
 }
 
-#: Where there is a command server its client is started first; it starts the command again, by sudo, if the server does
-#: not answer.  Perl would complain of a locale that this machine does not have.
+#: On machines with the command service, its client is started first; it restarts the command by sudo if the service
+#: does not answer.  Without PERL_BADLANG Perl would warn about missing locales.
 _BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
 _PERL = "/usr/bin/perl"
 _ASK = """\
@@ -61,28 +61,28 @@ if [ ! "$by_sudo" ] && [ -S {socket} ] && [ -x {perl} ]; then
     exec {perl} {client} {socket} {version} {wrapper} {name} "$@"
 fi
 """
-#: What stays with the terminal or waits for hours is not for the server.
+#: Commands that use the terminal or wait for hours do not go to the service.
 _NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
 _LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa* | --fol*"}
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of an installation that run the package in this environment."""
+    """Programs of an installation that run the package in a Python environment."""
 
     target: Target
     environment: str
 
     def modules(self) -> None:
-        """What the server runs."""
+        """Install the programs of the server."""
         self._all(tables.MODULES, self._program)
 
     def of_both(self) -> None:
-        """The programs of commands that administrators and users have."""
+        """Install the programs of commands for administrators and users."""
         self._all(tables.READABLE_COMMANDS, self._program)
 
     def of_users(self) -> None:
-        """The commands of users, and what answers them quickly."""
+        """Install the commands of users, and the command service."""
         for name in self._all(tables.USER_COMMANDS, self._quick_program):
             self._user_wrapper(name)
         for name in tables.READABLE_COMMANDS:
@@ -94,7 +94,7 @@ class Programs:
             write(self.target.under(f"{self.target.bin}/{name}"), text, 0o755)
 
     def of_administrators(self) -> None:
-        """The commands of administrators."""
+        """Install the commands of administrators."""
         for name in self._all(tables.ADMIN_COMMANDS, self._program):
             self._admin_wrapper(name)
         for name in tables.READABLE_COMMANDS:
@@ -104,11 +104,11 @@ class Programs:
             write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
 
     def of_api(self) -> None:
-        """The program of the REST API."""
+        """Install the program of the REST API."""
         self._all(tables.API_PROGRAMS, self._program)
 
     def completion(self, text_of: Callable[[str], str]) -> None:
-        """What shells need to complete the commands of users.  ``text_of``: the script for a shell."""
+        """Install the completion of the users' commands.  ``text_of``: returns the script for a shell."""
         share = f"{self.target.prefix}/share"
         for shell, place in (
             ("bash", f"{share}/bash-completion/completions/oarsub"),
@@ -127,7 +127,7 @@ class Programs:
         return there
 
     def _program(self, name: str, place: str = "") -> None:
-        """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed.
+        """Write OARDIR/<name>: it runs its module, ignores the caller's Python settings, and knows its installation.
 
         ``place``: another directory for it.
         """
@@ -146,7 +146,7 @@ class Programs:
         write(self.target.under(f"{place or self.target.programs}/{name}"), "\n".join(lines), 0o755)
 
     def _quick_program(self, name: str) -> None:
-        """The same for a user's command: it names the packages itself, for Python takes longer to look for them."""
+        """Write the program of a user's command: it names the package directory, because a search takes longer."""
         lines = (
             f"#!{self.environment}/bin/python -IS",
             "import os",
@@ -185,7 +185,7 @@ class Programs:
 
 
 def tools(target: Target) -> None:
-    """Single files that nodes and login nodes need; they use nothing of the package."""
+    """Install the standalone tools of nodes and login nodes, which use nothing of the package."""
     for name in tables.NODE_TOOLS:
         shipped(target, f"oar/tools/{name}", f"{target.programs}/{name}", 0o755)
     for name in tables.USER_TOOLS:
@@ -195,7 +195,7 @@ def tools(target: Target) -> None:
 
 
 def agent(path: Path) -> None:
-    """Make the agent of desktop computers: an archive that Python executes; it is the same each time."""
+    """Create the agent of desktop computers: a reproducible archive that Python executes."""
     sources = SOURCE / "oar" / "tools"
     names = {"__main__.py": tables.AGENT_MAIN, **{name: name for name in tables.AGENT_PARTS}}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,7 @@ def agent(path: Path) -> None:
 
 
 def completion_of(shell: str, python: Path) -> str:
-    """Return the completion script for a shell.  ``python``: one that has the package.  Raises InstallError."""
+    """Return the completion script for a shell.  ``python``: Python with the package.  Raises InstallError."""
     program = "from oar.cli.oarsub import main; main()"
     words = [str(python), "-I", "-c", program, "--completion", shell]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
@@ -219,6 +219,6 @@ def completion_of(shell: str, python: Path) -> str:
 
 
 def _version() -> str:
-    """The version of the product, which its programs know as well."""
+    """Return the version of the product from its sources."""
     text = SOURCE.joinpath("oar", "lib", "base", "version.py").read_text()
     return text.partition('VERSION = "')[2].partition('"')[0]

@@ -1,4 +1,4 @@
-"""Takes away what was installed from the sources; configuration, keys, the log, the account, the database stay."""
+"""Removes an installation from the sources; configuration, keys, the log, the account and the database are kept."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from . import parts
 from .programs import Programs
 from .target import InstallError, Target
 
-#: What is below OARDIR beside the files that an installation writes.
+#: Directories below OARDIR in addition to the files that an installation writes.
 _MADE_THERE = ("environments", "__pycache__")
 _PACKAGE_LISTS = "/var/lib/dpkg/info"
 
 
 def remove(target: Target) -> None:
-    """Stop the units, and remove all files but those of the configuration.  Raises InstallError, OSError."""
+    """Stop the units, and remove all files except the configuration.  Raises InstallError, OSError."""
     _refuse_packages(target)
     with tempfile.TemporaryDirectory(prefix="oar-remove-") as directory:
         paths = list(_installed(replace(target, destdir=directory)))
@@ -34,7 +34,7 @@ def remove(target: Target) -> None:
 
 
 def _installed(target: Target) -> Iterator[str]:
-    """Yield the paths of all that an installation puts on a disk: it is put into an empty directory, and looked at."""
+    """Iterate over the paths of all installed files: makes an installation in an empty directory and lists it."""
     programs = Programs(target, f"{target.programs}/environments/none")
     parts.common(target)
     parts.both(target, programs)
@@ -51,7 +51,7 @@ def _installed(target: Target) -> Iterator[str]:
 
 
 def _remove_directories(target: Target, paths: list[str]) -> None:
-    """Remove the environments, and the directories that are OAR's own and empty now."""
+    """Remove the environments, and the directories of OAR that are empty."""
     for name in _MADE_THERE:
         shutil.rmtree(f"{target.destdir}{target.programs}/{name}", ignore_errors=True)
     Path(f"{target.destdir}{target.programs}/venv").unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def _remove_directories(target: Target, paths: list[str]) -> None:
 
 
 def _refuse_packages(target: Target) -> None:
-    """Leave to Debian what is Debian's.  Raises InstallError."""
+    """Refuse to remove an installation by Debian packages.  Raises InstallError."""
     lists = Path(target.destdir + _PACKAGE_LISTS).glob("oar-*.list")
     owners = [each.stem for each in lists if f"\n{target.programs}/" in each.read_text()]
     if owners:
@@ -76,6 +76,6 @@ def _place(target: Target, path: str) -> bool:
 
 
 def _systemctl(target: Target, *words: str) -> None:
-    """Tell systemd of this machine, where it runs and is meant; a unit that it does not know is no trouble."""
+    """Run systemctl if systemd runs and the installation is for this machine; unknown units are ignored."""
     if not target.destdir and Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "--quiet", *words], check=False, capture_output=True)

@@ -1,4 +1,4 @@
-"""The programs of OAR: who calls them, and which module each of them runs."""
+"""The programs of OAR: their users and their modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USER_COMMANDS = (
     "oar-token",
 )
 
-#: Other names of what users type.
+#: Alternative names of commands.
 OTHER_NAMES = {"oarconnect": "oarsub -C"}
 
 #: Commands of administrators: in SBINDIR; root becomes oar.
@@ -37,16 +37,16 @@ ADMIN_COMMANDS = (
     "sentinelle",
 )
 
-#: Others that show users something, and so are in BINDIR of login nodes, too; what they change is for administrators.
+#: Other commands that also show data to users; therefore they are in BINDIR of login nodes, too.
 READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue", "oaradmissionrules")
 
-#: Commands of administrators that need to be root for a part of their work.
+#: Commands of administrators that need root for a part of their work.
 ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
 
 #: Administrators' commands that are also installed on login nodes, in BINDIR.
 FRONTEND_COMMANDS = ("oar-conf",)
 
-#: Programs that only OAR itself and administrators in need call: in OARDIR.
+#: Programs for OAR itself and for administrators in emergencies: in OARDIR.
 MODULES = {
     "oar-almighty": "oar.modules.almighty",
     "oar-bipbip": "oar.modules.runner.bipbip",
@@ -83,24 +83,24 @@ NODE_TOOLS = (
     "pam_oar_adopt",
     "detect_new_resources.sh",
 )
-#: Those of them that users call.
+#: Single files that users call.
 USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun", "oar-launch")
 
-#: The agent of desktop computers: one file, made of its main program and of the modules that this imports.
+#: The agent of desktop computers: one file, built from its main program and the imported modules.
 AGENT, AGENT_MAIN = "oar-agent", "oar_agent.py"
 AGENT_PARTS = ("agent_archives.py", "agent_jobs.py", "agent_server.py")
 
-#: The server that answers users' commands on a login node, and its socket.
+#: The command service of a login node, and its socket.
 COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"
 
 
 def module_of(command: str) -> str:
-    """The Python module of a command."""
+    """Return the Python module of a command."""
     if command == COMMAND_SERVER:
         return "oar.cli.warm.manager"
     return {**MODULES, **API_PROGRAMS}.get(command) or f"oar.cli.{command.replace('-', '_')}"
 
 
 def is_there(module: str) -> bool:
-    """True if the sources contain this module: a flavour without some commands is installed without them."""
+    """Return whether the sources contain a module; missing commands are not installed."""
     return SOURCE.joinpath(*module.split(".")).with_suffix(".py").exists()

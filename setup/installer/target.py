@@ -1,21 +1,21 @@
-"""Where an installation goes."""
+"""Target directories of an installation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The top of the sources from which is installed.
+#: Root directory of the sources.
 SOURCE = Path(__file__).resolve().parent.parent.parent
 
 
 class InstallError(Exception):
-    """One line for the person who installs."""
+    """An installation error with a text of one line."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where things go. Paths are those of the running system; `under` puts DESTDIR before them."""
+    """Target directories as paths of the running system; `under` adds DESTDIR before them."""
 
     destdir: str = ""
     prefix: str = "/usr/local"
@@ -30,7 +30,7 @@ class Target:
     homedir: str = "/var/lib/oar"
     user: str = "oar"
     python: str = "/usr/bin/python3"
-    wheels: str = ""  #: a directory of this machine: nothing is fetched from elsewhere
+    wheels: str = ""  #: directory of all wheels on this machine; empty: fetch from the index
 
     @property
     def programs(self) -> str:
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def zsh(self) -> str:
-        """Where zsh looks for completions."""
+        """Directory of zsh completions."""
         return self.zshdir or f"{self.prefix}/share/zsh/site-functions"
 
     @property
@@ -63,7 +63,7 @@ class Target:
         return self.docdir or f"{self.prefix}/share/doc/oar"
 
     def under(self, path: str) -> Path:
-        """The place of a path in this installation, its directory made."""
+        """Return a path below DESTDIR; create its directory."""
         place = Path(f"{self.destdir}{path}")
         place.parent.mkdir(parents=True, exist_ok=True)
         return place

@@ -1,5 +1,5 @@
-"""Debian machines with a real systemd, for tests of what only these show: installation, units, reboots, upgrades.
+"""Debian machines with a real systemd, for tests of installation, units, reboots and upgrades.
 
-``roots`` makes the trees of files, ``keeper`` boots machines from them in namespaces of its own, ``site`` is the site
-that a test has in its hands.
+``roots`` creates the root file systems, ``keeper`` boots machines from them in its own namespaces, ``site`` is the
+interface for tests.
 """

@@ -1,8 +1,8 @@
-"""The process in whose namespaces the machines of a site live; with it they, their network and their mounts end.
+"""The process that owns the namespaces of a site's machines; they, their network and their mounts end with it.
 
-It is the first process of a process namespace.  It reads orders from its standard input, one JSON object in each line,
-and answers each with a line: ``{"boot": NAME, ...}`` with the pid of the machine's first process in this namespace,
-``{"pid": NAME}`` with the same of a machine that may have rebooted, ``{"halt": NAME}`` when it is gone.
+It is the first process of a pid namespace.  It reads requests from its standard input, one JSON object per line, and
+answers each with a line: ``{"boot": NAME, ...}`` with the pid of the machine's first process in this namespace,
+``{"pid": NAME}`` with the current pid of a machine that may have rebooted, ``{"halt": NAME}`` when it has ended.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from room import cgroups, kernel, layout
 
 _BRIDGE = "br0"
-#: With this code systemd-nspawn asks to be started again: the machine reboots.
+#: Exit code of systemd-nspawn if the machine reboots and has to be started again.
 _REBOOT = 133
 _PATIENCE = 180.0
-#: Its own processes, and its view of the control groups, begin in its groups.
+#: Moves a machine's first process into its control groups, which become the root of its view of them.
 _JOIN = 'for group in $groups; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 
 
 class Machine:
-    """A machine that is on."""
+    """A running machine."""
 
     def __init__(self, site: Path, group: str, order: Mapping[str, Any]) -> None:
-        """``site``: the directory of all machines; ``group``: the control group of all.
+        """``site``: directory of all machines; ``group``: control group of all.
 
-        ``order``: name, number, root (the files with which it begins), binds (what it sees of the computer).
+        ``order``: name, number, root (its initial file system), binds (directories of the host that it sees).
         """
         self._name: str = order["boot"]
         self._directory = site / self._name
@@ -48,18 +48,18 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """Its first process, another one after each reboot.  Raises OSError."""
+        """Return the pid of its first process, which changes with each reboot.  Raises OSError."""
         if self._process.poll() == _REBOOT:
             self._process = self._start()
         return self._first_process()
 
     def halt(self) -> None:
-        """Pull its plug, or clear up after it went off by itself."""
+        """Cut its power, or clean up after it has shut down."""
         if self._process.poll() is None:
             for child in _children(self._process.pid):
                 os.kill(child, signal.SIGKILL)
         self._process.wait()
-        # The cable goes at once only if it is taken away: with the network of the machine it would go some time later.
+        # Remove the link explicitly: with the network namespace of the machine it would disappear some time later.
         _ip([f"link delete {self._link}", f"netns delete {self._name}"])
         kernel.detach(self._directory / "top")
         for path in self._groups:
@@ -88,7 +88,7 @@ class Machine:
         kernel.mount("overlay", top, "overlay", options=f"lowerdir={root},upperdir={changes},workdir={work}")
 
     def _plug_in(self, number: int) -> None:
-        """Give it its addresses on the bridge; the others remember its hardware address over a loss of power."""
+        """Set its addresses on the bridge; the hardware address stays the same because peers cache it."""
         cable = f"link add {self._link} type veth peer name eth0"
         cable += f" address {layout.hardware_address(number)} netns {self._name}"
         _ip([f"netns add {self._name}", cable, f"link set {self._link} master {_BRIDGE} up"])
@@ -118,7 +118,7 @@ def _ip(lines: Sequence[str], namespace: str = "") -> None:
 
 
 def main() -> int:
-    """Do what is asked until nobody asks any more."""
+    """Serve requests until the end of the input."""
     directory, group = Path(sys.argv[1]), sys.argv[2]
     kernel.make_mounts_private()
     Path("/run/netns").mkdir(exist_ok=True)

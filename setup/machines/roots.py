@@ -1,4 +1,4 @@
-"""Trees of files of bare Debian machines, made once and kept; what a machine changes is in a layer of its own."""
+"""Root file systems of minimal Debian machines, created once and cached; changes of a machine are in its own layer."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 
 from room import cache
 
-#: What a machine of a site has before OAR comes: the packages that docs/installation.rst names, and those of a machine.
+#: Packages on a machine before OAR is installed: those that docs/installation.rst names, and basic ones.
 _PACKAGES = (
     *("systemd-sysv", "dbus", "openssh-server", "openssh-client", "sudo", "iproute2", "iputils-ping", "procps"),
     *("make", "python3", "python3-venv", "postgresql", "logrotate"),
 )
-#: What a site has beside it: an MPI on one release, containers, and what an image of one is made of, on the other; a
-#: directory of accounts, and what asks it.
+#: Additional packages of a site: an MPI on one release, containers and tools for their images on the other; a directory
+#: server and its client.
 _OF_THE_SITE = {
     "trixie": ("openmpi-bin", "libnss-ldapd"),
     "bookworm": ("charliecloud-runtime", "busybox-static", "slapd", "libnss-ldapd"),
 }
-#: What must not begin by itself on a machine without hardware and without network.
+#: Units that must not start on a machine without hardware and network.
 MASKED = ("systemd-udevd.service", "e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer")
 
 
 class MachineError(Exception):
-    """What a person is told in one line."""
+    """An error with a text of one line."""
 
 
 def root(suite: str) -> Path:
-    """The tree of a release of Debian; it is made if it is not there.  Raises MachineError."""
+    """Return the root file system of a Debian release; create it if it is missing.  Raises MachineError."""
     packages = (*_PACKAGES, *_OF_THE_SITE.get(suite, ()))
     digest = hashlib.sha256(f"{suite} {packages} {MASKED}".encode()).hexdigest()[:12]
 
@@ -43,13 +43,13 @@ def root(suite: str) -> Path:
 
 
 def unpack(suite: str, package: str, place: Path) -> None:
-    """Make a tree with the files of one package of a release of Debian, below ``unpacked``.  Raises MachineError."""
+    """Unpack the files of one package of a Debian release below ``unpacked``.  Raises MachineError."""
     fetch = f"APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get download {package} && dpkg-deb -x {package}_*.deb unpacked"
     _mmdebstrap(["--variant=custom", f"--customize-hook=cd $1 && {fetch}"], suite, place)
 
 
 def bootstrap(suite: str, packages: Sequence[str], place: Path, script: str) -> None:
-    """Make a tree with a release of Debian and packages; a script for the shell changes it.  Raises MachineError."""
+    """Create a root file system of a Debian release with packages, modified by a shell script.  Raises MachineError."""
     words = ["--variant=apt", f"--include={','.join(packages)}"]
     words += ["--dpkgopt=force-unsafe-io", "--aptopt=Acquire::Languages none"]
     _mmdebstrap([*words, f"--customize-hook=cd $1 && {script}"], suite, place)

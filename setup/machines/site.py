@@ -1,4 +1,4 @@
-"""A site of machines that a test has in its hands: it types commands on them, reboots them, pulls their plugs."""
+"""A site of machines for tests: run commands on them, reboot them, cut their power."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from room import cgroups, layout
 from . import roots
 from .roots import MachineError
 
-#: Accounts of people, with the same numbers and homes on all machines, as by LDAP and NFS.
+#: User accounts, with the same ids and homes on all machines, as with LDAP and NFS.
 PEOPLE = {"alice": 2001, "bob": 2002}
-#: So long a machine may take to come up on a busy computer; only one that hangs takes it.
+#: Timeout in seconds of a boot; only a hung machine reaches it, even on a busy host.
 PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """Result of a command."""
 
     command: str
     code: int
@@ -40,24 +40,24 @@ class Machine:
     """One machine of a site."""
 
     def __init__(self, site: Site, name: str) -> None:
-        """It is booted by the site."""
+        """The site boots the machine."""
         self._site = site
         self.name = name
 
     @property
     def changes(self) -> Path:
-        """The files that the machine has changed, as the computer sees them."""
+        """Path on the host of the files that the machine has changed."""
         return self._site.directory / self.name / "changes"
 
     def attempt(self, command: str, *, user: str = "root", stdin: str = "") -> Done:
-        """Type a command in a login shell; return how it ended."""
+        """Run a command in a login shell; return its result."""
         inside = ["nsenter", "-t", str(self._site.pid(self.name)), "-a", "--wdns=/"]
         words = [*self._site.enter, *inside, "su", "-", user, "-c", command]
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False, timeout=600)
         return Done(f"{self.name}: {command}", done.returncode, done.stdout, done.stderr)
 
     def run(self, command: str, *, user: str = "root", stdin: str = "") -> str:
-        """Type a command that succeeds; return what it prints.  Raises MachineError."""
+        """Run a command and return its output.  Raises MachineError if it fails."""
         done = self.attempt(command, user=user, stdin=stdin)
         if done.code:
             raise MachineError(
@@ -70,33 +70,33 @@ class Machine:
         self.run(f"cat > {shlex.quote(path)}", stdin=text)
 
     def wait_until_up(self) -> None:
-        """Wait until systemd has started all it wants to start."""
+        """Wait until systemd has started all units."""
         wait_until(lambda: self.attempt("systemctl is-system-running").out.strip() in ("running", "degraded"))
 
     def reboot(self) -> None:
-        """Reboot in order, as an administrator does, and wait until it is up again."""
+        """Reboot like an administrator, and wait until the machine is up again."""
         before = self._site.pid(self.name)
         self.attempt("systemctl reboot")
         wait_until(lambda: self._site.pid(self.name) != before)
         self.wait_until_up()
 
     def pull_plug(self) -> None:
-        """Let it lose its power."""
+        """Cut the power."""
         self._site.order({"halt": self.name})
 
     def boot(self) -> None:
-        """Switch it on, and wait until it is up."""
+        """Switch the machine on, and wait until it is up."""
         self._site.boot(self.name)
         self.wait_until_up()
 
 
 class Site:
-    """Machines with Debian, on a network of their own."""
+    """Debian machines in a private network."""
 
     def __init__(self, machines: Mapping[str, str], files: Callable[[Path], None], shared: Sequence[str] = ()) -> None:
-        """``machines``: the release of Debian of each.  ``files``: puts files below the top of a machine.
+        """``machines``: Debian release of each.  ``files``: function that adds files below the root of a machine.
 
-        ``shared``: what all see of the computer, as ``PLACE HERE:PLACE THERE``.
+        ``shared``: directories of the host that all machines see, as ``HOST PATH:MACHINE PATH``.
         """
         self._files = files
         self._shared = shared
@@ -129,11 +129,11 @@ class Site:
 
     @property
     def enter(self) -> list[str]:
-        """The words that run a command where the machines are."""
+        """Return the arguments that run a command in the namespaces of the machines."""
         return ["nsenter", "-t", str(self._first), "-m", "-n", "-p"]
 
     def order(self, order: Mapping[str, object]) -> dict[str, Any]:
-        """Give an order to the keeper; return its answer.  Raises MachineError."""
+        """Send a request to the keeper; return its response.  Raises MachineError."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.write(json.dumps(order) + "\n")
@@ -144,7 +144,7 @@ class Site:
         return answer
 
     def pid(self, name: str) -> int:
-        """The first process of a machine, as the keeper sees it."""
+        """Return the pid of a machine's first process in the namespace of the keeper."""
         return int(self.order({"pid": name})["pid"])
 
     def boot(self, name: str) -> None:
@@ -154,13 +154,13 @@ class Site:
         self.order({"boot": name, "number": number, "root": self._roots[name], "binds": binds})
 
     def replace(self, name: str) -> None:
-        """Put a bare machine in the place of one that is switched off."""
+        """Replace a machine that is switched off by a freshly installed one."""
         for part in ("changes", "work"):
             shutil.rmtree(self.directory / name / part)
         self._prepare(name)
 
     def close(self) -> None:
-        """Switch all off, and leave nothing behind."""
+        """Switch all machines off and remove everything."""
         self._keeper.kill()
         self._keeper.communicate()
         cgroups.remove_room(self._group)
@@ -173,12 +173,12 @@ class Site:
 
     @property
     def _first(self) -> int:
-        """The keeper itself: the child of unshare."""
+        """Return the pid of the keeper: the child of unshare."""
         children = Path(f"/proc/{self._keeper.pid}/task/{self._keeper.pid}/children").read_text().split()
         return int(children[0])
 
     def _prepare(self, name: str) -> None:
-        """What a site gives to its machines before OAR comes: names, people, homes, files of its own."""
+        """Set up a machine before OAR is installed: host names, users, homes, files of the test."""
         self._files(self.directory / name / "changes")
         etc = self.directory / name / "changes" / "etc"
         etc.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ class Site:
 
 
 def _show_control_groups(units: Path) -> None:
-    """Where this computer has controllers of version 1, a machine mounts its part of them, beside its version 2."""
+    """On a host with controllers of version 1, mount the machine's part of them in addition to version 2."""
     places = [(each.options, f"/run/cgroup/{each.path.name}") for each in cgroups.hierarchies() if each.controllers]
     if not places:
         return
@@ -216,7 +216,7 @@ def _show_control_groups(units: Path) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for a condition, whose attempts may fail.  Raises MachineError."""
+    """Wait for a condition; checks that raise are repeated.  Raises MachineError at the timeout."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Builds the Debian packages from the sources; the same sources give the same bytes.
+"""Builds the Debian packages from the sources, reproducibly.
 
-``main`` is the program, ``contents`` what each package holds, ``scripts`` what it does when it comes and goes,
-``libraries`` the wheels that are inside, ``archive`` the format.
+``main`` is the program, ``contents`` the files of each package, ``scripts`` the maintainer scripts, ``libraries`` the
+bundled wheels, ``archive`` the package format.
 """

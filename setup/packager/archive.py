@@ -1,4 +1,4 @@
-"""The format of Debian's packages: a tree of files becomes a package, whose bytes depend on nothing else."""
+"""The Debian package format: creates a package from a tree of files, reproducibly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 
 
 def build(tree: Path, fields: Mapping[str, str], scripts: Mapping[str, str], output: Path, date: int) -> Path:
-    """Make the package of a tree.  ``date``: no file in it is younger.  Raises InstallError."""
+    """Create the package of a tree.  ``date``: upper limit of the files' dates.  Raises InstallError."""
     _compress(tree)
     control = tree / "DEBIAN"
     files = [path for path in sorted(tree.rglob("*")) if path.is_file() and not path.is_symlink()]
@@ -41,7 +41,7 @@ def build(tree: Path, fields: Mapping[str, str], scripts: Mapping[str, str], out
 
 
 def compressed(place: Path, text: str) -> None:
-    """Write a text as Debian wants documents: compressed, without a date."""
+    """Write a document as Debian's policy requires: compressed, without a date."""
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 

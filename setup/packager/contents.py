@@ -1,4 +1,4 @@
-"""What each Debian package holds."""
+"""Contents of each Debian package."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from . import libraries
 from .scripts import Units
 
 _PROGRAMS = "/usr/lib/oar"
-#: Where the packages bring the wheels of the environments.
+#: Directory of the wheels in the packages.
 LIBRARIES, LIBRARIES_OF_API = f"{_PROGRAMS}/libraries", f"{_PROGRAMS}/libraries-api"
 _SAMPLE = "/usr/share/oar/oar.conf"
-#: Called by Debian when the Python of the machine becomes another one.
+#: Hook that Debian runs when the Python version of the machine changes.
 _NEW_PYTHON = f"""\
 #!/bin/sh
 [ "$1" != rtupdate ] || exec {_PROGRAMS}/oar-environment renew
@@ -31,17 +31,17 @@ _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Build:
-    """What all packages of a build are made of."""
+    """Common parameters of all packages of a build."""
 
     version: str  #: of the packages
-    environment: str  #: the name of the environment of their programs
+    environment: str  #: name of the Python environment of their programs
     architecture: str
-    wheels: Path  #: as ``libraries.fetch`` leaves them
-    python: Path  #: one that has the package, on this machine
-    maintainer: str  #: name and address of who builds them
+    wheels: Path  #: directory filled by ``libraries.fetch``
+    python: Path  #: Python on this machine with the package installed
+    maintainer: str  #: name and address of the maintainer
 
     def target(self, tree: Path) -> Target:
-        """Where files go below the tree of a package."""
+        """Return the installation target below the tree of a package."""
         return Target(
             destdir=str(tree),
             prefix="/usr",
@@ -56,7 +56,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Package:
-    """A package: what it is, needs and holds."""
+    """A package: description, dependencies and contents."""
 
     name: str
     summary: str
@@ -68,7 +68,7 @@ class Package:
 
 
 def environment_name() -> str:
-    """The name of the environment that the packages of these sources make."""
+    """Return the name of the Python environment that the packages of these sources create."""
     digest = hashlib.sha256(libraries.LIST.read_bytes())
     for name, data in package_files():
         digest.update(name.encode() + data)
@@ -76,7 +76,7 @@ def environment_name() -> str:
 
 
 def package_files() -> Iterator[tuple[str, bytes]]:
-    """The files of the Python package, by their names."""
+    """Return the files of the Python package by name."""
     for path in sorted((SOURCE / "oar").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield str(path.relative_to(SOURCE)), path.read_bytes()

@@ -1,4 +1,4 @@
-"""The Python libraries in the packages: which ones stands in ``setup/debian/libraries.txt``, with their checksums."""
+"""The Python libraries in the packages; ``setup/debian/libraries.txt`` lists them with their checksums."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from installer import environments
 from installer.target import SOURCE, InstallError
 
 LIST = SOURCE / "setup" / "debian" / "libraries.txt"
-#: The Pythons that the packages serve, those of Debian 12 and 13; and what wheels call the architectures of Debian.
+#: Supported Python versions, those of Debian 12 and 13; names of Debian's architectures in wheels.
 PYTHONS = ("3.11", "3.13")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-#: The newest C library that wheels may want: that of Debian 12.
+#: Newest C library that wheels may require: that of Debian 12.
 _GLIBC = 36
 _HEAD = """\
 # The libraries inside the Debian packages: what pyproject.toml asks for, as it was on the day of
@@ -35,29 +35,29 @@ class Library:
     sums: frozenset[str]
 
     def __str__(self) -> str:
-        """A line for pip."""
+        """Return the line for pip."""
         return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{each}" for each in sorted(self.sums))])
 
 
 def renew() -> None:
-    """Write the list anew, with the newest versions.  Raises InstallError."""
+    """Rewrite the list with the newest versions.  Raises InstallError."""
     base, whole = (_resolved(environments.requirements(extras)) for extras in ([], ["api"]))
     of_api = [library for name, library in whole.items() if name not in base]
-    # The base is written as the whole wants it: one version of each library on a machine.
+    # The versions of the base are those of the complete resolution, so that a machine has one version of each library.
     lines = [str(whole[name]) for name in base]
     LIST.write_text("\n".join([_HEAD.strip(), *sorted(lines), _OF_API.strip(), *sorted(map(str, of_api)), ""]))
 
 
 def listed() -> tuple[list[str], list[str]]:
-    """The lines of the list: of all programs, of the REST API alone."""
+    """Return the lines of the list: for all programs, and for the REST API only."""
     base, _, api = LIST.read_text().partition(_OF_API)
     return _lines(base), _lines(api)
 
 
 def fetch(directory: Path, architecture: str) -> None:
-    """Fetch all wheels into ``directory/base`` and ``directory/api``, below the names of the Pythons that they are for.
+    """Fetch all wheels into ``directory/base`` and ``directory/api``, in one directory per Python version.
 
-    Those for every Python are in ``all``.  Raises InstallError.
+    Wheels for every version are in ``all``.  Raises InstallError.
     """
     for part, lines in zip(("base", "api"), listed(), strict=True):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
@@ -75,7 +75,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _share(directory: Path) -> None:
-    """Move what is the same for every Python to ``all``."""
+    """Move wheels that are identical for every Python version to ``all``."""
     first, *others = (directory / python for python in PYTHONS)
     (directory / "all").mkdir()
     for wheel in sorted(first.iterdir()):
@@ -86,7 +86,7 @@ def _share(directory: Path) -> None:
 
 
 def _resolved(requirements: Sequence[str]) -> Mapping[str, Library]:
-    """What pip would install for these, on all Pythons and architectures."""
+    """Return the versions that pip would install for these requirements, for all Python versions and architectures."""
     found: dict[str, Library] = {}
     for python in PYTHONS:
         for architecture in ARCHITECTURES:

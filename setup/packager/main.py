@@ -27,12 +27,12 @@ Builds the Debian packages of OAR from these sources: oar-common, oar-python, oa
 oar-agent, oar-doc, for Debian 12 and 13. The Python libraries are inside, those of setup/debian/libraries.txt; nothing
 is fetched when the packages are installed. The same sources give the same bytes.
 """
-#: Who Debian's programs name as the one to write to: a name and an address.
+#: Maintainer of a package: name and mail address.
 _PERSON = re.compile(r"[^<>\n,]*[^<>\n, ] <[^<>@\s]+@[^<>@\s]+>")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build what the command line asks for; return the exit code."""
+    """Build the packages named on the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="setup/package", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +98,7 @@ def build(output: Path, revision: str, kept: str | None, names: Collection[str],
 
 
 def _environment(work: Path, wheels: Path) -> Path:
-    """The Python of an environment like that which the packages make; it runs what the packages are made with."""
+    """Return the Python of an environment like that of the packages; it runs the build steps."""
     own = work / "own"
     (own / f"{sys.version_info.major}.{sys.version_info.minor}").mkdir(parents=True)
     (own / "all").mkdir()
@@ -161,7 +161,7 @@ def _architecture() -> str:
 
 
 def _date() -> int:
-    """The date of the sources: what SOURCE_DATE_EPOCH says, else that of the last commit, else of the newest file."""
+    """Return the date of the sources: SOURCE_DATE_EPOCH, else that of the last commit, else of the newest file."""
     if said := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(said)
     words = ["git", "-C", str(SOURCE), "log", "-1", "--format=%ct"]

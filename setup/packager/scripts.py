@@ -1,6 +1,6 @@
-"""What packages do when they come and go: the files of ``setup/debian`` and the usual care of their units.
+"""Maintainer scripts of the packages: the files of ``setup/debian`` and the usual handling of units.
 
-A unit that is *enabled* begins with the package; one that is *offered* an administrator enables.
+The package starts an *enabled* unit; an administrator enables an *offered* one.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from installer.target import SOURCE
 _DIRECTORY = SOURCE / "setup" / "debian"
 _NAMES = ("preinst", "postinst", "prerm", "postrm")
 _HEAD = "#!/bin/sh\nset -e\n"
-#: The line in a script where the care of its units is taken.
+#: Placeholder line for the handling of units.
 _OF_UNITS = "#UNITS#\n"
 
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a package, and what becomes of them."""
+    """The units of a package, by their handling."""
 
     enabled: Sequence[str] = ()
     offered: Sequence[str] = ()
-    #: of the enabled ones, those that the package does not start: they need something first
+    #: enabled units that the package does not start, because they need configuration first
     not_yet: Sequence[str] = ()
-    #: of the enabled ones, those that an upgrade stops first, since they would start programs of the new release
+    #: enabled units that an upgrade stops first, because they would start programs of the new release
     stopped: Sequence[str] = ()
-    #: those that an upgrade replaces while they run
+    #: units that an upgrade restarts
     replaced: Sequence[str] = ()
 
 
 def scripts(package: str, units: Units, words: Mapping[str, str]) -> dict[str, str]:
-    """The scripts of a package.  ``words``: what ``@NAME@`` stands for in them."""
+    """Return the scripts of a package.  ``words``: values of the placeholders ``@NAME@``."""
     cared = {"postinst": _begin(units), "prerm": _end(units), "postrm": _gone(units)}
     found: dict[str, str] = {}
     for name in _NAMES:

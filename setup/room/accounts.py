@@ -1,4 +1,4 @@
-"""The tables of a room's /etc: accounts and host names, those of this computer with the room's own added."""
+"""The tables in a room's /etc: accounts and host names of the host, with those of the room added."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from . import layout
 from .layout import ACCOUNTS, Room
 
 _OARSH_GROUP = ("oarsh", 6669)
-#: Accounts of services that a computer may lack.
+#: Service accounts that a host may lack.
 _SERVICES = {"sshd": 6670, "postgres": 6671}
 
 
 def write_tables(etc: Path) -> None:
-    """passwd, group and shadow with the room's accounts in place of any with the same name or number."""
+    """Write passwd, group and shadow; the room's accounts replace those with the same name or number."""
     services = {name: uid for name, uid in _SERVICES.items() if not _has_account(name)}
     passwd = [f"{name}:x:{uid}:{uid}::{layout.home(name)}:{shell}" for name, (uid, shell) in ACCOUNTS.items()]
     passwd += [f"{name}:x:{uid}:{uid}::/run/{name}:/usr/sbin/nologin" for name, uid in services.items()]
@@ -22,14 +22,14 @@ def write_tables(etc: Path) -> None:
     group.append(f"{_OARSH_GROUP[0]}:x:{_OARSH_GROUP[1]}:{','.join(layout.USERS)}")
     shadow = [
         f"{name}:*:19000:0:99999:7:::" for name in (*ACCOUNTS, *services)
-    ]  # '!' would be a locked account to sshd
+    ]  # sshd would regard '!' as a locked account
     _write(etc / "passwd", passwd, 0o644)
     _write(etc / "group", group, 0o644)
     _write(etc / "shadow", shadow, 0o640)
 
 
 def write_host_tables(etc: Path, room: Room) -> None:
-    """Names of the room's machines, and no other source of names: there is no other network."""
+    """Write the names of the room's machines as the only source of host names: there is no other network."""
     hosts = ["127.0.0.1 localhost", f"{layout.database_address()} {layout.DATABASE}"]
     hosts += [f"{layout.address(number)} {name}" for name, number in room.machines.items()]
     (etc / "hosts").write_text("\n".join(hosts) + "\n")
@@ -40,7 +40,7 @@ def write_host_tables(etc: Path, room: Room) -> None:
 
 
 def ids(name: str) -> tuple[int, int]:
-    """Uid and gid, read from the table itself: the C library may remember the outer one."""
+    """Return uid and gid from the table itself, because the C library may have cached the host's table."""
     for line in _lines(Path("/etc/passwd")):
         fields = line.split(":")
         if fields[0] == name:
@@ -66,7 +66,7 @@ def _is_replaced(line: str, names: set[str], numbers: set[str]) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a table; none if we may not read it (shadow, in a rootless room)."""
+    """Return the lines of a table; none if it is not readable (shadow, in a rootless room)."""
     try:
         return path.read_text().splitlines()
     except (FileNotFoundError, PermissionError):

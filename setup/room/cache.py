@@ -1,4 +1,4 @@
-"""What takes long to make and is made once: kept below the root of the cache, also when several make it at a time."""
+"""Directories that take long to create: created once and kept below the cache root, safe with concurrent processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from . import layout
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The directory `name` of the cache; where it is not there, `make` makes it.
+    """Return the directory `name` of the cache; if it is missing, `make` creates it.
 
-    `make` gets the place where it shall write: a directory that is not there, whose name becomes `name` when it is
-    whole.  Who wants the same meanwhile waits, in this process or in another one.  Raises what `make` raises; then
-    nothing is kept.
+    `make` gets the path of a directory that does not exist yet; it is renamed to `name` when it is complete.  Other
+    threads and processes that need the same directory wait.  If `make` raises, nothing is kept.
     """
     place = layout.cache_root() / name
     if place.exists():
@@ -32,7 +31,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Be alone with a thing of the cache; the lock ends with the process."""
+    """Lock an entry of the cache; the lock ends with the process."""
     locks = layout.cache_root() / "locks"
     locks.mkdir(mode=0o755, parents=True, exist_ok=True)
     with (locks / name).open("w") as held:

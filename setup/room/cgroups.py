@@ -1,7 +1,7 @@
-"""The control groups of a room: one directory per machine in every hierarchy of this computer, v1, v2 or both.
+"""The control groups of a room: one directory per machine in every hierarchy of the host, v1, v2 or both.
 
 A room owns `<hierarchy>/oar-room-<name>-<keeper's pid>/<machine>`. Processes join a machine's directories before they
-enter its namespaces: freezing a directory freezes the machine, and the machine's own cgroup namespace begins there.
+enter its namespaces: freezing a directory freezes the machine, and it is the root of the machine's cgroup namespace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from . import kernel
 PREFIX = "oar-room-"
 _REMOVAL_DEADLINE = 5.0
 _FREEZE_DEADLINE = 5.0
-#: Where a machine's processes are in v2 with controllers: its top, free of them, hands controllers down to jobs.
+#: Subgroup of a machine's processes in v2 with controllers: the top group has no processes, so that it can delegate
+#: controllers to jobs.
 _LEAF = "system"
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One mounted hierarchy: where it is, and what mounts it again inside a machine."""
+    """One mounted hierarchy: its path, and the parameters to mount it inside a machine."""
 
     path: Path
     kind: str
@@ -33,17 +34,17 @@ class Hierarchy:
 
     @property
     def is_v2(self) -> bool:
-        """True for the unified hierarchy."""
+        """Whether this is the unified hierarchy."""
         return self.kind == "cgroup2"
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The v1 controllers of this hierarchy; empty for v2."""
+        """v1 controllers of this hierarchy; empty for v2."""
         return frozenset(self.options.split(",")) if not self.is_v2 else frozenset()
 
 
 def hierarchies() -> list[Hierarchy]:
-    """Every writable hierarchy, each once, read from mountinfo."""
+    """Return every writable hierarchy once, from mountinfo."""
     found: dict[tuple[str, str], Hierarchy] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -64,7 +65,7 @@ def _mount_options(super_options: str) -> str:
 
 
 def create_room(room: str) -> None:
-    """Make the room's directory in each hierarchy, with every controller of v2 handed down."""
+    """Create the room's directory in each hierarchy, with all controllers of v2 delegated."""
     for hierarchy in hierarchies():
         if hierarchy.is_v2:
             _hand_down_controllers(hierarchy.path)
@@ -74,7 +75,7 @@ def create_room(room: str) -> None:
 
 
 def create_machine(room: str, machine: str) -> list[str]:
-    """Make the directories of one machine; where they are."""
+    """Create the directories of one machine; return their paths."""
     paths = []
     for hierarchy in hierarchies():
         path = hierarchy.path / room / machine
@@ -101,12 +102,12 @@ def _hand_down_controllers(path: Path) -> None:
     with contextlib.suppress(OSError):
         _empty_into_leaf(path)
     for controller in sorted(wanted):
-        with contextlib.suppress(OSError):  # a controller that cannot be shared here stays with its owner
+        with contextlib.suppress(OSError):  # some controllers cannot be delegated here
             (path / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def _empty_into_leaf(path: Path) -> None:
-    """Make way: below the true root, v2 hands controllers down only from a group without processes."""
+    """Move processes away: except at the real root, v2 delegates controllers only from a group without processes."""
     if not (path / "cgroup.type").exists() or not (path / "cgroup.procs").read_text():
         return
     leaf = path / "oar-room-others"
@@ -124,7 +125,7 @@ def join(paths: list[str], pid: int = 0) -> None:
 
 
 def begin_namespace(paths: list[str]) -> None:
-    """Put the caller into a machine's directories and let a new control group namespace begin there."""
+    """Move the caller into a machine's directories and create a new control group namespace there."""
     for path in paths:
         Path(path, "cgroup.procs").write_text(str(os.getpid()))
     kernel.unshare(kernel.NEW_CGROUP)
@@ -132,7 +133,7 @@ def begin_namespace(paths: list[str]) -> None:
 
 
 def freeze(paths: list[str], *, frozen: bool) -> None:
-    """Stop or continue every process of a machine, and wait until it is so."""
+    """Freeze or resume every process of a machine, and wait until it is done."""
     for path in map(Path, paths):
         if (path / "freezer.state").exists():
             _freeze_v1(path, frozen=frozen)
@@ -157,13 +158,13 @@ def _freeze_v2(path: Path, *, frozen: bool) -> None:
 
 
 def thaw(paths: list[str]) -> None:
-    """Let a machine's processes die: frozen ones only do so when they run again."""
+    """Resume a machine so that its killed processes end: frozen processes cannot."""
     with contextlib.suppress(OSError):
         freeze(paths, frozen=False)
 
 
 def kill_processes(path: Path) -> None:
-    """SIGKILL everything in a group and below it."""
+    """Send SIGKILL to all processes of a group and of the groups below it."""
     for group in _tree(path):
         with contextlib.suppress(OSError):
             for pid in map(int, (group / "cgroup.procs").read_text().split()):
@@ -171,14 +172,14 @@ def kill_processes(path: Path) -> None:
 
 
 def _kill(pid: int) -> None:
-    """SIGKILL; 0 stands for a process of another pid namespace, and would mean ourselves."""
+    """Send SIGKILL; pid 0 is a process of another pid namespace, and would signal ourselves."""
     if pid > 0:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
 def remove_tree(path: Path) -> bool:
-    """Remove a group and all below it; False if processes keep it."""
+    """Remove a group and all groups below it; return False if processes prevent it."""
     if not path.exists():
         return True
 
@@ -196,20 +197,20 @@ def _remove_groups(path: Path) -> None:
 
 
 def _tree(path: Path) -> Iterator[Path]:
-    """Every group of a tree, children before parents."""
+    """Iterate over the groups of a tree, children before parents."""
     for root, _, _ in os.walk(path, topdown=False):
         yield Path(root)
 
 
 def remove_room(room: str) -> list[str]:
-    """Remove all that a room had; the directories that could not be removed."""
+    """Remove all groups of a room; return the directories that could not be removed."""
     kill_room(room)
     paths = [hierarchy.path / room for hierarchy in hierarchies()]
     return [str(path) for path in paths if not remove_tree(path)]
 
 
 def kill_room(room: str) -> None:
-    """End every process of a room, also of hung machines: what is frozen dies only when it thaws."""
+    """Kill every process of a room, also of hung machines: frozen processes end only after a resume."""
     for hierarchy in hierarchies():
         path = hierarchy.path / room
         for machine in path.glob("*"):
@@ -218,9 +219,9 @@ def kill_room(room: str) -> None:
 
 
 def sweep() -> None:
-    """Remove the empty directories of rooms whose keeper, whose pid ends the name, and guard were killed.
+    """Remove the empty directories of rooms whose keeper (its pid is part of the name) and guard were killed.
 
-    A keeper that we cannot see may live in another pid namespace: what has processes is left alone.
+    The keeper may live in another pid namespace, invisible to us: groups with processes are not removed.
     """
     for hierarchy in hierarchies():
         for path in hierarchy.path.glob(f"{PREFIX}*-[0-9]*"):
@@ -230,7 +231,7 @@ def sweep() -> None:
 
 
 def _is_populated(path: Path) -> bool:
-    """Whether a process is in a group or below it; in one that its guard is just removing there is none."""
+    """Return whether a group or a group below it has processes; False if it is being removed."""
     for group in _tree(path):
         with contextlib.suppress(OSError):
             if (group / "cgroup.procs").read_text():
@@ -239,10 +240,10 @@ def _is_populated(path: Path) -> bool:
 
 
 def mount_view() -> None:
-    """Show a machine its own part of each hierarchy under /sys; it runs in the machine's new namespaces."""
+    """Mount the machine's part of each hierarchy under /sys; runs in the machine's new namespaces."""
     root = Path("/sys/fs/cgroup")
     inside = [(entry, entry.path.relative_to(root)) for entry in hierarchies() if entry.path.is_relative_to(root)]
-    with contextlib.suppress(OSError):  # without root the inherited one stays below
+    with contextlib.suppress(OSError):  # without root the inherited mount stays below
         kernel.detach("/sys")
     kernel.mount("sysfs", "/sys", "sysfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     if any(place != Path() for _, place in inside):

@@ -1,4 +1,4 @@
-"""What is asked of the keeper of a room that is running, over its socket."""
+"""Client of the keeper of a running room, over its socket."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from .layout import Room, RoomError
 
-#: The keeper answers one after the other, and may have to start a machine before.
+#: Timeout in seconds: the keeper serves one request at a time and may be starting a machine.
 _ANSWER_DEADLINE = 240.0
 _PIECE = 65536
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, as a shell tells it, and what it printed."""
+    """Exit code of a command in the convention of shells, and its output."""
 
     code: int
     out: bytes
@@ -29,7 +29,7 @@ class Done:
 
 
 def ask(room: Room, request: Mapping[str, object]) -> dict[str, object]:
-    """Send one request to a room's keeper and return its answer."""
+    """Send one request to a room's keeper and return its response."""
     with _connection(room) as connection:
         connection.sendall(_line(request))
         return _answer(connection.makefile().readline())
@@ -67,9 +67,9 @@ def run(
     given: bytes = b"",
     deadline: float = _ANSWER_DEADLINE,
 ) -> Done:
-    """Let the keeper run a command, which reads what is given.
+    """Run a command through the keeper, with an input.
 
-    It is what `setup/cluster run` does, without the start of a Python.
+    Equivalent to `setup/cluster run`, without starting a Python process.
     """
     request = {"action": "run", "machine": machine, "user": user, "command": list(command), "env": dict(extra or {})}
     with _connection(room) as connection, _pipe() as stdin, _pipe() as out, _pipe() as err:
@@ -98,7 +98,7 @@ def _pipe() -> Iterator[_Pipe]:
 def _converse(
     stdin: io.FileIO, given: bytes, sources: Sequence[io.FileIO | socket.socket], deadline: float
 ) -> list[bytes]:
-    """Write what is given, and read each source to its end."""
+    """Write the input and read each source to its end."""
     heard = {source.fileno(): b"" for source in sources}
     until = time.monotonic() + deadline
     with selectors.DefaultSelector() as watched:
@@ -125,7 +125,7 @@ def _converse(
 
 
 def _write(stdin: io.FileIO, given: bytes) -> bytes:
-    """Write as much as goes; what remains. Who reads no more gets no more."""
+    """Write as much as possible; return the rest, which is empty if the reader has closed."""
     try:
         return given[stdin.write(given) :]
     except BrokenPipeError:

@@ -1,7 +1,7 @@
-"""PostgreSQL of a room: its own cluster of files and its own network, reached by the machines of the room only.
+"""PostgreSQL of a room: a private database cluster in a private network, reachable only by the machines of the room.
 
-It sees the files and processes of the server, but has a network namespace with an address and a cable of its own: the
-server reaches it as it reaches a database on another machine.
+It shares the files and processes of the server, but has a network namespace with its own address and link: the server
+reaches it like a database on another machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from . import layout, machine
 
-#: Inside the room. The first is on this computer's disk, the second in memory.
+#: Data directories inside the room: on the disk of the host, and in memory.
 _ON_DISK = layout.ROOM_DIR / "disk" / "postgresql"
 _IN_MEMORY = Path("/run/postgresql-data")
 LOG = "/var/log/postgresql.log"
 
-#: The network namespace, and the end of its cable at the bridge of the room.
+#: The network namespace, and its interface at the bridge of the room.
 _NETWORK = f"/run/netns/{layout.DATABASE}"
 _LINK = "vdatabase"
 _HARDWARE = "02:0a:00:00:ff:fe"
@@ -25,7 +25,7 @@ _HARDWARE = "02:0a:00:00:ff:fe"
 _SAFE = """\
 shared_buffers = 128MB
 """
-#: Commits are still written before they are answered: a killed PostgreSQL loses nothing, a crashed computer would.
+#: Commits are still written before they are acknowledged: a killed PostgreSQL loses nothing, a crashed host would.
 _FAST = """\
 fsync = off
 full_page_writes = off
@@ -45,7 +45,7 @@ local all all scram-sha-256
 host oar oar,oar_ro 127.0.0.1/32 scram-sha-256
 host oar oar,oar_ro {layout.NETWORK} scram-sha-256
 """
-#: Who may be its administrator: whoever is postgres or root on this computer, also from outside of the room.
+#: Administrators of the database: postgres and root of the host, also from outside of the room.
 _NAMES = """\
 room postgres postgres
 room root postgres
@@ -53,7 +53,7 @@ room root postgres
 
 
 def binaries() -> Path:
-    """The directory of initdb, pg_ctl and postgres on this computer."""
+    """Return the directory of initdb, pg_ctl and postgres on the host. Raises RoomError."""
     candidates = [Path(os.environ["OAR_TEST_PG_BIN"])] if os.environ.get("OAR_TEST_PG_BIN") else []
     candidates += sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: _version(path.parent.name), reverse=True
@@ -71,12 +71,12 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def directory(*, fast: bool) -> Path:
-    """Where the data are, inside the room."""
+    """Return the data directory inside the room."""
     return _IN_MEMORY if fast else _ON_DISK
 
 
 def create_script(*, fast: bool) -> str:
-    """Shell text for the account postgres: make the files and the configuration."""
+    """Return shell text for the account postgres: create the data directory and the configuration."""
     data = directory(fast=fast)
     settings = _COMMON + (_FAST if fast else _SAFE)
     return f"""\
@@ -92,14 +92,14 @@ cat > {data}/pg_ident.conf <<'END'
 
 
 def neighbour() -> str:
-    """Return shell text for root on the server: remember the hardware address of PostgreSQL for ever."""
+    """Return shell text for root on the server: a permanent neighbour entry for PostgreSQL."""
     return f"ip neigh replace {layout.database_address()} lladdr {_HARDWARE} dev br0 nud permanent"
 
 
 def network_script() -> str:
-    """Return shell text for root: make the network of PostgreSQL and plug it in.
+    """Return shell text for root: create the network of PostgreSQL and connect it.
 
-    Both ends know each other's hardware address for ever, so that a cut cable does not tell them that it is cut.
+    Both ends have permanent neighbour entries, so that a cut network looks like silence, not like an unreachable host.
     """
     name, server = layout.DATABASE, layout.hardware_address(0)
     return f"""\
@@ -116,7 +116,7 @@ ip -n {name} neigh replace {layout.address(0)} lladdr {server} dev eth0 nud perm
 
 
 def control_command(action: str, *, fast: bool) -> str:
-    """Return shell text for root: what happens to PostgreSQL (``docs/cluster-tool.rst``, "Failures")."""
+    """Return shell text for root: an action on PostgreSQL (``docs/cluster-tool.rst``, "Failures")."""
     as_postgres = f"nsenter --net={_NETWORK} setpriv --reuid=postgres --regid=postgres --init-groups"
     base = f"cd / && {as_postgres} {binaries()}/pg_ctl -D {directory(fast=fast)} -s -w -t 60"
     commands = {

@@ -1,7 +1,7 @@
-"""A port of this computer that leads to a port of a room's server: a browser here can open the pages there.
+"""Port forwarding from the host to a room's server, so that a browser of the host can open its pages.
 
-The process listens in the network in which it was started, and connects in that of the server. To the server everybody
-comes from its own loopback address: nobody is known there by where he comes from.
+The process listens in the network of its start, and connects in that of the server. For the server all connections come
+from its own loopback address.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import socket
 
 from . import kernel, layout, machine
 
-#: Where the door listens: on this computer only.
+#: Listening address: only this host.
 HOST = "127.0.0.1"
 _PIECE = 65536
 
 
 def begin(server: int, wanted: int, inner: int) -> tuple[int, int]:
-    """Open a door to port `inner` of the server, whose first process is `server`; the door's pid and its port.
+    """Forward a port to port `inner` of the server with first process `server`; return the forwarder's pid and port.
 
-    `wanted` is the port here, 0 for any that is free.  Raises RoomError if it is taken.
+    `wanted`: port of the host, 0 for any free one.  Raises RoomError if it is in use.
     """
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,7 +58,7 @@ async def _serve(listening: socket.socket, inner: int) -> None:
 
 
 async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Hand over what comes, and then its end."""
+    """Copy data from one socket to the other, and then the end of the stream."""
     with contextlib.suppress(OSError):
         while piece := await source.read(_PIECE):
             sink.write(piece)

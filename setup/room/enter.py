@@ -14,7 +14,7 @@ from . import cgroups, kernel, layout, machine
 
 @dataclass(frozen=True)
 class Place:
-    """A machine as status tells it."""
+    """A machine in the status of a room."""
 
     name: str
     pid: int
@@ -22,7 +22,7 @@ class Place:
 
 
 def place(status: Mapping[str, object], name: str) -> Place:
-    """Find a machine that is up in a room's status."""
+    """Return a machine from a room's status. Raises RoomError if it is not up."""
     machines = status["machines"]
     assert isinstance(machines, dict)
     if name not in machines:
@@ -34,7 +34,7 @@ def place(status: Mapping[str, object], name: str) -> Place:
 
 
 def environment(user: str, home: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """What a person finds after login."""
+    """Return the environment after a login."""
     base = {"HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "PATH": layout.PATH, "LANG": "C.UTF-8"}
     if "TERM" in os.environ:
         base["TERM"] = os.environ["TERM"]
@@ -49,9 +49,9 @@ def _account(user: str) -> pwd.struct_passwd:
 
 
 def run(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str] | None = None) -> int:
-    """Run a command there with our own standard streams; its exit status, or 128 + the signal that ended it.
+    """Run a command on a machine with our standard streams; return its exit status, or 128 + signal number.
 
-    One word is given to a shell, several are a program and its arguments.
+    A single word is a shell command line; several words are a program and its arguments.
     """
     child = begin(where, user, command, extra or {})
     for number in (signal.SIGINT, signal.SIGQUIT):
@@ -62,18 +62,18 @@ def run(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str
 
 
 def begin(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str]) -> int:
-    """Run a command there in a child; its pid."""
+    """Run a command on a machine in a child; return its pid."""
     return machine.fork(lambda: _enter_and_run(where, user, command, extra))
 
 
 def end(child: int) -> int:
-    """Wait for a child that runs a command; the command's exit status, or 128 + the signal that ended it."""
+    """Wait for the child of a command; return the command's exit status, or 128 + signal number."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else 128 - code
 
 
 def _enter_and_run(where: Place, user: str, command: Sequence[str], extra: Mapping[str, str]) -> None:
-    """In a child: enter; the command is a child of that one, since a pid namespace holds for children only."""
+    """Run in a child: enter the machine and fork the command, because a pid namespace applies to children only."""
     kernel.die_with_parent()
     cgroups.join(list(where.groups))
     kernel.enter_namespaces(where.pid)
@@ -92,7 +92,7 @@ def _become_and_execute(user: str, command: Sequence[str], extra: Mapping[str, s
     os.setuid(uid)
     kernel.die_with_parent()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and programs would inherit that
+        signal.signal(number, signal.SIG_DFL)  # Python ignores these signals, and programs would inherit that
     os.umask(0o022)
     os.chdir(home if os.path.isdir(home) else "/")
     argv = ["/bin/bash", "-c", command[0]] if len(command) == 1 else list(command)

@@ -1,8 +1,8 @@
-"""The process outside that keeps a room: makes its machines, crashes and heals them on request, and clears up.
+"""The keeper of a test cluster ("room"): a process outside that creates, crashes, repairs and removes its machines.
 
-Every process, mount, link and namespace of a room dies with the first process of its server, and that dies with the
-keeper. What the kernel does not remove, directories of control groups and of the room, is removed by the keeper's
-guard, a second process that waits for the keeper's end; should the guard be killed, the keeper clears up itself.
+Every process, mount, link and namespace of a room ends with the first process of its server, which ends with the
+keeper. The keeper's guard, a second process that waits for the keeper's end, removes what the kernel leaves: control
+group directories and the directory of the room. If the guard is killed, the keeper removes them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .layout import Room, RoomError
 
 _MACHINE_DEADLINE = 120.0
 _END_DEADLINE = 60.0
-#: A client that has connected asks at once; nobody else is answered meanwhile.
+#: Timeout in seconds of a client's request; the keeper serves one client at a time.
 _REQUEST_DEADLINE = 30.0
 _STOP_DEADLINE = 3 * _END_DEADLINE
-#: What each machine has of its own, besides its view of the control groups.
+#: Private namespaces of each machine, in addition to its view of the control groups.
 _NAMESPACES = kernel.NEW_MOUNT | kernel.NEW_UTS | kernel.NEW_IPC | kernel.NEW_PID | kernel.NEW_NET
 
 
 @dataclass
 class Machine:
-    """The server or a node, as the keeper knows it."""
+    """State of the server or of a node."""
 
     name: str
     number: int
@@ -51,18 +51,18 @@ class Machine:
 
     @property
     def link(self) -> str:
-        """The room's end of the machine's cable."""
+        """Name of the room's end of the machine's veth pair."""
         return f"v{self.number}"
 
     @property
     def state(self) -> str:
-        """One word for status."""
+        """State of the machine in the status output."""
         if not self.pid:
             return "down"
         return "hung" if self.is_hung else "cut" if self.is_cut else "up"
 
     def as_facts(self) -> dict[str, object]:
-        """For status."""
+        """Entry of the status output."""
         return {
             "state": self.state,
             "address": layout.address(self.number),
@@ -79,23 +79,23 @@ class Keeper:
         self.room = room
         self.group = f"{cgroups.PREFIX}{room.name}-{os.getpid()}"
         self.machines = {name: Machine(name, number) for name, number in room.machines.items()}
-        #: Commands that run for clients, and doors: a handle and the pid of each.
+        #: Commands of clients and port forwarders: a handle and the pid of each.
         self.runs: dict[int, int] = {}
-        #: Where browsers of this computer reach the server.
+        #: Address at which browsers on the host reach the server.
         self.addresses: list[str] = []
 
     @property
     def server(self) -> Machine:
-        """The machine whose end is the room's end."""
+        """The machine whose end ends the room."""
         return self.machines[layout.SERVER]
 
     @property
     def nodes(self) -> list[Machine]:
-        """All but the server."""
+        """All machines except the server."""
         return [entry for entry in self.machines.values() if entry.number]
 
     def build(self) -> None:
-        """Start the server, then all nodes at once."""
+        """Start the server, then all nodes concurrently."""
         cgroups.create_room(self.group)
         self._begin(self.server)
         self._expect(self.server, b"joined")
@@ -103,7 +103,7 @@ class Keeper:
         self.power_on(self.nodes)
 
     def power_on(self, nodes: list[Machine]) -> None:
-        """Start nodes that are down."""
+        """Start the nodes that are down."""
         for node in nodes:
             self._begin(node)
         for node in nodes:
@@ -127,7 +127,7 @@ class Keeper:
         ]
 
     def _begin(self, entry: Machine) -> None:
-        """Fork what becomes a machine's first process; its pid comes with its first message."""
+        """Fork a machine's first process; its first message contains its pid."""
         (self.room.logs / entry.name).mkdir(exist_ok=True)
         entry.cgroups = cgroups.create_machine(self.group, entry.name)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -140,7 +140,7 @@ class Keeper:
             os.waitpid(maker, 0)
 
     def _make_server(self, channel: socket.socket) -> None:
-        """In a child that stays outside as the parent of the server's first process."""
+        """Run in a child that stays outside as the parent of the server's first process."""
         kernel.die_with_parent()
         cgroups.begin_namespace(self.server.cgroups)
         kernel.unshare(_NAMESPACES)
@@ -158,7 +158,7 @@ class Keeper:
         os.waitpid(child, 0)
 
     def _make_node(self, node: Machine, channel: socket.socket) -> None:
-        """In a child: enter the room, then fork twice, since a pid namespace holds for children only."""
+        """Run in a child: enter the room, then fork twice, because a pid namespace applies to children only."""
         cgroups.begin_namespace(node.cgroups)
         kernel.enter_namespaces(self.server.pid, ("ipc", "uts", "net", "pid", "mnt"))
         log = layout.ROOM_DIR / "logs" / node.name
@@ -173,7 +173,7 @@ class Keeper:
         _wait_for(machine.fork(inside))
 
     def _in_server_network(self, lines: list[str], *, force: bool = False) -> None:
-        """Run commands of ip where the room's bridge is; pids are those of the outside."""
+        """Run ip commands in the network namespace of the room's bridge; pids are those of the host."""
 
         def job() -> None:
             kernel.enter_namespaces(self.server.pid, ("net",))
@@ -189,7 +189,7 @@ class Keeper:
         return entry.channel
 
     def _expect(self, entry: Machine, word: bytes) -> None:
-        """Read one message of a machine; the first one also tells its pid."""
+        """Read one message of a machine; the first one also contains its pid."""
         assert entry.channel is not None
         size = struct.calcsize("3i")
         try:
@@ -204,42 +204,42 @@ class Keeper:
             entry.pid = struct.unpack("3i", credentials[:size])[0]
             entry.handle = os.pidfd_open(entry.pid)
 
-    # -- what may be done to a node ----------------------------------------------------------------------------------
+    # -- actions on a node -------------------------------------------------------------------------------------------
 
     def crash(self, node: Machine) -> None:
-        """The node's processes end at once; its peers see closed connections."""
+        """Kill the node's processes; its peers see closed connections."""
         self._end(node)
 
     def power_off(self, node: Machine) -> None:
-        """The node falls silent: its peers see nothing."""
+        """Make the node silent: its peers get no packets."""
         self.cut(node)
         self._end(node)
 
     def cut(self, node: Machine) -> None:
-        """Pull the cable."""
+        """Disconnect the node from the network."""
         self._channel(node)
         self._in_server_network([f"link set {node.link} down"])
         node.is_cut = True
 
     def heal(self, node: Machine) -> None:
-        """Plug the cable in again."""
+        """Reconnect the node to the network."""
         self._channel(node)
         self._in_server_network([f"link set {node.link} up"])
         node.is_cut = False
 
     def hang(self, node: Machine) -> None:
-        """Freeze every process: the kernel still accepts connections, nobody answers."""
+        """Freeze every process: the kernel still accepts connections, but no process answers."""
         self._channel(node)
         self._freeze(node, frozen=True)
 
     def resume(self, node: Machine) -> None:
-        """Let a hung node go on."""
+        """Resume a hung node."""
         self._channel(node)
         self._freeze(node, frozen=False)
 
     @staticmethod
     def _freeze(node: Machine, *, frozen: bool) -> None:
-        """By control group, or where there is none by a signal to all but the first process."""
+        """Freeze or resume by control group, or without one by a signal to all processes except the first."""
         number = signal.SIGSTOP if frozen else signal.SIGCONT
 
         def signal_all() -> None:
@@ -253,7 +253,7 @@ class Keeper:
         node.is_hung = frozen
 
     def stop_sshd(self, node: Machine) -> None:
-        """New connections are refused; open ones and jobs go on."""
+        """Stop sshd: new connections are refused; open connections and jobs continue."""
         self._channel(node).send(b"stop-sshd")
         self._expect(node, b"ok")
         node.has_sshd = False
@@ -265,7 +265,7 @@ class Keeper:
         node.has_sshd = True
 
     def reboot(self, node: Machine) -> None:
-        """End the node if it is up and start it again: same name and address, empty /tmp and /run."""
+        """Restart the node: same name and address, empty /tmp and /run."""
         if node.pid:
             self._end(node)
         self.power_on([node])
@@ -279,7 +279,7 @@ class Keeper:
         self._forget(node)
 
     def _forget(self, node: Machine) -> None:
-        """What remains to be done when a node has ended, on request or not."""
+        """Clean up after the end of a node, whether requested or not."""
         self._in_server_network([f"link del {node.link}"], force=True)
         os.close(node.handle)
         if node.channel is not None:
@@ -288,10 +288,10 @@ class Keeper:
         for path in node.cgroups:
             cgroups.kill_processes(Path(path))
 
-    # -- answering ---------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, object]:
-        """The facts of the room."""
+        """Return the status of the room."""
         return {
             "room": self.room.as_facts(),
             "keeper": os.getpid(),
@@ -327,14 +327,14 @@ class Keeper:
         return {"node": node.name, "state": node.state, "sshd": node.has_sshd and bool(node.pid)}
 
     def publish(self, port: int, inner: int) -> dict[str, object]:
-        """Open a door of this computer to a port of the server; it is closed when the room ends."""
+        """Forward a port of the host to a port of the server, until the room ends."""
         pid, port = door.begin(self.server.pid, port, inner)
         self.runs[os.pidfd_open(pid)] = pid
         self.addresses.append(f"http://{door.HOST}:{port}")
         return {"address": self.addresses[-1]}
 
     def serve(self, listener: socket.socket, stop: int, lease: int | None) -> None:
-        """Answer requests until the room is to end: asked for, signalled, or the process it was made for is gone."""
+        """Serve requests until the room ends: by request, by signal, or because the process of its lease has ended."""
         while True:
             handles = {entry.handle: entry for entry in self.nodes if entry.pid}
             ends = {stop, self.server.handle} | (set() if lease is None else {lease})
@@ -352,7 +352,7 @@ class Keeper:
                 return
 
     def _serve_one(self, listener: socket.socket) -> bool:
-        """One request; True if it was to stop."""
+        """Serve one request; return whether it was a request to stop."""
         connection, _ = listener.accept()
         connection.settimeout(_REQUEST_DEADLINE)
         with connection, contextlib.suppress(OSError, ValueError, KeyError):
@@ -369,7 +369,7 @@ class Keeper:
         return False
 
     def _run(self, request: dict[str, Any], connection: socket.socket, streams: list[int]) -> dict[str, object]:
-        """Begin a command, which answers by itself when it has ended."""
+        """Start a command; its process sends the response when the command has ended."""
         pid = runs.begin(self.status(), request, connection, streams)
         self.runs[os.pidfd_open(pid)] = pid
         return {}
@@ -391,13 +391,13 @@ def _wait_for(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-# -- starting and clearing up --------------------------------------------------------------------------------------
+# -- start and cleanup ---------------------------------------------------------------------------------------------
 
 
 def start(room: Room, lease: int | None) -> None:
-    """Make the room and return when its machines answer; guard and keeper stay behind as daemons.
+    """Create the room and return when its machines answer; guard and keeper continue as daemons.
 
-    `lease` is the pid of a process with which the room is to end.
+    `lease`: pid of a process; the room ends when it ends.
     """
     _claim_directory(room)
     read_end, write_end = os.pipe()
@@ -425,7 +425,7 @@ def _claim_directory(room: Room) -> None:
 
 
 def is_running(room: Room) -> bool:
-    """True if a keeper answers for this room."""
+    """Return whether the keeper of this room answers."""
     try:
         client.ask(room, {"action": "status"})
     except (OSError, RoomError):
@@ -434,7 +434,7 @@ def is_running(room: Room) -> bool:
 
 
 def stop(room: Room) -> None:
-    """End a room and return when nothing of it is left."""
+    """End a room and return when all of it is removed."""
     status = client.ask(room, {"action": "status"})
     keeper = os.pidfd_open(int(str(status["keeper"])))
     client.ask(room, {"action": "stop"})
@@ -459,7 +459,7 @@ def _daemonize(log: Path, keep: int) -> None:
 
 
 def _guard(room: Room, report: int, lease: int | None) -> None:
-    """Start the keeper, wait for its end, remove what the kernel leaves."""
+    """Start the keeper, wait for its end, remove what is left."""
     kernel.adopt_orphans()
     keeper = machine.fork(lambda: _keep(room, report, lease))
     os.close(report)
@@ -467,19 +467,19 @@ def _guard(room: Room, report: int, lease: int | None) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
-    while os.waitpid(-1, 0)[0] != keeper:  # meanwhile: commands whose client has gone
+    while os.waitpid(-1, 0)[0] != keeper:  # other children: commands whose client has disconnected
         pass
     cgroups.kill_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
     deadline = time.monotonic() + _END_DEADLINE
     with contextlib.suppress(ChildProcessError):
-        while time.monotonic() < deadline:  # what the keeper leaves
+        while time.monotonic() < deadline:  # directories that the keeper has left
             if not os.waitpid(-1, os.WNOHANG)[0]:
                 time.sleep(0.005)
     _clear(room, keeper)
 
 
 def _keep(room: Room, report: int, lease: int | None) -> None:
-    """Be the keeper."""
+    """Run as the keeper."""
     kernel.die_with_parent(signal.SIGTERM)
     kernel.set_process_name("room-keeper")
     stop, stop_write = os.pipe()
@@ -507,7 +507,7 @@ def _keep(room: Room, report: int, lease: int | None) -> None:
 
 
 def keep_logs(room: Room) -> str:
-    """Copy the logs to where they survive the room, and say where."""
+    """Copy the logs to a directory that survives the room; return a text that names it."""
     target = tempfile.mkdtemp(prefix=f"oar-room-{room.name}-logs-")
     shutil.copytree(room.logs, target, dirs_exist_ok=True)
     return f"the logs are in {target}"
@@ -519,7 +519,7 @@ def _kill_server(keeper: Keeper) -> None:
 
 
 def _clear(room: Room, keeper: int) -> None:
-    """Remove the directories of a room whose processes are dying or dead."""
+    """Remove the directories of a room whose processes have ended or are about to end."""
     left = cgroups.remove_room(f"{cgroups.PREFIX}{room.name}-{keeper}")
     deadline = time.monotonic() + _END_DEADLINE
     while room.directory.exists() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The system calls of a room that Python 3.11 does not offer: namespaces, mounts, host name."""
+"""System calls that Python 3.11 does not offer: namespaces, mounts, host name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Give this process new namespaces of the kinds in `flags`."""
+    """Move this process to new namespaces of the kinds in `flags`."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -57,12 +57,12 @@ def mount(source: str, target: str | Path, kind: str = "", flags: int = 0, optio
 
 
 def bind(source: str | Path, target: str | Path) -> None:
-    """Show `source`, with what is mounted below it, at `target`."""
+    """Bind `source`, including the mounts below it, to `target`."""
     mount(str(source), target, flags=MS_BIND | MS_REC)
 
 
 def bind_read_only(source: str | Path, target: str | Path) -> None:
-    """Show `source` at `target`, where nobody can write it; what is mounted below it is not shown."""
+    """Bind `source` to `target` read-only, without the mounts below it."""
     mount(str(source), target, flags=MS_BIND)
     given = os.statvfs(target).f_flag
     kept = given & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)  # a namespace may not drop these
@@ -76,12 +76,12 @@ def tmpfs(target: str | Path, mode: str = "755", size: str = "50%") -> None:
 
 
 def make_mounts_private() -> None:
-    """Keep this mount namespace's changes to itself."""
+    """Make the mounts of this namespace private."""
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
 
 
 def detach(target: str | Path) -> None:
-    """Unmount as soon as nobody uses it any more."""
+    """Unmount as soon as the mount is no longer used (lazy unmount)."""
     _check(_libc.umount2(str(target).encode(), _MNT_DETACH), f"umount {target}")
 
 
@@ -92,7 +92,7 @@ def set_host_name(name: str) -> None:
 
 
 def die_with_parent(sent: int = signal.SIGKILL) -> None:
-    """Have the kernel send `sent` to this process when its parent ends."""
+    """Make the kernel send the signal `sent` to this process when its parent ends."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, int(sent), 0, 0, 0), "prctl")
 
 
@@ -102,12 +102,12 @@ def adopt_orphans() -> None:
 
 
 def set_process_name(name: str) -> None:
-    """The name that ps and top show (15 bytes)."""
+    """Set the name that ps and top show (15 bytes)."""
     _check(_libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0), "prctl")
 
 
 def enter_namespaces(pid: int, kinds: tuple[str, ...] = _NAMESPACE_FILES) -> None:
-    """Join those namespaces of process `pid` that differ from ours; the pid namespace holds for children."""
+    """Join the namespaces of process `pid` that differ from ours; the pid namespace applies to children only."""
     descriptors = []
     for kind in kinds:
         theirs = f"/proc/{pid}/ns/{kind}"
@@ -119,7 +119,7 @@ def enter_namespaces(pid: int, kinds: tuple[str, ...] = _NAMESPACE_FILES) -> Non
 
 
 def missing_namespaces() -> str:
-    """Why this process cannot make a room's namespaces, or an empty text; tried in a child."""
+    """Return why this process cannot create the namespaces of a room; empty if it can. A child tries it."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

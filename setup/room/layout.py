@@ -1,4 +1,4 @@
-"""Facts of a room: names, addresses, directories, accounts. No system call that changes anything."""
+"""Names, addresses, directories and accounts of a test cluster ("room"). Nothing here changes the system."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 NETWORK = ipaddress.ip_network("10.101.0.0/16")
 SERVER = "server"
-#: Host name of PostgreSQL, which has a network of its own inside the server.
+#: Host name of PostgreSQL, which has a separate network namespace inside the server.
 DATABASE = "database"
 NODE_SSH_PORT = 6667
 
-#: Where an installation puts things; the same paths as a Debian package of the product.
+#: Directories of an installation; the same paths as in the Debian packages.
 OARDIR = Path("/usr/lib/oar")
 CONF_DIR = Path("/etc/oar")
 OAR_HOME = Path("/var/lib/oar")
 
-#: Inside the room: its own files, on the memory file system of /run.
+#: Directory of the room's own files inside it, on the memory file system of /run.
 ROOM_DIR = Path("/run/room")
 
-#: name: (uid, login shell). The users of a room are the same on all its machines, as with LDAP and NFS.
+#: name: (uid, login shell). The users are the same on all machines of a room, as with LDAP and NFS.
 ACCOUNTS = {
     "oar": (6660, str(OARDIR / "oarsh_shell")),
     "alice": (6661, "/bin/bash"),
@@ -32,18 +32,18 @@ ACCOUNTS = {
 }
 USERS = ("alice", "bob", "carol")
 
-#: Directories in which each machine has its own files.
+#: Directories with separate files on each machine.
 _OWN = ("/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/usr", "/var/lib/oar", "/var/log", "/var/run", "/var/tmp")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RoomError(Exception):
-    """What a person is told in one line; the program ends with exit code 1."""
+    """An error that the program reports in one line before it exits with code 1."""
 
 
 def state_root() -> Path:
-    """The directory in which each running room of this user has its own."""
+    """Return the directory that contains one directory for each running room of this user."""
     if chosen := os.environ.get("OAR_ROOM_STATE"):
         return Path(chosen)
     if os.getuid() == 0:
@@ -52,7 +52,7 @@ def state_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Where installations of the product wait to be used again."""
+    """Return the directory of cached installations of the product."""
     if chosen := os.environ.get("OAR_ROOM_CACHE"):
         return Path(chosen)
     if os.getuid() == 0:
@@ -61,14 +61,14 @@ def cache_root() -> Path:
 
 
 def check_name(name: str) -> str:
-    """A room's name becomes part of paths."""
+    """Check that the name of a room can be part of paths. Raises RoomError."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,30}", name):
         raise RoomError(f"{name!r} is no name for a room: use at most 31 letters a-z, digits, '.', '_' and '-'")
     return name
 
 
 def check_shown(path: str) -> str:
-    """A directory that machines of a room shall see must not be where each machine has files of its own."""
+    """Check a directory that the machines shall see: it must not be in a private directory of the machines."""
     place = os.path.realpath(path)
     if not os.path.isdir(place):
         raise RoomError(f"{path}: no such directory")
@@ -78,68 +78,68 @@ def check_shown(path: str) -> str:
 
 
 def home(name: str) -> str:
-    """The home directory of an account of the room."""
+    """Return the home directory of an account of the room."""
     return str(OAR_HOME) if name == "oar" else f"/home/{name}"
 
 
 def node_name(number: int) -> str:
-    """The host name of the node with this number, from 1."""
+    """Return the host name of the node with a number, from 1."""
     return f"node-{number}"
 
 
 def address(number: int) -> str:
-    """The address of a machine: the server is number 0."""
+    """Return the address of a machine; the server is number 0."""
     return str(NETWORK[1 + number])
 
 
 def database_address() -> str:
-    """Return the address of PostgreSQL; no room has so many nodes that one of them gets it."""
+    """Return the address of PostgreSQL; it is beyond the addresses of the nodes."""
     return str(NETWORK[-2])
 
 
 def hardware_address(number: int) -> str:
-    """The same after each reboot: its peers remember it."""
+    """Return the hardware address of a machine; it survives reboots because peers cache it."""
     return f"02:0a:00:00:{number // 256:02x}:{number % 256:02x}"
 
 
 @dataclass(frozen=True)
 class Room:
-    """One room as it was asked for."""
+    """The parameters of a room."""
 
     name: str
     nodes: int
     cores: int
-    #: What is shown of the product inside: the top of an installation made by setup/install.
+    #: Root directory of the installation (by setup/install) that the machines see.
     installation: str = ""
-    #: True where PostgreSQL may lose data at a crash of the computer: for tests.
+    #: Whether PostgreSQL may lose data at a crash of the host: for tests.
     fast_database: bool = False
-    #: True in a user namespace: no control groups, and of this computer's files only copies can be changed.
+    #: Whether the room runs in a user namespace: no control groups, and only copies of the host's files can change.
     is_rootless: bool = False
-    #: Directories of this computer that all machines see, too.
+    #: Directories of the host that all machines see.
     shown: Sequence[str] = ()
-    #: The directory of all rooms, as the environment told at the start.
+    #: Directory of all rooms, from the environment at the start.
     state: str = field(default_factory=lambda: str(state_root()))
 
     @property
     def directory(self) -> Path:
-        """On the computer, outside: control socket, logs, database."""
+        """Directory of the room on the host: control socket, logs, database."""
         return Path(self.state, self.name)
 
     @property
     def control(self) -> Path:
-        """The keeper's socket."""
+        """Path of the keeper's socket."""
         return self.directory / "control"
 
     @property
     def logs(self) -> Path:
-        """One directory per machine; it is that machine's /var/log."""
+        """Directory with one directory per machine, which is that machine's /var/log."""
         return self.directory / "logs"
 
     @property
     def machines(self) -> dict[str, int]:
-        """Host names and their numbers, the server first."""
+        """Host names and numbers of the machines, the server first."""
         return {SERVER: 0, **{node_name(number): number for number in range(1, self.nodes + 1)}}
 
     def as_facts(self) -> dict[str, object]:
-        """For status and for the keeper's file."""
+        """Return the record for the status and for the keeper's file."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What this computer lets us do: a room with root, a rootless room in a user namespace, or none and why."""
+"""Capabilities of the host: a room with root, a rootless room in a user namespace, or none and the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from . import kernel, layout
 from .layout import RoomError
 
-#: Set for the program that runs again inside a user namespace.
+#: Environment variable of the program that was restarted inside a user namespace.
 _ROOTLESS = "OAR_ROOM_ROOTLESS"
 _PROGRAMS = {
     "sshd": "openssh-server",
@@ -25,19 +25,19 @@ _ENTER = ("unshare", "--user", "--map-root-user", "--map-auto", "--setgroups", "
 
 
 def is_rootless() -> bool:
-    """True inside the user namespace that `become_root_of_a_namespace` made."""
+    """Return whether this process runs inside the user namespace of `become_root_of_a_namespace`."""
     return _ROOTLESS in os.environ
 
 
 def describe(*, is_rootless: bool) -> str:
-    """The level of the rooms that can be had, in words."""
+    """Return a description of the available level of rooms."""
     if is_rootless:
         return "Level 2, without root: everything but control groups (jobs are not confined to their cores)."
     return "Level 1, with root: everything."
 
 
 def missing() -> str:
-    """One line on what this computer lacks for a room, or an empty text."""
+    """Return one line on what the host lacks for a room; empty if nothing."""
     lacking = [package for name, package in _PROGRAMS.items() if not _has_program(name)]
     if lacking:
         return f"missing programs, install the packages: {' '.join(sorted(lacking))}"
@@ -67,7 +67,7 @@ def _has_program(name: str) -> bool:
 
 
 def become_root_of_a_namespace(arguments: Sequence[str]) -> None:
-    """Without root: run this program again as root of a user namespace; does not return then."""
+    """Without root: restart this program as root of a user namespace; does not return then."""
     if os.getuid() == 0:
         return
     environment = {

@@ -1,7 +1,7 @@
-"""The first process of a machine: builds its world, starts its sshd, buries orphans, does what the keeper says.
+"""The first process of a machine: sets up its file system, starts its sshd, reaps orphans, obeys the keeper.
 
-It talks with the keeper over one socket: `joined` (namespaces made, link wanted), `ready`, or `error <text>`; then it
-answers `stop-sshd` and `start-sshd`.
+It communicates with the keeper over one socket: `joined` (namespaces created, link needed), `ready`, or `error <text>`;
+then it answers `stop-sshd` and `start-sshd`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from . import kernel, layout
 
 _SSHD_DEADLINE = 120.0
-#: State LISTEN and the port, as /proc/net/tcp writes them.
+#: State LISTEN and the port, in the format of /proc/net/tcp.
 _LISTENING = f":{layout.NODE_SSH_PORT:04X} "
 
 
@@ -32,7 +32,7 @@ class Sshd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Return when it listens."""
+        """Start sshd; return when it listens. Raises RoomError."""
         if self._process is not None:
             return
         command = ["/usr/sbin/sshd", "-D", "-E", "/var/log/oar-sshd.log", "-f", str(layout.CONF_DIR / "sshd_config")]
@@ -44,7 +44,7 @@ class Sshd:
             time.sleep(0.002)
 
     def stop(self) -> None:
-        """End the listener; open sessions go on."""
+        """End the listener; open sessions continue."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -66,7 +66,7 @@ def _last_line(path: str) -> str:
 
 
 def run(log: Path, channel: socket.socket, build: Callable[[], None], number: int) -> None:
-    """Be the first process of a machine; never returns."""
+    """Run as the first process of a machine; never returns."""
     status = 1
     try:
         _become_init(log, channel)
@@ -104,7 +104,7 @@ def _become_init(log: Path, channel: socket.socket) -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close every descriptor that a child has inherited, but these."""
+    """Close every inherited descriptor except these."""
     for entry in map(int, os.listdir("/proc/self/fd")):
         if entry not in kept:
             with contextlib.suppress(OSError):
@@ -124,12 +124,12 @@ def _bring_up_network(number: int) -> None:
     else:
         lines += [f"addr add {layout.address(number)}/16 dev eth0", "link set eth0 up"]
     ip_batch(lines)
-    with contextlib.suppress(OSError):  # ping for everybody, as on any systemd host; without root there is no other
+    with contextlib.suppress(OSError):  # allow ping for all users, as on systemd hosts
         Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 65535")
 
 
 def ip_batch(lines: list[str], *, force: bool = False) -> None:
-    """Several commands of ip in one process; with `force` one that fails does not keep the rest from running."""
+    """Run several ip commands in one process; with `force` the others run even if one fails."""
     command = ["ip", *(["-force"] if force else []), "-batch", "-"]
     done = subprocess.run(command, input="\n".join(lines) + "\n", text=True, capture_output=True, check=False)
     if done.returncode and not force:
@@ -137,12 +137,12 @@ def ip_batch(lines: list[str], *, force: bool = False) -> None:
 
 
 def destroy_sockets(network: str = "/proc/self/ns/net") -> str:
-    """Return shell text for root: forget every TCP connection of a network, as a machine without power does."""
+    """Return shell text for root: drop every TCP connection of a network silently, like a loss of power."""
     return f"nsenter --net={network} ss -K -H -a -t >/dev/null"
 
 
 def _serve(channel: socket.socket, sshd: Sshd) -> None:
-    """Reap and answer until the keeper closes the channel."""
+    """Reap children and answer the keeper until it closes the channel."""
     wake_up, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -171,14 +171,14 @@ def _answer(command: Callable[[], None]) -> bytes:
 
 
 def _reap() -> None:
-    """Bury every ended child but the sshd, whose Popen asks itself."""
+    """Reap every ended child except sshd, which its Popen object reaps."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def fork(job: Callable[[], None]) -> int:
-    """Fork; the child does `job` and ends without unwinding ours."""
+    """Fork; the child runs `job` and exits without unwinding the parent's stack."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -193,6 +193,6 @@ def fork(job: Callable[[], None]) -> int:
     except BaseException:
         traceback.print_exc()
         raise
-    finally:  # whatever happened, the child must not return into the parent's code
+    finally:  # in any case, the child must not return into the parent's code
         sys.stderr.flush()
         os._exit(status)

@@ -1,10 +1,10 @@
-"""A real cluster on this one computer, for tests, demonstrations and people who write tools round OAR.
+"""A complete cluster on one computer, for tests, demonstrations and developers of tools for OAR.
 
 A room is one server (also the frontend) and some nodes, made of namespaces: each machine has its own host name,
 address, processes, /tmp, /run, /var/lib/oar, view of the control groups, and a real sshd on port 6667. Accounts: oar,
-alice, bob, carol, the same on all machines, which also share /home. PostgreSQL and the server of OAR run in it. Nothing
-of this computer is changed; when the room ends, nothing of it is left. Several rooms with different names can run at
-once.
+alice, bob, carol, the same on all machines, which also share /home. PostgreSQL and the server of OAR run in it. This
+computer is not changed; when the room ends, everything is removed. Several rooms with different names can run at the
+same time.
 
   setup/cluster start --nodes 4            # everything up: nodes, database, server, resources
   setup/cluster run alice 'oarsub -l nodes=2 "oarprint host"'
@@ -13,12 +13,12 @@ once.
   setup/cluster node node-2 crash          # see below
   setup/cluster stop
 
-What can be done to a node:
-  crash       its processes die at once; peers see closed connections
-  power-off   it falls silent; peers notice nothing until they time out
-  cut, heal   pull the network cable, plug it in again
+Actions on a node:
+  crash       kill its processes; peers see closed connections
+  power-off   make it silent; peers notice nothing until they time out
+  cut, heal   disconnect the network, connect it again
   hang, resume  freeze every process; the kernel still accepts connections
-  sshd-stop, sshd-start  new connections refused; open sessions and jobs go on
+  sshd-stop, sshd-start  refuse new connections; open sessions and jobs continue
   reboot      start it again (also after crash or power-off): same name and address, empty /tmp and
               /run; /var/lib/oar is kept
   run         setup/cluster node node-2 run [--as USER] COMMAND [ARGUMENT...]
@@ -204,7 +204,7 @@ def _publish(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    """Read them inside: in a rootless room they belong to accounts that only its root may read."""
+    """Print the logs from inside: in a rootless room only its root may read them."""
     tail = f"tail -n {options.lines}"
     shown = f'find . -type f -size +0 | sort | while read -r f; do echo "==> ${{f#./}} <=="; {tail} "$f"; echo; done'
     return _run_on(options, layout.SERVER, "root", [f"cd {layout.ROOM_DIR}/logs && {shown}"])

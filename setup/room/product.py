@@ -1,4 +1,4 @@
-"""The product as rooms show it: installed once per state of the sources, kept, laid over /usr and /etc of each room."""
+"""The product in rooms: installed once per state of the sources, cached, overlaid on /usr and /etc of each room."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SOURCES = (
     "etc",
 )
 _KEPT = 6
-#: Letters of a digest; other things below the same directory begin with ``oar-``, too: the programs of OAR 2.5.
+#: Length of a digest; other entries of the same directory begin with ``oar-``, too: the programs of OAR 2.5.
 _LETTERS = 16
 
 
 def install() -> Path:
-    """The top of an installation of the sources as they are now; it is made if it is not there."""
+    """Return the root directory of an installation of the current sources; create it if it is missing."""
     root = layout.cache_root()
     place = root / f"oar-{_digest(_sources())}"
     with cache.lock("oar"):
@@ -52,7 +52,7 @@ def install() -> Path:
 
 
 def _hide_below(directory: Path) -> None:
-    """In a room this directory is shown alone, not merged with what this computer may have there."""
+    """Mark a directory as opaque: rooms see it alone, not merged with the host's directory."""
     kind = "user" if levels.is_rootless() else "trusted"
     os.setxattr(directory, f"{kind}.overlay.opaque", b"y")
 
@@ -69,7 +69,7 @@ def _make(place: Path, environment: Path) -> None:
 
 
 def environment() -> Path:
-    """A virtual environment with the product's dependencies, of which each installation gets hard links."""
+    """Return a virtual environment with the product's dependencies; installations hard-link its files."""
     wanted = [environments.BUILD, *environments.requirements(["api"])]
 
     def make(place: Path) -> None:
@@ -83,7 +83,7 @@ def environment() -> Path:
 
 
 def _sources() -> Iterator[bytes]:
-    """Names and contents of all that is installed."""
+    """Return a digest of names and contents of all installed files."""
     for name in _SOURCES:
         top = SOURCE / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
@@ -100,7 +100,7 @@ def _digest(parts: Iterator[bytes] | list[bytes]) -> str:
 
 
 def _forget_old(root: Path, place: Path) -> None:
-    """Remove installations that were not used lately; a running room keeps what it has mounted."""
+    """Remove installations that were not used recently and are not mounted by a running room."""
     old = sorted(root.glob(f"oar-{'[0-9a-f]' * _LETTERS}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in old[_KEPT:]:
         if path != place and str(path) not in _mounted_somewhere():
@@ -108,7 +108,7 @@ def _forget_old(root: Path, place: Path) -> None:
 
 
 def _mounted_somewhere() -> str:
-    """The mount tables of all rooms on this computer."""
+    """Return the mount tables of all rooms on the host."""
     tables = []
     for process in filter(str.isdigit, os.listdir("/proc")):
         directory = Path("/proc", process)

@@ -1,7 +1,7 @@
-"""Commands that the keeper of a room runs for a client who waits for them: cheaper than a setup/cluster for each.
+"""Commands that the keeper runs for a waiting client: cheaper than one process of setup/cluster per command.
 
-With its request the client (client.py) sends the three standard streams of the command; the answer is its exit status.
-When the client goes away, the command is killed.
+The client (client.py) sends the three standard streams of the command with its request; the response is the exit
+status. If the client disconnects, the command is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STREAMS = 3
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, object], list[int]]:
-    """Read one request, a line of JSON, and the streams that came with it."""
+    """Read one request, a line of JSON, and the streams sent with it."""
     line, streams = b"", []
     while not line.endswith(b"\n"):
         piece, descriptors, _, _ = socket.recv_fds(connection, _PIECE, _STREAMS)
@@ -36,7 +36,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, object], list[int]]:
 def begin(
     status: Mapping[str, object], request: Mapping[str, object], connection: socket.socket, streams: list[int]
 ) -> int:
-    """Run a command in a child, which answers the client by itself; the child's pid."""
+    """Run a command in a child, which sends the response to the client; return the child's pid."""
     if len(streams) != _STREAMS:
         raise layout.RoomError("a command needs its three standard streams")
     where = enter.place(status, str(request["machine"]))
@@ -59,7 +59,7 @@ def begin(
 def _run(
     where: enter.Place, user: str, command: Sequence[str], extra: Mapping[str, str], connection: socket.socket
 ) -> int:
-    """Run it until it ends, or until the client has gone."""
+    """Run the command until it ends or the client disconnects."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""The steps from empty machines to a cluster that takes jobs, and what may be done to its services afterwards."""
+"""The steps from empty machines to a working cluster, and actions on its services."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from . import client, database, layout, machine
 from .layout import Room, RoomError
 
-#: What `start` does, in this order.
+#: Steps of `start`, in order.
 STEPS = ("nodes", "postgresql", "database", "server", "resources", "commands")
 _STEP_DEADLINE = 300.0
 
-#: Services that systemd starts elsewhere: the program, what it listens on, and the directory of that.
+#: Services that systemd starts on real machines: the program with its socket, and the socket's path.
 _SERVICES = {
     "commands": ("oar-commands --listen /run/oar-commands/socket", "/run/oar-commands/socket"),
     "api": ("oar-api", "/run/oar/api.sock"),
 }
-#: Where the REST API listens in the room (API_LISTEN).
+#: Address of the REST API in the room (API_LISTEN).
 API_PORT = 6668
 
 _ADDRESS = f"{layout.address(0)}/{layout.NETWORK.prefixlen}"
-#: The address of the server, and that its peers are where they always were: what a machine has again after its start.
+#: Restores the address and the neighbour entry of the server, as its start would.
 _PLUG_IN = f"ip addr replace {_ADDRESS} dev br0 && {database.neighbour()}"
-#: The server loses its address, so that nothing of its end reaches others; its processes die, but those of the machine
-#: itself, of PostgreSQL and of nodes, which have networks of their own; its connections are forgotten.
+#: Removes the server's address, so that no packet about its end reaches others; kills its processes except those of the
+#: machine itself, of PostgreSQL and of nodes, which have separate networks; drops its connections.
 _POWER_OFF = f"""\
 ip addr del {_ADDRESS} dev br0
 mine=$(readlink /proc/self/ns/net)
@@ -35,20 +35,20 @@ for directory in /proc/[0-9]*; do
 done
 {machine.destroy_sockets()}"""
 
-#: Of the room only: its network is its own.
+#: Passwords of the room only; its network is private.
 PASSWORD = "room"
 READ_PASSWORD = "room-ro"
 
 
 def room_of(status: dict[str, object]) -> Room:
-    """The room as the keeper tells it."""
+    """Return the status of the room from its keeper."""
     facts = status["room"]
     assert isinstance(facts, dict)
     return Room(**facts)
 
 
 def inside(room: Room, user: str, command: str) -> str:
-    """Run shell text on the server; its output. Raises with the last lines of what it said if it fails."""
+    """Run shell text on the server; return its output. If it fails, raise RoomError with its last lines."""
     done = client.run(room, layout.SERVER, user, [command], deadline=_STEP_DEADLINE)
     if done.code:
         said = "\n".join((done.err + done.out).decode(errors="replace").strip().splitlines()[-8:])
@@ -57,7 +57,7 @@ def inside(room: Room, user: str, command: str) -> str:
 
 
 def start(room: Room, settings: Sequence[str], until: str) -> None:
-    """Carry out the steps up to and with `until`."""
+    """Carry out the steps up to and including `until`."""
     actions = {
         "nodes": lambda: _write_configuration(room, settings),
         "postgresql": lambda: _start_postgresql(room),
@@ -80,7 +80,7 @@ def _start_postgresql(room: Room) -> None:
 
 
 def control(room: Room, service: str, action: str) -> None:
-    """Do something to a service (``docs/cluster-tool.rst``, "Failures")."""
+    """Carry out an action on a service (``docs/cluster-tool.rst``, "Failures")."""
     if service == layout.DATABASE:
         inside(room, "root", database.control_command(action, fast=room.fast_database))
     elif service in _SERVICES:
@@ -97,7 +97,7 @@ def control(room: Room, service: str, action: str) -> None:
 
 
 def _start_script(service: str) -> str:
-    """Shell text that starts a service as oar, and returns when it listens."""
+    """Return shell text that starts a service as oar and returns when it listens."""
     program, listening = _SERVICES[service]
     return f"""
 install -d -o oar -g oar {os.path.dirname(listening)}
@@ -118,7 +118,7 @@ def _create_database(room: Room) -> None:
 
 
 def _write_configuration(room: Room, settings: Sequence[str]) -> None:
-    """The installed oar.conf, and after it the lines of this room: the last assignment of a key wins."""
+    """Append the lines of this room to the installed oar.conf: the last assignment of a key counts."""
     lines = [
         f'DB_HOSTNAME="{layout.DATABASE}"',
         f'DB_BASE_PASSWD="{PASSWORD}"',
@@ -139,6 +139,6 @@ def _declare_resources(room: Room) -> None:
 
 
 def processors_of_cores(cores: int) -> str:
-    """The processor of each core of a node: those that this computer has, again and again if they are fewer."""
+    """Return the processor of each core of a node: the host's processors, repeated if there are fewer."""
     processors = sorted(os.sched_getaffinity(0))
     return ",".join(str(processors[core % len(processors)]) for core in range(cores))

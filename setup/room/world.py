@@ -1,4 +1,4 @@
-"""What the machines of a room see: their files, accounts, keys and mounts. Everything here runs inside, as root."""
+"""Files, accounts, keys and mounts of the machines of a room. Everything here runs inside, as root."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ root ALL=(ALL:ALL) ALL
 @includedir /etc/sudoers.d
 """
 
-#: Without control groups oarsh learns from the environment which job it is in; it still checks whose job that is.
+#: Without control groups oarsh takes its job from the environment; it still checks the owner of the job.
 _ROOTLESS_CONFIGURATION = """\
 CGROUP_MANAGER="none"
 GET_CURRENT_CPUSET_CMD="/etc/oar/current_job"
@@ -38,7 +38,7 @@ echo "/oar/${SUDO_USER}_$OAR_JOB_ID"
 
 
 def build_server(room: Room) -> None:
-    """Turn the new namespaces of the first machine into the room's server; nodes begin as copies of it."""
+    """Set up the namespaces of the first machine as the room's server; nodes start as copies of it."""
     kernel.make_mounts_private()
     kernel.set_host_name(layout.SERVER)
     log_directory = os.open(room.logs / layout.SERVER, os.O_PATH)
@@ -70,7 +70,7 @@ def build_server(room: Room) -> None:
 
 
 def build_node(name: str, log_directory: str) -> None:
-    """Turn a copy of the server's namespaces into a node of its own; /home and the accounts stay shared."""
+    """Set up a copy of the server's namespaces as a node; /home and the accounts stay shared."""
     kernel.make_mounts_private()
     kernel.set_host_name(name)
     own = ROOM_DIR / "nodes" / name
@@ -95,19 +95,19 @@ def build_node(name: str, log_directory: str) -> None:
 
 
 def _disk(own: Path) -> Path:
-    """What a node keeps when it reboots: its /var/lib/oar."""
+    """Set up the persistent directory of a node: its /var/lib/oar."""
     disk = own / "disk"
     disk.mkdir(exist_ok=True)
     return disk
 
 
 def _changes(top: str) -> Path:
-    """What this room changes in a directory of this computer; in memory."""
+    """Return the directory, in memory, of the room's changes to a directory of the host."""
     return ROOM_DIR / "changes" / top / "upper"
 
 
 def _prepare_changes(room: Room) -> None:
-    """Write the room's own files before they are laid over: a rootless room cannot change what root owns."""
+    """Write the room's own files before the overlay: a rootless room cannot change files of root."""
     for top in ("etc", "usr"):
         _changes(top).mkdir(parents=True)
         (_changes(top).parent / "work").mkdir()
@@ -118,7 +118,7 @@ def _prepare_changes(room: Room) -> None:
 
 
 def _bring_sudo(room: Room) -> None:
-    """Copies of sudo that belong to this room's root: only such a program may change the user in here."""
+    """Copy sudo so that the room's root owns it: only such a program may change the user in the room."""
     usr, etc = _changes("usr"), _changes("etc")
     for source in (Path("/usr/bin/sudo"), *Path("/usr/libexec/sudo").glob("*")):
         target = usr / source.relative_to("/usr")
@@ -136,14 +136,14 @@ def _bring_sudo(room: Room) -> None:
 
 
 def _overlay(room: Room, top: str) -> None:
-    """Lay the product's installation, and the room's changes, over one directory of this computer."""
+    """Overlay one directory of the host with the product's installation and the room's changes."""
     upper = _changes(top)
     options = f"lowerdir={room.installation}/{top}:/{top},upperdir={upper},workdir={upper.parent / 'work'}"
     kernel.mount("overlay", f"/{top}", "overlay", options=options + (",userxattr" if room.is_rootless else ""))
 
 
 def _empty_var() -> None:
-    """A /var of the room's own."""
+    """Set up the room's private /var."""
     kernel.tmpfs("/var")
     for name in ("cache", "lib/oar", "lib/postgresql", "log", "mail", "spool", "tmp"):
         Path("/var", name).mkdir(parents=True)
@@ -187,7 +187,7 @@ def _make_server_home(room: Room) -> None:
 
 
 def _make_etc(room: Room, name: str) -> Path:
-    """The directory that is /etc/oar on a machine: on nodes a copy of what is installed for them."""
+    """Return the directory that becomes /etc/oar on a machine: on nodes a copy of the files installed for them."""
     if name == layout.SERVER:
         return CONF_DIR
     etc = ROOM_DIR / "nodes" / name / "etc"
@@ -205,7 +205,7 @@ def _make_etc(room: Room, name: str) -> Path:
 
 
 def _make_keys(wanted: Iterable[tuple[Path, str]]) -> None:
-    """ssh-keygen for each, at the same time."""
+    """Run ssh-keygen for each key concurrently."""
     base = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
     commands = [[*base, "-C", comment, "-f", str(path)] for path, comment in wanted]
     pipe = subprocess.PIPE
@@ -225,7 +225,7 @@ def _known_hosts(room: Room, public: dict[str, list[str]]) -> str:
 
 
 def _make_oar_ssh(home: Path, keys: Path) -> None:
-    """The .ssh of the account oar: the server key opens everything, the oarsh key users' sessions only."""
+    """Set up the .ssh of the account oar: the server key gives full access, the oarsh key users' sessions only."""
     ssh = home / ".ssh"
     ssh.mkdir(mode=0o700, exist_ok=True)
     server_key, oarsh_key = ((keys / name).read_text().strip() for name in ("id_ed25519.pub", "oarsh_key.pub"))
@@ -238,7 +238,7 @@ def _make_oar_ssh(home: Path, keys: Path) -> None:
 
 
 def _own(top: Path, name: str) -> None:
-    """Give a file, or a directory and all in it, to an account."""
+    """Change the owner of a file, or of a directory and its contents."""
     uid, gid = accounts.ids(name)
     for path in (top, *top.rglob("*")):
         os.lchown(path, uid, gid)
