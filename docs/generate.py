@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from textwrap import wrap
 from typing import TypeGuard
 
 import click
@@ -20,6 +21,7 @@ from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
 from oar.lib.config.files import GROUPS
 from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
+from oar.lib.db.schema import TABLES
 from oar.lib.history.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
 from oar.lib.jobs.end_codes import EndCode, ExecCode
 from oar.lib.jobs.fields import FIELDS
@@ -273,6 +275,14 @@ def job_fields() -> str:
     return table(("field", "``oarstat -J``", "``oarstat -f``", "``/v1``", "``/oarapi``"), rows)
 
 
+# -- database ---------------------------------------------------------------------------------------------------------
+
+
+def database_tables() -> str:
+    """The tables of the database and their contents."""
+    return "".join(definition(code(table.name), *wrap(table.comment or "", 110)) for table in TABLES)
+
+
 # -- the files --------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -294,6 +304,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "tags": tags,
     "module-codes": module_codes,
     "job-fields": job_fields,
+    "database-tables": database_tables,
 }
 
 

@@ -1,7 +1,6 @@
 """Fixtures of all tests: a private PostgreSQL and a database whose tables are empty at the start of each test."""
 
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,9 +34,6 @@ hypothesis.settings.load_profile(os.environ.get("OAR_TEST_PROFILE", "fast"))
 SELECT_LIMIT = 1024
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
-
-#: What stands among the tables of advance reservations, since the migration that makes them needs it too.
-FIRST_ROWS = re.compile(r"^INSERT INTO [^;]*;", re.MULTILINE)
 
 #: Takes away the columns that a test added to resources.
 FIXED_COLUMNS_ONLY = """
@@ -93,8 +89,7 @@ def empty_tables(postgres: PostgreSQL, shared_settings: DatabaseSettings) -> Ite
     deletes = [f"DELETE FROM public.{name};" for (name,) in cursor.fetchall()]
     cursor.execute("SELECT max(attnum) FROM pg_attribute WHERE attrelid = 'public.resources'::regclass")
     columns = FIXED_COLUMNS_ONLY.format(last=cursor.fetchall()[0][0])
-    first_rows = FIRST_ROWS.findall((SETUP / "reservations.sql").read_text())
-    text = "\n".join([*deletes, columns, (SETUP / "data.sql").read_text(), *first_rows])
+    text = "\n".join([*deletes, columns, (SETUP / "data.sql").read_text()])
 
     def empty() -> None:
         try:

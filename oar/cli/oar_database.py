@@ -169,7 +169,7 @@ def setup_directory() -> Path:
     """Return the path of setup/database: of the installation or of the checkout."""
     directories = [Path(sys.argv[0]).resolve().parent, Path(__file__).resolve().parent.parent.parent]
     for directory in directories:
-        if (directory / "setup/database/schema.sql").is_file():
+        if (directory / "setup/database/views.sql").is_file():
             return directory / "setup/database"
     where = f"neither in {directories[0]} nor in {directories[1]}"
     raise ConfigError(f"setup/database is {where}: the installation is incomplete.")

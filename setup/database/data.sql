@@ -24,3 +24,9 @@ INSERT INTO scheduler (name, script, description) VALUES
 -- Job 0: the date of the last round.
 INSERT INTO gantt_jobs_predictions (moldable_job_id, start_time) VALUES (0, 0);
 INSERT INTO gantt_jobs_predictions_visu (moldable_job_id, start_time) VALUES (0, 0);
+
+INSERT INTO usersets (userset_name, description) VALUES
+    ('arusers', 'may create advance reservations'),
+    ('aroperators', 'may alter and delete every advance reservation');
+INSERT INTO userset_entries (userset_name, entry) VALUES ('arusers', 'oar');
+INSERT INTO sge_version (v_id, v_version, v_time) VALUES (5, '6.2', CURRENT_TIMESTAMP);

@@ -27,9 +27,6 @@ _QUESTIONS = {
         WHERE c.relnamespace IN ('public'::regnamespace, 'oar_public'::regnamespace) AND c.relkind IN ('r', 'v')""",
 }
 
-#: What SQLAlchemy can describe of it.
-TABLES = ("columns", "constraints", "indexes", "sequences")
-
 
 def catalog(connection: Any, parts: tuple[str, ...] = tuple(_QUESTIONS)) -> dict[str, list[tuple[Any, ...]]]:
     """Return the answers to the questions named in ``parts``, sorted."""

@@ -95,8 +95,7 @@ def test_a_database_in_use_is_upgraded_to_what_is_installed(
     Migrator(own, directory, say=said.append).setup()
     assert said[:-1] == [
         f"The current schema version is {OLD}. Upgrading to {SCHEMA}.",
-        "3.2.0: Advance reservations as objects: tables and views of reservations.sql. Since when a node says nothing"
-        " of a job.",
+        "3.2.0: Advance reservations as objects: their tables and views. Since when a node says nothing of a job.",
         "3.3.0: Schema changes of release 3.3.0.",
         "  job_runs: 150,000 rows are written, about 15 s",
         "  queues: 4 rows are read, some seconds",

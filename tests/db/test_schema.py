@@ -1,35 +1,18 @@
-"""The schema: what stands in setup/database is what the programs and outside readers rely on."""
+"""The schema of a new database: what the programs and outside readers rely on."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from psycopg2 import errors
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from oar.lib.base.version import SCHEMA
 from oar.lib.db import schema
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from tests.builders import execute_sql
-from tests.db.catalog import TABLES, catalog
+from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
-
-
-@pytest.fixture
-def described(postgres: PostgreSQL) -> Iterator[Any]:
-    """A database made from the description that the programs have."""
-    postgres.execute("CREATE DATABASE described OWNER oar TEMPLATE template0")
-    engine = create_engine(
-        f"postgresql+psycopg2://oar@/described?host={postgres.socket}", poolclass=NullPool, hide_parameters=True
-    )
-    schema.metadata.create_all(engine)
-    connection = postgres.connect("described", "oar")
-    yield connection
-    connection.close()
-    engine.dispose()
-    postgres.execute("DROP DATABASE described")
 
 
 @pytest.fixture
@@ -38,11 +21,6 @@ def installed(postgres: PostgreSQL, settings: DatabaseSettings) -> Iterator[Any]
     connection = postgres.connect(settings.name, settings.user)
     yield connection
     connection.close()
-
-
-@pytest.mark.parametrize("part", TABLES)
-def test_the_description_and_the_installation_give_the_same(described: Any, installed: Any, part: str) -> None:
-    assert catalog(described, (part,))[part] == catalog(installed, (part,))[part]
 
 
 def test_all_views_are_there(installed: Any) -> None:

@@ -40,8 +40,8 @@ PACKAGES = (
 #: Modules of them that are for other programs, and load what is heavy.
 OF_OTHERS = frozenset(
     {
-        *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.index_repairs", "oar.lib.db.invariants"),
-        *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_columns", "oar.lib.db.schema_reservations"),
+        *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.invariants"),
+        *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_tables", "oar.lib.db.schema_reservations"),
         *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.broken_node_reboot_commands"),
     }
 )

@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex
 
 from oar.lib.bus.topics import Topic
 from oar.lib.db import schema
 from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
-from oar.lib.db.statements import Table
+from oar.lib.db.schema_tables import DIALECT
+from oar.lib.db.statements import Connection, Table
 from oar.lib.jobs.states import CURRENT, JobState
 from oar.lib.reservations.sql_fault_predicates import FAULTS
-
-DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 _HOLDING = "j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')"
 
@@ -27,7 +26,7 @@ _SHARING = "^(timesharing|inner=|placeholder=|set_placeholder=|allowed=|use_plac
 _OF_MOLDABLE = "JOIN moldable_job_descriptions m ON m.moldable_id = t.{} JOIN jobs j ON j.job_id = m.moldable_job_id"
 
 #: Tables with a mark of liveness: its column, and the way from a row t to its job j.
-MARKED = (
+_MARKED = (
     ("moldable_job_descriptions", "moldable_index", "JOIN jobs j ON j.job_id = t.moldable_job_id"),
     ("job_resource_groups", "res_group_index", _OF_MOLDABLE.format("res_group_moldable_id")),
     (
@@ -64,7 +63,7 @@ class Invariant:
 
 
 def _ended_but_current() -> Iterator[Invariant]:
-    for table, column, way in MARKED:
+    for table, column, way in _MARKED:
         question = f"SELECT count(*) FROM {table} t {way} WHERE t.{column} = 'CURRENT' AND {ENDED}"
         yield Invariant(table, "CURRENT, but the job has ended", question)
 
@@ -208,7 +207,7 @@ INVARIANTS = (
 )
 
 #: The indexes that are not left half made.
-VALID_INDEXES = """
+_VALID_INDEXES = """
     SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
     WHERE i.indisvalid AND c.relnamespace = 'public'::regnamespace
 """
@@ -301,12 +300,12 @@ class Invariants(Table):
 
     def _missing_tables(self) -> Iterator[Violation]:
         present = set(self._tx.column(_RELATIONS))
-        for name in sorted({*schema.metadata.tables, *schema.VIEWS} - present):
+        for name in sorted({*(table.name for table in schema.TABLES), *schema.VIEWS} - present):
             yield Violation(name, 1, "the view is missing" if name in schema.VIEWS else "the table is missing")
 
     def _wrong_columns(self) -> Iterator[Violation]:
         present = {(table, column): kind for table, column, kind in self._tx.rows(_COLUMNS)}
-        for table in schema.metadata.sorted_tables:
+        for table in schema.TABLES:
             for column in table.columns:
                 kind = present.get((table.name, column.name))
                 if kind is None:
@@ -315,8 +314,8 @@ class Invariants(Table):
                     yield Violation(table.name, 1, f"the column {column.name} is of type {kind}")
 
     def _missing_parts(self) -> Iterator[Violation]:
-        indexes, checks = set(self._tx.column(VALID_INDEXES)), set(self._tx.column(_CHECKS))
-        for table in schema.metadata.sorted_tables:
+        indexes, checks = set(self._tx.column(_VALID_INDEXES)), set(self._tx.column(_CHECKS))
+        for table in schema.TABLES:
             for index in sorted(str(index.name) for index in table.indexes):
                 if index not in indexes:
                     yield Violation(table.name, 1, f"the index {index} is missing")
@@ -342,3 +341,74 @@ class Invariants(Table):
         """Return the jobs that have no resources although their state requires some, by id."""
         rows = self._tx.rows(_WITHOUT_RESOURCES, ([str(state) for state in sorted(CURRENT)],))
         return [(row[0], JobState(row[1])) for row in rows]
+
+
+# -- repairs of oar-database --fix-index: on a connection in autocommit mode, batch by batch --------------------------
+
+#: Rows that one statement of a repair touches at most.
+BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A change to a table that is repeated until no row needs it."""
+
+    table: str
+    effect: str
+    statement: str
+
+
+def _repairs() -> Iterator[Repair]:
+    batch = f"ctid = ANY (ARRAY(SELECT t.ctid FROM {{}} t {{}} LIMIT {BATCH}))"
+    for table, column, way in _MARKED:
+        rows = batch.format(table, f"{way} WHERE t.{column} = 'CURRENT' AND {ENDED}")
+        yield Repair(table, "set to LOG, the job has ended", f"UPDATE {table} SET {column} = 'LOG' WHERE {rows}")
+    rows = batch.format("job_state_logs", f"JOIN jobs j USING (job_id) WHERE t.date_stop = 0 AND {ENDED}")
+    stop = "(SELECT greatest(l.date_start, j.stop_time) FROM jobs j WHERE j.job_id = l.job_id)"
+    yield Repair(
+        "job_state_logs",
+        "closed, the job has ended",
+        f"UPDATE job_state_logs l SET date_stop = {stop} WHERE l.{rows}",
+    )
+    yield Repair(
+        "job_ends",
+        "added, nobody knows why the job ended",
+        "INSERT INTO job_ends (job_id, date, code) SELECT j.job_id, j.stop_time, 'UNKNOWN' FROM jobs j"
+        f" WHERE {ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id) LIMIT {BATCH}",
+    )
+    rows = batch.format(
+        "frag_jobs", f"JOIN jobs j ON j.job_id = t.frag_id_job WHERE t.frag_state <> 'FRAGGED' AND {ENDED}"
+    )
+    yield Repair("frag_jobs", "closed, the job has ended", f"UPDATE frag_jobs SET frag_state = 'FRAGGED' WHERE {rows}")
+
+
+REPAIRS = tuple(_repairs())
+
+
+def run_repair(connection: Connection, repair: Repair) -> int:
+    """Run a repair, and commit each batch. Return the number of changed rows."""
+    total = 0
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(repair.statement)
+            total += cursor.rowcount
+            if cursor.rowcount < BATCH:
+                return total
+
+
+def missing_indexes(connection: Connection) -> list[tuple[str, str]]:
+    """Return the name of each missing or invalid index, and the statement that creates it.
+
+    The statements do not block other readers and writers. They run outside of transactions.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_VALID_INDEXES)
+        present = {row[0] for row in cursor.fetchall()}
+    missing = [index for table in schema.TABLES for index in table.indexes if index.name not in present]
+    return sorted(
+        (
+            str(index.name),
+            str(CreateIndex(index).compile(dialect=DIALECT)).replace(" INDEX ", " INDEX CONCURRENTLY ", 1),
+        )
+        for index in missing
+    )

@@ -1,7 +1,7 @@
 """The actions of ``oar-database``: logins, schema, migrations, grants.
 
-The files of ``setup/database`` define the content of a database. This module defines the order, the login and the
-checks of their execution. It does not read input or print: the command does.
+``schema.py`` declares the tables; the files of ``setup/database`` contain views, grants and the first rows. This module
+defines the order, the login and the checks of their execution. It does not read input or print: the command does.
 
 See docs/design/schema.rst, "Migrations".
 """
@@ -80,9 +80,8 @@ class MigrationConnection:
         shown = sql.SQL(statement).format(*(_part(part, hide=True) for part in parts))
         self._send(sent.as_string(self.connection), shown.as_string(self.connection))
 
-    def run_file(self, path: Path, **names: str) -> None:
-        """Run a file of SQL. Replace each ``:"key"`` in it by the quoted name for that key."""
-        text = path.read_text(encoding="utf-8")
+    def run_text(self, text: str, **names: str) -> None:
+        """Run SQL text. Replace each ``:"key"`` in it by the quoted name for that key."""
         filled = _SQL_NAME.sub(lambda match: quote_ident(names[match[1]], self.connection), text)
         self._send(filled, filled)
 
@@ -232,9 +231,13 @@ def read_rules(directory: Path) -> list[ShippedRule]:
 
 def install(owner: MigrationConnection, directory: Path, ro_user: str, rules: Sequence[ShippedRule] = ()) -> None:
     """Create all tables, the initial rows and the grants, inside the caller's transaction."""
-    owner.run_file(directory / "schema.sql")
-    owner.run_file(directory / "reservations.sql")
-    owner.run_file(directory / "data.sql")
+    from oar.lib.db import schema
+    from oar.lib.db.schema_tables import creation
+
+    owner.run("SET LOCAL search_path = public")
+    owner.run_text(";\n".join(statement for table in schema.TABLES for statement in creation(table)))
+    for file in ("views.sql", "reservation_views.sql", "data.sql"):
+        owner.run_text((directory / file).read_text(encoding="utf-8"))
     for rule in rules:
         values = [sql.Literal(value) for value in (rule.priority, "YES" if rule.enabled else "NO", rule.text)]
         owner.run("INSERT INTO admission_rules (priority, enabled, rule) VALUES ({}, {}, {})", *values)
@@ -243,19 +246,17 @@ def install(owner: MigrationConnection, directory: Path, ro_user: str, rules: Se
 
 def grant(owner: MigrationConnection, directory: Path, ro_user: str) -> None:
     """Grant the read-only login its rights, and revoke all others."""
-    owner.run_file(directory / "grants.sql", ro=ro_user)
+    owner.run_text((directory / "grants.sql").read_text(encoding="utf-8"), ro=ro_user)
 
 
 def remove_tables(owner: MigrationConnection) -> None:
-    """Drop every table and view of OAR, with all data."""
+    """Drop every table of OAR, with all data and with the views of it."""
     from oar.lib.db import schema
 
     owner.run("DROP SCHEMA IF EXISTS oar_public CASCADE")
-    for view in schema.VIEWS:
-        owner.run("DROP VIEW IF EXISTS public.{} CASCADE", view)
+    for table in schema.TABLES:
+        owner.run("DROP TABLE IF EXISTS public.{} CASCADE", table.name)
     owner.run("DROP FUNCTION IF EXISTS public.change_gantt_jobs_resources")
-    for table in sorted(schema.metadata.tables):
-        owner.run("DROP TABLE IF EXISTS public.{} CASCADE", table)
 
 
 class Migrator:
@@ -293,7 +294,7 @@ class Migrator:
             if not exists:
                 create_database(admin, self.settings)
         if self._dry and not exists:
-            self._say("The schema would follow: setup/database/schema.sql, reservations.sql, data.sql, grants.sql.")
+            self._say("The schema would follow: tables, views, initial rows, rules and grants.")
             return
         with self._admin(self.settings.name) as inside:
             secure_database(inside, self.settings)
@@ -369,14 +370,14 @@ class Migrator:
 
     def fix_index(self) -> None:
         """Mark the rows of ended jobs as history. Create missing indexes."""
-        from oar.lib.db import index_repairs
+        from oar.lib.db import invariants
 
         with self._owner() as owner:
-            for repair in index_repairs.REPAIRS:
-                count = 0 if self._dry else index_repairs.run(owner.connection, repair)
+            for repair in invariants.REPAIRS:
+                count = 0 if self._dry else invariants.run_repair(owner.connection, repair)
                 if count:
                     self._say(f"{repair.table}: {count} rows: {repair.effect}")
-            for index, statement in index_repairs.missing_indexes(owner.connection):
+            for index, statement in invariants.missing_indexes(owner.connection):
                 owner.run("DROP INDEX CONCURRENTLY IF EXISTS public.{}", index)
                 owner.run(statement)
                 self._say(f"{index}: created")

@@ -1,8 +1,11 @@
-"""The tables in SQLAlchemy, for comparison, missing indexes and programs that build queries.
+"""The schema: every table with its columns, checks and indexes, declared once.
 
-``setup/database/schema.sql`` creates the tables of an installation; a test checks that both give the same catalog. The
-statements of the running system are SQL text (``oar/lib/db/``) and do not load this module. In addition to the columns
-here, ``resources`` has those that administrators added.
+A new database is created from it (``migrations.install``), a database is compared with it (``oar-database --check``,
+``--fix-index``), and docs/design/schema.rst lists it. Views, functions and grants are SQL files in ``setup/database``.
+
+Dates and durations are whole seconds since the epoch; 0 and '' mean "none". There are no foreign keys: rows are written
+and purged in bulk, and ``oar-database --check --deep`` looks for rows that do not fit together. In addition to the
+columns here, ``resources`` has those that administrators added.
 """
 
 from sqlalchemy import (
@@ -21,7 +24,9 @@ from sqlalchemy import (
 )
 
 from oar.lib.db import schema_reservations
-from oar.lib.db.schema_columns import (
+from oar.lib.db.schema_tables import (
+    UPDATED_IN_PLACE,
+    VACUUMED_EARLY,
     flag,
     index_column,
     integer,
@@ -37,8 +42,6 @@ from oar.lib.db.schema_columns import (
 )
 from oar.lib.jobs import states
 from oar.lib.nodes import states as node_states
-
-__all__ = ["SECRET", "VIEWS", "metadata"]
 
 #: Views of the schema public.
 VIEWS = (
@@ -58,17 +61,25 @@ SECRET = (
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
 
-schema = table("schema", Column("version", String(255), nullable=False), string("name", 255), string("revision", 32))
-alembic_version = table(
+table(
+    "schema",
+    "One row. version: the oldest release whose programs can use the schema; revision: the release that made it.",
+    Column("version", String(255), nullable=False),
+    string("name", 255),
+    string("revision", 32),
+)
+table(
     "alembic_version",
+    "One row: the last migration.",
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
 
 # -- resources --------------------------------------------------------------------------------------------------------
 
-resources = table(
+table(
     "resources",
+    "Resources. Administrators add columns of their own (oarproperty), of type integer or varchar(255).",
     Column("resource_id", Integer, primary_key=True),
     string("type", 100, "default"),
     string("network_address", 100),
@@ -96,9 +107,11 @@ resources = table(
     Index("resource_network_address", "network_address"),
     Index("resource_next_state", "resource_id", postgresql_where=text("next_state <> 'UnChanged'")),
     Index("resource_suspended_jobs", "resource_id", postgresql_where=text("suspended_jobs = 'YES'")),
+    storage=UPDATED_IN_PLACE | VACUUMED_EARLY,
 )
-resource_logs = table(
+table(
     "resource_logs",
+    "Former and present values of resources, as intervals; date_stop = 0: the present value.",
     sequence_number("resource_log_id"),
     integer("resource_id"),
     string("attribute", 255),
@@ -120,8 +133,9 @@ resource_logs = table(
 
 # -- jobs and their requests ------------------------------------------------------------------------------------------
 
-jobs = table(
+table(
     "jobs",
+    "Jobs, one row each, also for each job of an array.",
     sequence_number("job_id"),
     number("array_id"),
     integer("array_index", 1),
@@ -178,9 +192,11 @@ jobs = table(
     Index("jobs_start", "start_time"),
     Index("jobs_stop", "stop_time"),
     Index("jobs_submission", "submission_time"),
+    storage=UPDATED_IN_PLACE | VACUUMED_EARLY,
 )
-moldable_job_descriptions = table(
+table(
     "moldable_job_descriptions",
+    "Alternatives of a job, one for each -l. default_walltime: the walltime if it is a default of the site, else 0.",
     sequence_number("moldable_id"),
     number("moldable_job_id"),
     number("moldable_walltime"),
@@ -189,24 +205,27 @@ moldable_job_descriptions = table(
     Index("job_mold", "moldable_job_id"),
     Index("moldable_current", "moldable_id", postgresql_where=text("moldable_index = 'CURRENT'")),
 )
-job_resource_groups = table(
+table(
     "job_resource_groups",
+    'Parts of an alternative, which "+" separates.',
     sequence_number("res_group_id"),
     number("res_group_moldable_id"),
     Column("res_group_property", Text),
     index_column("res_group_index"),
     Index("moldable_job", "res_group_moldable_id"),
 )
-job_resource_descriptions = table(
+table(
     "job_resource_descriptions",
+    "Levels of a part; res_job_order counts from 0 down the hierarchy; -1, -2, -3 are ALL, BEST, BESTHALF.",
     key("res_job_group_id"),
     Column("res_job_resource_type", String(255), primary_key=True),
     Column("res_job_order", Integer, primary_key=True, autoincrement=False),
     integer("res_job_value"),
     index_column("res_job_index"),
 )
-job_types = table(
+table(
     "job_types",
+    "Types of jobs (-t) as given. Programs write types_index; type_index is its documented name.",
     sequence_number("job_type_id"),
     number("job_id"),
     string("type", 255),
@@ -215,8 +234,9 @@ job_types = table(
     Index("job_types_job", "job_id"),
     Index("job_types_current", "type", "job_id", postgresql_where=text("types_index = 'CURRENT'")),
 )
-job_dependencies = table(
+table(
     "job_dependencies",
+    "Jobs that a job waits for, with the condition and the permitted distance between the starts.",
     key("job_id"),
     key("job_id_required"),
     index_column("job_dependency_index"),
@@ -231,8 +251,9 @@ job_dependencies = table(
         postgresql_where=text("job_dependency_index = 'CURRENT'"),
     ),
 )
-job_state_logs = table(
+table(
     "job_state_logs",
+    "Former and present states of jobs, as intervals; date_stop = 0: the present state.",
     sequence_number("job_state_log_id"),
     number("job_id"),
     one_of("job_state", 16, "Waiting", states.JobState),
@@ -242,8 +263,9 @@ job_state_logs = table(
     Index("job_state_logs_state", "job_state", "date_start"),
     Index("job_state_logs_open", "job_id", unique=True, postgresql_where=text("date_stop = 0")),
 )
-assigned_resources = table(
+table(
     "assigned_resources",
+    "Resources of the alternatives that were started or are to be started.",
     key("moldable_job_id"),
     resource_key(),
     index_column("assigned_resource_index"),
@@ -255,17 +277,20 @@ assigned_resources = table(
         postgresql_where=text("assigned_resource_index = 'CURRENT'"),
     ),
 )
-frag_jobs = table(
+table(
     "frag_jobs",
+    "Requests to end a job.",
     key("frag_id_job"),
     number("frag_date"),
     one_of("frag_state", 16, "LEON", states.KillState),
     string("frag_cause", 32),
     long_text("frag_data", "{}"),
     Index("frag_jobs_open", "frag_state", "frag_id_job", postgresql_where=text("frag_state <> 'FRAGGED'")),
+    storage=VACUUMED_EARLY,
 )
-walltime_change = table(
+table(
     "walltime_change",
+    "Changes of walltimes, requested and granted, in seconds.",
     key("job_id"),
     number("pending"),
     flag("force"),
@@ -277,15 +302,17 @@ walltime_change = table(
     number("granted_with_whole"),
     number("timeout"),
 )
-challenges = table(
+table(
     "challenges",
+    "Secrets of jobs, for the owner of the database only.",
     key("job_id"),
     string("challenge", 255),
     Column("ssh_private_key", Text),
     Column("ssh_public_key", Text),
 )
-files = table(
+table(
     "files",
+    "Staged files of jobs. idfile is the documented name of file_id.",
     sequence_number("file_id"),
     Column("idfile", BigInteger, Computed("file_id", persisted=True)),
     Column("md5sum", String(255)),
@@ -298,8 +325,9 @@ files = table(
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
-event_logs = table(
+table(
     "event_logs",
+    "Events of jobs, nodes and the server.",
     sequence_number("event_id"),
     string("type", 100),
     number("job_id"),
@@ -310,9 +338,11 @@ event_logs = table(
     Index("event_logs_type", "type", "date"),
     Index("event_logs_date", "date"),
     Index("event_logs_to_check", "event_id", postgresql_where=text("to_check = 'YES'")),
+    storage=VACUUMED_EARLY,
 )
-event_log_hostnames = table(
+table(
     "event_log_hostnames",
+    "Nodes of an event.",
     key("event_id"),
     Column("hostname", String(255), primary_key=True),
     Index("event_log_hostnames_host", "hostname", "event_id"),
@@ -320,33 +350,67 @@ event_log_hostnames = table(
 
 # -- predictions of the scheduler -------------------------------------------------------------------------------------
 
-for _suffix in ("", "_visu"):
-    table(f"gantt_jobs_predictions{_suffix}", key("moldable_job_id"), number("start_time"))
-    table(f"gantt_jobs_sets{_suffix}", key("moldable_job_id"), Column("resources", ARRAY(Integer), nullable=False))
-table("gantt_jobs_predictions_log", key("sched_date"), key("moldable_job_id"), number("start_time"))
-table("gantt_jobs_resources_log", key("sched_date"), key("moldable_job_id"), resource_key())
+for _suffix, _reader in (("", "the scheduler"), ("_visu", "other programs")):
+    table(
+        f"gantt_jobs_predictions{_suffix}",
+        f"Planned starts of alternatives, for {_reader}; row 0: the date of the last scheduling pass.",
+        key("moldable_job_id"),
+        number("start_time"),
+        storage=VACUUMED_EARLY,
+    )
+    table(
+        f"gantt_jobs_sets{_suffix}",
+        f"Planned resources of alternatives, for {_reader}. One row for each alternative: a scheduling pass may write "
+        "thousands.",
+        key("moldable_job_id"),
+        Column("resources", ARRAY(Integer), nullable=False),
+        storage=VACUUMED_EARLY,
+    )
+table(
+    "gantt_jobs_predictions_log",
+    "Former plans: starts.",
+    key("sched_date"),
+    key("moldable_job_id"),
+    number("start_time"),
+    storage=VACUUMED_EARLY,
+)
+table(
+    "gantt_jobs_resources_log",
+    "Former plans: resources.",
+    key("sched_date"),
+    key("moldable_job_id"),
+    resource_key(),
+    storage=VACUUMED_EARLY,
+)
 
 # -- queues, rules, accounting ----------------------------------------------------------------------------------------
 
-queues = table(
+table(
     "queues",
+    "Queues. orphaned: a removed queue of an advance reservation that is still live.",
     Column("queue_name", String(100), primary_key=True),
     integer("priority"),
     string("scheduler_policy", 100),
     one_of("state", 9, "Active", states.QueueState),
 )
-scheduler = table(
-    "scheduler", Column("name", String(100), primary_key=True), string("script", 100), string("description", 255)
+table(
+    "scheduler",
+    "Names of policies, for tools of sites; OAR never reads them.",
+    Column("name", String(100), primary_key=True),
+    string("script", 100),
+    string("description", 255),
 )
-admission_rules = table(
+table(
     "admission_rules",
+    "Admission rules, in the order of their priorities.",
     sequence_number("id"),
     integer("priority"),
     flag("enabled", "YES"),
     Column("rule", Text, nullable=False),
 )
-admission_rules_log = table(
+table(
     "admission_rules_log",
+    "Texts of admission rules before each change.",
     sequence_number("log_id"),
     Column("id", BigInteger, nullable=False),
     number("date"),
@@ -355,8 +419,9 @@ admission_rules_log = table(
     long_text("rule"),
     Index("admission_rules_log_rule", "id", "log_id"),
 )
-accounting = table(
+table(
     "accounting",
+    "Consumption in each window of accounting, in resource seconds.",
     Column("window_start", BigInteger, nullable=False),
     number("window_stop"),
     string("accounting_user", 255),
@@ -374,8 +439,9 @@ accounting = table(
 
 # -- internal tables: not for external readers ------------------------------------------------------------------------
 
-job_runs = table(
+table(
     "job_runs",
+    "Progress of each job that the Runner starts, watches or ends.",
     key("job_id"),
     integer("attempt"),
     one_of("phase", 16, "CLAIMED", states.Phase),
@@ -390,25 +456,31 @@ job_runs = table(
     number("updated"),
     long_text("detail"),
     long_text("reason"),
+    storage=VACUUMED_EARLY,
 )
-job_reasons = table(
+table(
     "job_reasons",
+    "Why a waiting job has not started.",
     key("job_id"),
     Column("date", BigInteger, nullable=False),
     Column("code", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     long_text("data", "{}"),
     integer("changes", 1),
+    storage=VACUUMED_EARLY,
 )
-job_waits = table(
+table(
     "job_waits",
+    "What a job has waited for, one row for each change of its reason. Many old rows are folded: a row with seconds is "
+    "the sum of the times with that code before the first row without, and its date is the start of the first.",
     key("job_id"),
     Column("date", BigInteger, primary_key=True, autoincrement=False),
     Column("code", String(16), nullable=False),
     Column("seconds", BigInteger),
 )
-job_predictions = table(
+table(
     "job_predictions",
+    "Predicted and real starts of jobs that waited. first_: the first prediction; near_: the first within an hour.",
     key("job_id"),
     string("queue_name", 100),
     number("first_date"),
@@ -417,17 +489,25 @@ job_predictions = table(
     number("near_start"),
     number("real_start"),
     Index("job_predictions_start", "real_start"),
+    storage=VACUUMED_EARLY,
 )
-auto_resubmissions = table("auto_resubmissions", key("job_id"), Column("new_job_id", BigInteger, nullable=False))
-job_ends = table(
+table(
+    "auto_resubmissions",
+    "Automatic resubmissions. The primary key makes a second resubmission of a job impossible.",
+    key("job_id"),
+    Column("new_job_id", BigInteger, nullable=False),
+)
+table(
     "job_ends",
+    "Why a job ended, written together with its final state.",
     key("job_id"),
     Column("date", BigInteger, nullable=False),
     Column("code", String(32), nullable=False),
     long_text("data", "{}"),
 )
-job_usage = table(
+table(
     "job_usage",
+    "What a job used on each of its nodes.",
     key("job_id"),
     Column("network_address", String(100), primary_key=True),
     Column("cpu_seconds", Float(53)),
@@ -439,8 +519,9 @@ job_usage = table(
     Column("oom_kills", BigInteger),
     Column("forks_denied", BigInteger),
 )
-api_tokens = table(
+table(
     "api_tokens",
+    "Tokens. token_hash is the SHA-256 of the secret in hexadecimal; the secret itself is not stored.",
     sequence_number("token_id"),
     Column("token_user", String(255), nullable=False),
     Column("token_hash", String(64), nullable=False, unique=True),
@@ -453,9 +534,15 @@ api_tokens = table(
     number("proved"),
     number("parent"),
 )
-token_jobs = table("token_jobs", key("job_id"), number("token_id"))
-submission_keys = table(
+table(
+    "token_jobs",
+    "Jobs that were submitted with tokens that permit submissions only.",
+    key("job_id"),
+    number("token_id"),
+)
+table(
     "submission_keys",
+    "Submissions that clients may repeat: hashes of the key and the request, and the response.",
     Column("key_user", String(255), nullable=False),
     Column("key_hash", String(64), nullable=False),
     Column("request_hash", String(64), nullable=False),
@@ -464,8 +551,9 @@ submission_keys = table(
     PrimaryKeyConstraint("key_user", "key_hash"),
     Index("submission_keys_created", "created"),
 )
-launch_holds = table(
+table(
     "launch_holds",
+    "Launches that wait until a fault is repaired; job_user '': those of all users.",
     sequence_number("hold_id"),
     one_of("fault", 16, states.LaunchFault.ACCOUNT, states.LaunchFault),
     string("job_user", 255),
@@ -478,8 +566,9 @@ launch_holds = table(
     long_text("reason"),
     Index("launch_holds_fault", "fault", "job_user", unique=True),
 )
-state_reasons = table(
+table(
     "state_reasons",
+    "Why a resource is Suspected, Absent or Dead; author '': OAR decided it.",
     resource_key(),
     number("date"),
     string("author", 255),
@@ -487,12 +576,22 @@ state_reasons = table(
     string("node_check", 16),
     string("job_user", 255),
 )
-history_positions = table(
-    "history_positions", Column("reader", String(32), primary_key=True), number("state_log"), number("event")
+table(
+    "history_positions",
+    "How far each reader of the history has come: the last rows of job_state_logs and event_logs.",
+    Column("reader", String(32), primary_key=True),
+    number("state_log"),
+    number("event"),
 )
-task_runs = table("task_runs", Column("task", String(32), primary_key=True), number("last_success"))
-policy_log = table(
+table(
+    "task_runs",
+    "Last success of each task that a timer starts on the server: accounting, purge, phoenix.",
+    Column("task", String(32), primary_key=True),
+    number("last_success"),
+)
+table(
     "policy_log",
+    "Changes of queues, rules and settings: former and new value; NULL: there was none, or there is none.",
     sequence_number("log_id"),
     number("date"),
     string("author", 255),
@@ -502,3 +601,6 @@ policy_log = table(
     Column("value", Text),
     Index("policy_log_name", "kind", "name", "log_id"),
 )
+
+#: All tables, by name.
+TABLES = tuple(metadata.sorted_tables)

@@ -1,8 +1,19 @@
-"""The tables of advance reservations in SQLAlchemy. The installation runs ``reservations.sql``."""
+"""The tables of advance reservations (docs/design/reservations.rst) and the views about them."""
 
 from sqlalchemy import ARRAY, TIMESTAMP, BigInteger, Column, Computed, Index, Integer, String, Text, text
 
-from oar.lib.db.schema_columns import flag, integer, key, long_text, number, one_of, sequence_number, string, table
+from oar.lib.db.schema_tables import (
+    UPDATED_IN_PLACE,
+    flag,
+    integer,
+    key,
+    long_text,
+    number,
+    one_of,
+    sequence_number,
+    string,
+    table,
+)
 from oar.lib.reservations.states import ChangeAnswer, IntervalKind, ReservationState
 
 _LIVE = text("ended = 0")
@@ -12,8 +23,11 @@ def _resource_ids(name: str) -> Column[list[int]]:
     return Column(name, ARRAY(Integer), nullable=False, server_default="{}")
 
 
-reservations = table(
+table(
     "reservations",
+    "Advance reservations; rows are never deleted. ar_id is the number for users; it returns to 1 after 9999999, and "
+    "no other reservation gets the number of a live one (ended = 0). state: '' requested, n rejected or withdrawn, "
+    "w waiting, W waiting with missing resources, r running, E running with missing resources, x ended, d deleted.",
     sequence_number("reservation_id"),
     Column("ar_id", Integer, Computed("((reservation_id - 1) % 9999999 + 1)::integer", persisted=True)),
     string("ar_name", 128),
@@ -66,22 +80,26 @@ reservations = table(
     Index("reservations_end", "end_time"),
     Index("reservations_frame", "frame_id", unique=True, postgresql_where=text("frame_id <> 0")),
     Index("reservations_series", "series_id", "series_index", postgresql_where=text("series_id <> 0")),
+    storage=UPDATED_IN_PLACE,
 )
-reservation_acl = table(
+table(
     "reservation_acl",
+    'Who may use a reservation: entries as given, a denial without its "!".',
     key("reservation_id"),
     Column("entry_order", Integer, primary_key=True, autoincrement=False),
     Column("entry", String(255), nullable=False),
     flag("denied"),
 )
-reservation_jobs = table(
+table(
     "reservation_jobs",
+    "Reservations of jobs that run in one.",
     key("job_id"),
     Column("reservation_id", BigInteger, nullable=False),
     Index("reservation_jobs_reservation", "reservation_id", "job_id"),
 )
-reservation_revisions = table(
+table(
     "reservation_revisions",
+    'One row when a reservation is granted, and one for each change. granted_resources: "default@node-1=4,licence=2".',
     sequence_number("revision_id"),
     Column("reservation_id", BigInteger, nullable=False),
     Column("revision", Integer, nullable=False),
@@ -95,8 +113,9 @@ reservation_revisions = table(
     long_text("granted_resources"),
     Index("reservation_revisions_number", "reservation_id", "revision", unique=True),
 )
-reservation_changes = table(
+table(
     "reservation_changes",
+    "Changes that the scheduler decides. answer '': not decided; at most one of these for each reservation.",
     sequence_number("change_id"),
     Column("reservation_id", BigInteger, nullable=False),
     number("date"),
@@ -108,8 +127,9 @@ reservation_changes = table(
     number("expires"),
     Index("reservation_changes_open", "reservation_id", unique=True, postgresql_where=text("answer = ''")),
 )
-reservation_logs = table(
+table(
     "reservation_logs",
+    "Events of reservations.",
     sequence_number("reservation_log_id"),
     Column("reservation_id", BigInteger, nullable=False),
     number("date"),
@@ -121,8 +141,9 @@ reservation_logs = table(
     Index("reservation_logs_reservation", "reservation_id", "reservation_log_id"),
     Index("reservation_logs_event", "event", "date"),
 )
-reservation_intervals = table(
+table(
     "reservation_intervals",
+    "When a resource was granted to a reservation or missing in it; date_stop 0: it still is.",
     Column("reservation_id", BigInteger, nullable=False),
     Column("resource_id", Integer, nullable=False),
     one_of("kind", 7, "granted", IntervalKind),
@@ -130,8 +151,9 @@ reservation_intervals = table(
     number("date_stop"),
     Index("reservation_intervals_reservation", "reservation_id", "resource_id"),
 )
-reservation_usage = table(
+table(
     "reservation_usage",
+    "The bill in slot seconds, one row for each node (network_address: the type for resources without node).",
     sequence_number("reservation_usage_id"),
     Column("reservation_id", BigInteger, nullable=False),
     Column("queue_name", String(100), nullable=False),
@@ -143,8 +165,10 @@ reservation_usage = table(
     number("termination_time"),
     Index("reservation_usage_place", "reservation_id", "queue_name", "network_address", unique=True),
 )
-reservation_series = table(
+table(
     "reservation_series",
+    "Repeated reservations. rule: RFC 5545; template: the request of each occurrence; depth: occurrences that are "
+    "requested in advance; next_index: the next one to request; next_start 0: there is none.",
     sequence_number("series_id"),
     string("owner", 255),
     long_text("rule"),
@@ -160,14 +184,18 @@ reservation_series = table(
     number("ended"),
     Index("reservation_series_live", "series_id", postgresql_where=_LIVE),
 )
-usersets = table("usersets", Column("userset_name", String(100), primary_key=True), long_text("description"))
-userset_entries = table(
+table(
+    "usersets", "Named lists of users.", Column("userset_name", String(100), primary_key=True), long_text("description")
+)
+table(
     "userset_entries",
+    "Entries of usersets: login names, patterns, and @group for a group of the system.",
     Column("userset_name", String(100), primary_key=True),
     Column("entry", String(255), primary_key=True),
 )
-sge_version = table(
+table(
     "sge_version",
+    "Version of Grid Engine's reporting model, for its programs.",
     Column("v_id", Integer, primary_key=True, autoincrement=False),
     Column("v_version", Text, nullable=False),
     Column("v_time", TIMESTAMP, nullable=False),

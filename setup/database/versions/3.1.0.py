@@ -1,4 +1,4 @@
-"""The first version of this generation: schema.sql creates it; migrations follow it."""
+"""The first version of this generation: ``oar-database`` created it; migrations follow it."""
 
 revision = "3.1.0"
 down_revision = None

@@ -1,4 +1,4 @@
-"""Advance reservations as objects: tables and views of ``reservations.sql``.  Since when a node says nothing of a job.
+"""Advance reservations as objects: their tables and views.  Since when a node says nothing of a job.
 
 Which walltimes are defaults of the site.
 
@@ -9,12 +9,21 @@ from pathlib import Path
 
 from alembic import op
 
+from oar.lib.db import schema
+from oar.lib.db.schema_tables import creation
+
 revision = "3.2.0"
 down_revision = "3.1.0"
 
 #: In an order in which no view is dropped before one that reads it.
 _OLD_VIEWS = ("view_ar_time_usage", "view_ar_jobs", "view_ar_usage", "view_ar_log", "view_ar_attribute")
 _OLD_TABLES = ("reservation_usage", "reservation_logs")
+#: Created as they are declared now: a later migration that changes one of them moves its former statement to here.
+_NEW_TABLES = (
+    *("reservations", "reservation_acl", "reservation_jobs", "reservation_revisions", "reservation_changes"),
+    *("reservation_logs", "reservation_intervals", "reservation_usage", "reservation_series"),
+    *("usersets", "userset_entries", "sge_version"),
+)
 
 
 def upgrade():
@@ -23,8 +32,19 @@ def upgrade():
         op.execute(f"DROP VIEW IF EXISTS public.{view}")
     for table in _OLD_TABLES:
         op.execute(f"DROP TABLE IF EXISTS public.{table}")
-    text = Path(__file__).resolve().parents[1].joinpath("reservations.sql").read_text(encoding="utf-8")
-    op.execute(text)
+    op.execute("SET LOCAL search_path = public")
+    for table in schema.TABLES:
+        if table.name in _NEW_TABLES:
+            for statement in creation(table):
+                op.execute(statement)
+    views = Path(__file__).resolve().parents[1] / "reservation_views.sql"
+    op.execute(views.read_text(encoding="utf-8"))
+    op.execute(
+        "INSERT INTO usersets (userset_name, description) VALUES ('arusers', 'may create advance reservations'),"
+        " ('aroperators', 'may alter and delete every advance reservation')"
+    )
+    op.execute("INSERT INTO userset_entries (userset_name, entry) VALUES ('arusers', 'oar')")
+    op.execute("INSERT INTO sge_version (v_id, v_version, v_time) VALUES (5, '6.2', CURRENT_TIMESTAMP)")
     op.execute("ALTER TABLE public.api_tokens ADD COLUMN proved bigint NOT NULL DEFAULT 0")
     op.execute("ALTER TABLE public.api_tokens ADD COLUMN parent bigint NOT NULL DEFAULT 0")
     op.execute("CREATE TABLE public.token_jobs (job_id bigint PRIMARY KEY, token_id bigint NOT NULL DEFAULT 0)")

@@ -1,26 +1,42 @@
-"""Columns of tables in SQLAlchemy, for ``oar.lib.db.schema``."""
+"""How a table is declared: kinds of columns, and the SQL that creates a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table, Text, text
-from sqlalchemy.schema import SchemaItem
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
 
 from oar.lib.jobs import states
 
 metadata = MetaData()
 
+#: For SQL text that is not sent through SQLAlchemy: "%" stays as it is.
+DIALECT = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
-def table(name: str, *parts: SchemaItem) -> Table:
-    """Return the table. The CHECK of an enumeration is named after its table and column."""
-    described = Table(name, metadata, *parts)
-    for column in described.columns:
+#: Storage options of tables whose rows change continuously.
+VACUUMED_EARLY = {"autovacuum_vacuum_scale_factor": 0.02, "autovacuum_analyze_scale_factor": 0.02}
+UPDATED_IN_PLACE = {"fillfactor": 80}
+
+
+def table(name: str, comment: str, *parts: SchemaItem, storage: Mapping[str, float] | None = None) -> None:
+    """Declare a table. The CHECK of an enumeration is named after its table and column."""
+    declared = Table(name, metadata, *parts, comment=comment, info={"storage": storage or {}})
+    for column in declared.columns:
         values = column.info.get("values")
         if values:
             listed = ", ".join(f"'{value}'" for value in values)
-            described.append_constraint(
+            declared.append_constraint(
                 CheckConstraint(f"{column.name} IN ({listed})", name=f"{name}_{column.name}_check")
             )
-    return described
+
+
+def creation(table: Table) -> Iterator[str]:
+    """Yield the statements that create a table and its indexes."""
+    options = ", ".join(f"{option} = {value}" for option, value in table.info["storage"].items())
+    statement = str(CreateTable(table).compile(dialect=DIALECT)).strip()
+    yield f"{statement} WITH ({options})" if options else statement
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        yield str(CreateIndex(index).compile(dialect=DIALECT))
 
 
 def sequence_number(name: str) -> Column[int]:
