@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.snapshots import CORES, CPUS, NOW, plain, platform
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Alternative, Pool, RunningJob, Settings, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import (
+    Alternative,
+    Pool,
+    RequestGroup,
+    RunningJob,
+    Settings,
+    Snapshot,
+    StoredPlacement,
+    WaitingJob,
+)
 from oar.lib.jobs.records import Dependency, Level, Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation
 from oar.lib.nodes.records import PropertyValue

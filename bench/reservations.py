@@ -13,9 +13,15 @@ from dataclasses import replace
 
 from bench.figures import Figures, heading
 from bench.snapshots import CORES, CPUS, NOW, plain
-from oar.kao.facts.planned_reservations import PlannedReservation
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Alternative, RunningJob, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import (
+    Alternative,
+    PlannedReservation,
+    RequestGroup,
+    RunningJob,
+    Snapshot,
+    StoredPlacement,
+    WaitingJob,
+)
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting

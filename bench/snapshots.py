@@ -9,13 +9,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
     QuotaPeriod,
     QuotaRule,
     Quotas,
+    RequestGroup,
     ResourceColumns,
     RunningJob,
     Settings,

@@ -25,7 +25,7 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of
-from oar.kao.facts.planned_reservations import ChangeStep
+from oar.kao.facts.plan import ChangeStep
 from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchResource, NotAllowed
 from oar.lib.reservations import alteration, deletion, requests, rights, series_changes
@@ -102,9 +102,9 @@ class ChangeSeries(NamedTuple):
         """Store the template, unless its reservations would overlap.  Raises UserError, Unavailable."""
         changer = Changer(desk.database, desk.config, self.user)
         if (rehearsed := series_changes.rehearse(changer, self.options, str(self.number))).together:
-            from oar.kao.rounds.hypothetical import series_trials
+            from oar.kao.rounds.hypothetical import reservation_trials
 
-            series_trials.check_overlaps(desk.database, desk.config, rehearsed)
+            reservation_trials.check_overlaps(desk.database, desk.config, rehearsed)
         changed = series_changes.change(changer, self.options, str(self.number))
         record = {"series": changed.series.id, "coming": [reservation.id for reservation in changed.coming]}
         return Outcome(HTTPStatus.ACCEPTED, {**record, "warnings": list(desk.warnings)})

@@ -206,9 +206,9 @@ def _change_one_series(context: Context, options: QralterOptions, name: str, *, 
     database, config, changer = context.database, context.runtime.config, _changer(context)
     changed = series_changes.rehearse(changer, options.wish, name)
     if changed.together:
-        from oar.kao.rounds.hypothetical import series_trials
+        from oar.kao.rounds.hypothetical import reservation_trials
 
-        series_trials.check_overlaps(database, config, changed)
+        reservation_trials.check_overlaps(database, config, changed)
     if is_trial:
         return {
             str(occurrence.number): changed.series.id for occurrence in changed.coming if occurrence.state in GRANTED

@@ -27,7 +27,7 @@ from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
 
 if TYPE_CHECKING:
-    from oar.kao.facts.planned_reservations import ReservationStep
+    from oar.kao.facts.plan import ReservationStep
 
 NO_ANSWER = 26
 NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was withdrawn"

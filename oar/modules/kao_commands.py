@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds import meta_sched, snapshot_files
@@ -31,6 +30,7 @@ from oar.kao.rounds.reading import time_zone
 from oar.kao.rounds.reading.policy_files import PolicyFiles, parse_quotas
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.site import token_scripts
+from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib import runtime
 from oar.lib.base.errors import BadRequest, OarError
 from oar.lib.base.formats import Format

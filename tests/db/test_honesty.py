@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oar.kao.rounds.writing import prediction_history
+from oar.kao.rounds.writing import plan_writer
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -83,7 +83,7 @@ def test_what_was_told_is_forgotten_after_a_while(site: Site) -> None:
     fill(site)
     with site.database.begin() as tx:
         tx.job_waits.store_first_predictions([])
-        for number, age in ((1001, prediction_history.RETENTION + 1), (1002, prediction_history.RETENTION - 1)):
+        for number, age in ((1001, plan_writer.PREDICTION_RETENTION + 1), (1002, plan_writer.PREDICTION_RETENTION - 1)):
             tx.execute(
                 "INSERT INTO job_predictions (job_id, first_date, first_start, real_start) VALUES (%s, 1, 1, %s)",
                 (number, NOW - age),

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings

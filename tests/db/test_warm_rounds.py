@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.meta_sched import MetaScheduler, ResourceWeights
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
-from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.jobs import control

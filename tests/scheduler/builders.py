@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
     Quotas,
+    RequestGroup,
     RequiredJob,
     ResourceColumns,
     RunningJob,

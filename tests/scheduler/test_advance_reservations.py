@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from oar.kao.facts.plan import Placement
-from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.plan import ChangeStep, Placement, ReservationStep
+from oar.kao.facts.snapshot import (
+    PlannedChange,
+    PlannedReservation,
+    RequestGroup,
+    Snapshot,
+    StoredPlacement,
+    WaitingJob,
+)
+from oar.kao.planner.placement.site_extensions import SchedulerProposal, SiteExtensions
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
-from oar.kao.planner.site.external_proposals import SchedulerProposal
-from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
 from oar.lib.base.resource_set import ResourceSet, from_positions
 from oar.lib.jobs.records import Level, Queue

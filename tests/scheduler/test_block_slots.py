@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.resources import block_slots, slot_search, spaces
-from oar.kao.planner.resources.endings import Occupation
+from oar.kao.planner.resources import slot_search, spaces
+from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.schedule import Round
@@ -36,7 +36,7 @@ def _small_blocks() -> object:
     """Count in blocks however small they are, and from the first question on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_units, "SMALLEST", 1)
-        patch.setattr(block_slots, "ASKED_PER_PAGE", 0)
+        patch.setattr(spaces, "ASKED_PER_PAGE", 0)
         yield
 
 
@@ -106,9 +106,9 @@ def test_blocks_are_those_of_their_resources(pool: int, members: int, name: str)
 
 
 def test_slots_in_blocks_are_made_when_they_have_been_asked_for_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_slots, "ASKED_PER_PAGE", 3)
+    monkeypatch.setattr(spaces, "ASKED_PER_PAGE", 3)
     made: list[SlotSet] = []
-    monkeypatch.setattr(block_slots.BlockSlots, "begin", lambda self, slots, occupants: made.append(slots))
+    monkeypatch.setattr(spaces.BlockSlots, "begin", lambda self, slots, occupants: made.append(slots))
     hierarchy, space = hierarchy_in_order(random.Random(1)), Space(SlotSet(0, EVERYTHING))
     request = hierarchy.request((PooledGroup(EVERYTHING, (Level("uneven", 1),)),))
     for _ in range(2):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.planner.resources.endings import Endings, Occupation
+from oar.kao.planner.resources.resource_holders import Endings, Occupation
 
 sets = st.integers(0, 2**12 - 1)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
-from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Pool, Snapshot
 from oar.kao.planner.schedule import schedule
+from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.base.times import format_date
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.states import ResourceState
@@ -236,7 +236,7 @@ def test_one_jobs_trouble_is_its_own(seed: int) -> None:
 def test_another_process_with_another_hash_seed_plans_the_same() -> None:
     snapshots = [random_cluster(seed).snapshot() for seed in range(12)]
     program = (
-        "import sys\nfrom oar.kao.facts.record_json import from_json, to_json\n"
+        "import sys\nfrom oar.kao.rounds.snapshot_files import from_json, to_json\n"
         "from oar.kao.facts.snapshot import Snapshot\n"
         "from oar.kao.planner.schedule import schedule\n"
         "for line in sys.stdin: print(to_json(schedule(from_json(Snapshot, line))))\n"

@@ -10,8 +10,8 @@ from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Snapshot, Weights
 from oar.kao.planner import job_order
 from oar.kao.planner.fair_share import Share, share_of
+from oar.kao.planner.placement.site_extensions import JobSorting, SiteExtensions
 from oar.kao.planner.schedule import schedule
-from oar.kao.planner.site.site_extensions import JobSorting, SiteExtensions
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import sorting
 from oar.lib.config.files import Config

@@ -22,8 +22,8 @@ from oar.kao.facts.snapshot import (
     WaitingJob,
 )
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.placement.site_extensions import FIND_PLUGINS
 from oar.kao.planner.schedule import Round, schedule
-from oar.kao.planner.site.site_extensions import FIND_PLUGINS
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.plan_check import faults_of, without
+from oar.kao.planner.plan_check import HolderCounts, faults_of, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.schedule import schedule
 from oar.lib.base.resource_set import union
 from oar.lib.jobs.reason_codes import ReasonCode

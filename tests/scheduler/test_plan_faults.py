@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from oar.kao.facts.plan import Failure, Plan
-from oar.kao.facts.record_json import from_json
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.plan_faults import MAX_SAVED_ROUNDS, PlanGuard
+from oar.kao.rounds.snapshot_files import from_json
 from oar.lib.jobs.reason_codes import ReasonCode
 from tests.scheduler.builders import Cluster
 

@@ -9,11 +9,16 @@ import pytest
 
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.placement.site_extensions import (
+    ASSIGN_PLUGINS,
+    FIND_PLUGINS,
+    FreeSpace,
+    MissingPlugin,
+    SiteExtensions,
+)
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.resources.spaces import Spaces
 from oar.kao.planner.schedule import Round
-from oar.kao.planner.site.plugin_choices import FreeSpace
-from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, MissingPlugin, SiteExtensions
 from oar.kao.rounds.site import plugins
 from oar.kao.rounds.site.plugins import has_extra, site_of
 from oar.lib.base.resource_set import ResourceSet

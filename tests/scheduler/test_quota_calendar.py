@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from oar.kao.planner.limits.quota_calendar import Calendar, parse_single, parse_weekly
-from oar.kao.planner.limits.quota_files import parse_json
+from oar.kao.planner.limits.quota_files import Calendar, parse_json, parse_single, parse_weekly
 from oar.kao.rounds.reading import time_zone
 from oar.lib.base.times import format_date, parse_date
 

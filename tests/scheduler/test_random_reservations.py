@@ -12,9 +12,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.facts.plan import Plan
-from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation, ReservationStep
-from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.plan import Plan, ReservationStep
+from oar.kao.facts.snapshot import PlannedChange, PlannedReservation, RequestGroup
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions

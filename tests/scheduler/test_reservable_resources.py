@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Pool
+from oar.kao.facts.snapshot import Pool, RequestGroup
 from oar.kao.planner.schedule import Round
 from oar.lib.base.resource_set import from_positions
 from oar.lib.jobs.records import Level

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from oar.kao.planner.resources import reservation_health
-from oar.kao.planner.resources.reservation_health import is_inside
+from oar.kao.facts.job_types import is_inside
+from oar.kao.planner.advance_reservations import health
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.schedule import Round
 from oar.lib.nodes.states import ResourceState
@@ -50,8 +50,8 @@ def test_each_reservation_looks_at_the_jobs_on_its_own_resources_only() -> None:
     site.run(0, id=1, types=("besteffort",))
     snapshot = site.snapshot()
     with (
-        patch.object(reservation_health, "is_inside", side_effect=is_inside) as asked,
-        patch.object(reservation_health, "held_resources", side_effect=held_resources) as held,
+        patch.object(health, "is_inside", side_effect=is_inside) as asked,
+        patch.object(health, "held_resources", side_effect=held_resources) as held,
     ):
         Round(snapshot).plan_reservations()
     assert asked.call_count <= 3 * 2 * number

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import RequestGroup
 from oar.kao.planner.schedule import Round
 from oar.lib.base.resource_set import ResourceSet, positions
 from oar.lib.jobs.records import Level, Queue

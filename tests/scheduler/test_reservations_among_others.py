@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.planned_reservations import PlannedChange
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.facts.snapshot import PlannedChange, QuotaPeriod, QuotaRule, Quotas, RequestGroup, Snapshot
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import ResourceColumns, Snapshot, StoredPlacement
 from oar.kao.planner.schedule import schedule
+from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState

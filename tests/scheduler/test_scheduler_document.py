@@ -12,9 +12,9 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import ConsumptionSums, Settings, Snapshot
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_statements
-from oar.kao.planner.limits.quota_rules import binding_rules
+from oar.kao.planner.limits.quotas import binding_rules
+from oar.kao.planner.placement.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
 from oar.kao.planner.schedule import schedule
-from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
 from oar.kao.rounds.hypothetical import what_if
 from oar.kao.rounds.reading import time_zone
 from oar.kao.rounds.reading.planner_settings import settings_of

@@ -5,10 +5,9 @@ from itertools import count
 
 import pytest
 
-from oar.kao.facts.planned_reservations import PlannedChange, ReservationStep
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.planner.placement.reservation_search import NO_TIME
-from oar.kao.planner.placement.search_clock import SEARCH_SECONDS, SearchClock
+from oar.kao.facts.plan import ReservationStep
+from oar.kao.facts.snapshot import PlannedChange, RequestGroup
+from oar.kao.planner.advance_reservations.search import NO_TIME, SEARCH_SECONDS, SearchClock
 from oar.kao.planner.schedule import Round
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.states import ResourceState

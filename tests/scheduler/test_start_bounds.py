@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.planner.resources import spaces
+from oar.kao.planner.resources import slot_search
+from oar.kao.planner.resources.slot_search import StartBounds
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.kao.planner.resources.spaces import StartBounds
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
 
@@ -44,4 +44,4 @@ def test_bounds_are_kept_of_the_latest_requests_only() -> None:
     for number, request in enumerate(reversed(requests)):
         bounds.learn(query(*request, 5), 1000 - number)
     (kept,) = bounds._bounds.values()
-    assert kept._wanted == requests[: spaces.MAX_BOUNDS]
+    assert kept._wanted == requests[: slot_search.MAX_BOUNDS]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from oar.kao.facts.job_types import NO_TYPES, SharingKey
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
-from oar.kao.planner import passed_over
+from oar.kao.planner import urgent_pass
 from oar.kao.planner.limits.dependencies import Dependencies
-from oar.kao.planner.passed_chains import PassedChains
-from oar.kao.planner.passed_jobs import Turn
+from oar.kao.planner.passed_jobs import PassedChains, Turn
 from oar.kao.planner.placement import placement_search
 from oar.kao.planner.placement.placement_task import PlacementRules
 from oar.kao.planner.placement.round_memory import RoundMemory
@@ -506,8 +505,8 @@ def test_a_pass_that_gives_up_for_a_full_plan_decides_the_same(seed: int, search
     dice = random.Random(seed)
     snapshot = dice.choice([busy, crowded, in_parts, reserved, counted_besteffort, workflows])(seed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(passed_over, "LEAST_SEARCHES", searches)
-        patched.setattr(passed_over, "SEARCHES_OF_A_JOB", 0)
+        patched.setattr(urgent_pass, "LEAST_SEARCHES", searches)
+        patched.setattr(urgent_pass, "SEARCHES_OF_A_JOB", 0)
         plan = urgent(snapshot)
     check(plan, schedule(snapshot))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.cliffs import equal_array
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.placement import waves
+from oar.kao.planner.placement import placement_task
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.schedule import Round, schedule
@@ -50,7 +50,7 @@ def _is_inner(types: tuple[str, ...]) -> bool:
 def one_by_one(snapshot: Snapshot) -> Any:
     """The plan that is made with waves of one job each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waves, "LARGEST_WAVE", 1)
+        patch.setattr(placement_task, "LARGEST_WAVE", 1)
         return schedule(snapshot)
 
 
@@ -109,7 +109,7 @@ def test_one_search_is_made_for_all_equal_jobs_that_begin_at_a_date(monkeypatch:
     plan = planning.plan()
     dates = {placement.start for placement in plan.placements}
     assert len(plan.placements) == 5000
-    assert len(searches) <= len(dates) + 5000 / waves.LARGEST_WAVE
+    assert len(searches) <= len(dates) + 5000 / placement_task.LARGEST_WAVE
     memory = planning.memory(plan)
     searches.clear()
     explained.clear()

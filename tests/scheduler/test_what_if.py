@@ -2,8 +2,8 @@
 
 import pytest
 
+from oar.kao.planner.placement.site_extensions import SiteExtensions
 from oar.kao.planner.schedule import schedule
-from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.rounds.hypothetical.what_if import HelpfulChange, smallest_change, with_walltime, without_nodes
 from oar.lib.base.errors import BadRequest
 from oar.lib.jobs.states import JobPriority

@@ -44,8 +44,8 @@ PLANNER = {
     "oar.kao.facts",
     "oar.kao.planner.resources",
     "oar.kao.planner.limits",
-    "oar.kao.planner.site",
     "oar.kao.planner.placement",
+    "oar.kao.planner.advance_reservations",
     "oar.kao.planner",
 }
 #: Which packages each package above the library may use, besides itself.
@@ -72,8 +72,13 @@ MAY_USE: dict[str, set[str]] = {
     "oar.kao.facts": BELOW_PLANNER,
     "oar.kao.planner.resources": {*BELOW_PLANNER, "oar.kao.facts"},
     "oar.kao.planner.limits": {*BELOW_PLANNER, "oar.kao.facts"},
-    "oar.kao.planner.site": {*BELOW_PLANNER, "oar.kao.facts", "oar.kao.planner.resources"},
-    "oar.kao.planner.placement": {*BELOW_PLANNER, *PLANNER - {"oar.kao.planner"}},
+    "oar.kao.planner.placement": {
+        *BELOW_PLANNER,
+        "oar.kao.facts",
+        "oar.kao.planner.resources",
+        "oar.kao.planner.limits",
+    },
+    "oar.kao.planner.advance_reservations": {*BELOW_PLANNER, *PLANNER - {"oar.kao.planner"}},
     "oar.kao.planner": {*BELOW_PLANNER, *PLANNER},
     "oar.kao.rounds.reading": BELOW_ROUNDS,
     "oar.kao.rounds.site": {*BELOW_ROUNDS, "oar.kao.rounds.reading"},

@@ -7,7 +7,7 @@ import click
 from oar.cli.common.render import visible
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.kao.rounds.hypothetical import estimates
-from oar.kao.rounds.hypothetical.estimate_records import Estimate
+from oar.kao.rounds.hypothetical.estimates import Estimate
 from oar.lib.base.formats import dump
 from oar.lib.base.times import format_date
 from oar.lib.submission import admission

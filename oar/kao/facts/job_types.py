@@ -6,7 +6,11 @@ See docs/design/planner.rst, "Types of jobs".
 from dataclasses import dataclass
 from functools import lru_cache
 
-from oar.kao.facts.snapshot import PlannedJob, WaitingJob
+from oar.kao.facts.snapshot import (
+    PlannedJob,
+    PlannedReservation,
+    WaitingJob,
+)
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import parse_date
 from oar.lib.jobs.states import JobTypeName
@@ -15,10 +19,16 @@ from oar.lib.submission.resource_request import JobTypes, parse_token
 #: TIMESHARING with its tag, or PLACEHOLDER with its name.
 SharingKey = tuple[JobTypeName, str]
 
+
 #: The types of so many jobs are kept from round to round.
 REMEMBERED = 20_000
+
+
 _DATED = (JobTypeName.POSTPONE, JobTypeName.EXPIRE, JobTypeName.DEADLINE)
+
+
 _PLUGIN_TYPES = (f"{JobTypeName.FIND}=", f"{JobTypeName.ASSIGN}=")
+
 
 #: What may stand in ``timesharing=<user>,<name>``; ``job_name`` is the older spelling.
 _TIMESHARING_PARTS = {"*": "*", "user": "user", "name": "name", "job_name": "name"}
@@ -208,3 +218,10 @@ def _factor(types: JobTypes, name: JobTypeName, largest: float = 1e9) -> float:
     if not 0 <= number <= largest:
         raise BadRequest(f"{name}={text} is not {name}=<number from 0 to {largest:g}>")
     return number
+
+
+def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
+    """Return whether a job with these types belongs to a reservation."""
+    if reservation.is_flexible:
+        return (JobTypeName.PLACEHOLDER, f"ar{reservation.id}") in types.shared_keys
+    return types.inner == str(reservation.frame_id)

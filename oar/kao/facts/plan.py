@@ -1,16 +1,16 @@
 """The output of the planner: a ``Plan``, with a ``Placement`` or a ``Reason`` for each waiting job.
 
-All values are frozen; ``oar.kao.facts.record_json`` writes them to a file and reads them back.  Sets of resources are
-ints whose bits number ``Snapshot.resources``.
+All values are frozen.  Sets of resources are ints whose bits number ``Snapshot.resources``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
+from oar.kao.facts.snapshot import Occurrence
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.reservations.states import ReservationEvent, ReservationState
 
 #: A value that JSON can hold.
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -83,6 +83,62 @@ class Failure:
     job_id: int
     origin: str  #: its class, file and line: equal for all jobs that fail in the same way
     trace: str  #: the traceback
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationNote:
+    """A log entry of an advance reservation, and the state after it."""
+
+    event: ReservationEvent
+    state: ReservationState
+    message: str = ""
+    hostname: str = ""
+    is_better: bool = False  #: less is missing than before, and something still is: that is no mail
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationStep:
+    """The decisions of a round on one advance reservation.
+
+    They are written only if the reservation has not been changed in the meantime.
+    """
+
+    reservation_id: int
+    frame_id: int
+    seen: ReservationState  #: its state when it was decided
+    revision: int  #: its revision then
+    notes: tuple[ReservationNote, ...] = ()  #: in order; the last state is the new one
+    missing: tuple[int, ...] = ()  #: ids of the resources that are missing now
+    message: str = ""  #: the reasons, one a line; of a refusal: why
+    alternative: int = -1  #: of a granted request: the number of the chosen alternative
+    start: int = 0  #: of a granted request
+    end: int = 0  #: of a granted request
+    resources: tuple[int, ...] = ()  #: ids, if they are new
+    proposal: int = 0  #: of a refused request: the earliest start that is possible; 0 = none was found
+    is_over: bool = False  #: its last job is gone: it is to be closed
+    conflicts: tuple[tuple[Occurrence, str], ...] = ()  #: the followers for which there is no place either, and why
+
+    @property
+    def state(self) -> ReservationState:
+        """Return the state after this step."""
+        return self.notes[-1].state if self.notes else self.seen
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStep:
+    """The decision on a change request; a granted change is written completely."""
+
+    change_id: int
+    reservation_id: int
+    revision: int  #: of the reservation when it was decided
+    is_granted: bool = False
+    message: str = ""
+    proposal: int = 0  #: of a refusal: the date that would be possible; 0 = none
+    start: int = 0
+    end: int = 0
+    resources: tuple[int, ...] = ()
+    alternative: int = 0  #: if other resources were asked for: the number of the one that is granted
+    ended_jobs: tuple[int, ...] = ()  #: jobs that no longer fit
 
 
 @dataclass(frozen=True, slots=True)

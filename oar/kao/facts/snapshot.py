@@ -1,22 +1,22 @@
 """The input of the planner: a ``Snapshot`` of the jobs, the resources and the settings at one instant.
 
-All values are frozen; ``oar.kao.facts.record_json`` writes them to a file and reads them back.  A faulty round can
-therefore be planned again on another machine.  Sets of resources are ints whose bits number ``Snapshot.resources``.  A
-request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
+All values are frozen; ``oar/kao/rounds/snapshot_files.py`` writes them to a file and reads them back.  A faulty round
+can therefore be planned again on another machine.  Sets of resources are ints whose bits number ``Snapshot.resources``.
+A request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
-from oar.kao.facts.request_groups import RequestGroup
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
 from oar.lib.jobs.live_jobs import LiveJob
-from oar.lib.jobs.records import Dependency, Queue
+from oar.lib.jobs.records import Dependency, Level, Queue
 from oar.lib.jobs.states import DependencyCondition, JobPriority, JobState
 from oar.lib.nodes.energy_records import KeptNodes
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
+from oar.lib.reservations.states import LEAVING, STARTED, ReservationState
 
 #: A date later than every date.  Never stored.
 FOREVER = 2**62
@@ -165,6 +165,16 @@ class Pool:
     is_put_off: bool = False  #: the trouble is that there was no time for it: it is tried again
 
 
+class RequestGroup(NamedTuple):
+    """A request group: its pool (index in ``Snapshot.pools``) and its levels.
+
+    A named tuple, because groups are hashed as dictionary keys several times per job and round.
+    """
+
+    pool: int
+    levels: tuple[Level, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """One alternative of a moldable job: one option ``-l`` of oarsub."""
@@ -247,6 +257,101 @@ class RequiredJob:
     exit_code: int | None
     start_time: int
     stop_time: int
+
+
+class Occurrence(NamedTuple):
+    """One occurrence of a series of reservations."""
+
+    number: int  #: in the series, from 1
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReservation:
+    """A live advance reservation; its frame is a job of the snapshot."""
+
+    id: int
+    number: int
+    frame_id: int
+    state: ReservationState
+    revision: int
+    queue: str
+    start: int
+    end: int
+    start_window: int
+    time_offset: int  #: its jobs are over so many seconds before its end
+    is_hard: bool
+    replaces_lost: bool
+    is_flexible: bool
+    ignores_jobs: bool
+    idle_limit: int
+    message: str
+    resources: ResourceSet = 0  #: granted, without those that were removed
+    removed: tuple[int, ...] = ()  #: ids of granted resources that do not exist any more
+    groups: tuple[RequestGroup, ...] = ()  #: of the granted request; () before it is granted
+    missing: tuple[int, ...] = ()  #: ids of the resources that were missing in the last round
+    missing_since: Mapping[int, int] = field(default_factory=dict)  #: of these resources, by id
+    live_jobs: tuple[int, ...] = ()
+    last_job_date: int = 0  #: since when no job of it is live; its start if there never was one
+    occurrence: int = 0  #: its number in its series; 0 = it is in none
+    together: int = 0  #: the series whose first occurrences are answered together, if it is one of them; 0 = none
+    skips_conflicts: bool = False  #: of these: what cannot be granted is left out
+    is_for_nobody: bool = False  #: it keeps resources free, for maintenance: nothing of it can be missing
+    followers: tuple[Occurrence, ...] = ()  #: of its series, those that are asked for in its place if it is refused
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the reservation only waits for its last job to end."""
+        return self.state in LEAVING
+
+    def has_begun(self, now: int) -> bool:
+        """Return whether the reservation is granted and has started.
+
+        A started reservation stays started when the clock is set back.
+        """
+        return self.state in STARTED or (self.state is not ReservationState.ASKED and self.start <= now)
+
+    def held_from(self, now: int) -> int:
+        """Return the date from which the reservation holds its resources (``now`` if it has begun)."""
+        return now if self.has_begun(now) else self.start
+
+    def is_due(self, now: int) -> bool:
+        """Return whether the reservation has to be processed now: it is a new request, or one of its dates has come."""
+        if self.is_leaving:
+            return not self.live_jobs
+        is_to_start = self.state in (ReservationState.WAITING, ReservationState.WARNING) and self.start <= now
+        return self.state is ReservationState.ASKED or is_to_start or self.end <= now or self.is_idle(now)
+
+    def is_idle(self, now: int) -> bool:
+        """Return whether the reservation ends because no job has run in it for ``idle_limit`` seconds."""
+        if not self.idle_limit or self.live_jobs or self.start > now:
+            return False
+        return now >= self.idle_date
+
+    @property
+    def idle_date(self) -> int:
+        """Return when the reservation ends if no job is submitted to it.  Only valid with an idle limit."""
+        return max(self.last_job_date, self.start) + self.idle_limit
+
+    @property
+    def latest_job_end(self) -> int:
+        """Return the date by which its jobs must have ended."""
+        return self.end - self.time_offset
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A requested change of an advance reservation that has not been decided."""
+
+    id: int
+    reservation_id: int
+    start: int | None = None  #: None = as it is
+    end: int | None = None  #: None = as it is
+    is_forced: bool = False  #: jobs that run beyond a new end are ended with it
+    alternatives: tuple[tuple[RequestGroup, ...], ...] = ()  #: of other resources, the best one first; () = as it is
+    date: int = 0  #: of the asking; 0 = now
+    expires: int = 0  #: nobody waits for the answer after this date; 0 = somebody always does
+    is_readable: bool = True  #: of one that cannot be read nothing is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,46 @@
 """The order in which jobs are planned: first come first served, fair share, several factors, or a plug-in.
 
-See docs/design/planner.rst, "Order".
+See docs/design/planner.rst, "Order", and docs/scheduler.rst, "Several factors".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.queue_policies import QueuePolicy
-from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob
+from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob, Weights
 from oar.kao.planner.fair_share import share_of
-from oar.kao.planner.multifactor import Factors, priority
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.lib.jobs.reason_codes import RoundLimit
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The factors of a job's priority that do not come from its types or its queue."""
+
+    resources: int
+    walltime: int  #: seconds
+    all_resources: int  #: on the whole machine
+    age: int  #: seconds since submission
+    karma: float = 0.0
+
+
+def priority(job: WaitingJob, types: ParsedTypes, factors: Factors, weights: Weights) -> float:
+    """Return the priority of a job; the job with the largest value is planned first."""
+    small_work = 1 / max(1, factors.resources * factors.walltime)
+    small_size = 1 - factors.resources / max(1, factors.all_resources)
+    return (
+        weights.age_weight * min(1.0, weights.age_coef * factors.age)
+        + weights.queue_weight * weights.queue_coefs.get(job.queue, 0.0)
+        + weights.work_weight * (1 - small_work if weights.work_mode else small_work)
+        + weights.size_weight * (1 - small_size if weights.size_mode else small_size)
+        + weights.karma_weight / (1 + max(factors.karma, -0.9))
+        + weights.qos_weight * types.qos
+        - weights.nice_weight * types.nice
+    )
 
 
 class JobOrder:

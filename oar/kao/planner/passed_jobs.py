@@ -1,21 +1,27 @@
-"""The jobs that an urgent pass has passed over, grouped by equal requests.
+"""The jobs that an urgent pass has passed over: grouped by equal requests, in chains of dependencies, and counted.
 
 See docs/design/planner.rst, "Two depths".
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.snapshot import FOREVER, WaitingJob
+from oar.kao.facts.job_types import ParsedTypes, has_plugin
+from oar.kao.facts.plan import Placement, Reason
+from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
+from oar.kao.planner.limits.dependencies import Dependencies, RequiredLifetime
+from oar.kao.planner.limits.quotas import Pattern, Usage
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import Check
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.records import Dependency
 
 #: Places a job as a full plan does; a job that was checked at its turn is not checked again.
 Place = Callable[[WaitingJob, PlacementTask | None], None]
+
 
 #: As resources by which jobs are connected: they are connected with all others.
 EVERYTHING: ResourceSet = -1
@@ -202,3 +208,127 @@ def connected(kinds: Iterable[Kind], region: ResourceSet) -> ResourceSet:
 
 def _duration_and_number(member: tuple[int, Turn]) -> tuple[int, int]:
     return member[0], member[1].number
+
+
+class PassedChains:
+    """The passed jobs that require other passed jobs."""
+
+    def __init__(self, turns: Mapping[int, Turn], dependencies: Dependencies, now: int) -> None:
+        """``turns``: the passed jobs by id; the mapping changes during the pass."""
+        self._turns = turns
+        self._dependencies = dependencies
+        self._now = now
+
+    def bound(self, turn: Turn) -> None:
+        """Raise the earliest start of a job to the first date that the passed jobs it requires allow."""
+        for required, dependency in self._requirements(turn.job):
+            begin = max(self._now, required.until)
+            lifetime = RequiredLifetime(begin, begin + _shortest_walltime(required.job))
+            date = self._dependencies.earliest(dependency, turn.rules.dependency_condition, lifetime)
+            turn.until = max(turn.until, date)
+
+    def up_from(self, turn: Turn) -> Sequence[Turn]:
+        """Return a job, then a passed job that it requires, and so on to the first job of the chain.
+
+        A cyclic chain is returned once around.
+        """
+        chain = {turn.job.id: turn}
+        while requirements := self._requirements(turn.job):
+            turn = requirements[0][0]
+            if turn.job.id in chain:
+                break
+            chain[turn.job.id] = turn
+        return list(chain.values())
+
+    def reach(self, job: WaitingJob) -> int:
+        """Return the resources by which a job is connected with the passed jobs that it requires."""
+        reach = 0
+        for required, _ in self._requirements(job):
+            reach |= required.reach
+        return reach
+
+    def _requirements(self, job: WaitingJob) -> list[tuple[Turn, Dependency]]:
+        turns = self._turns
+        return [(turns[each.required], each) for each in job.dependencies if each.required in turns]
+
+
+def may_precede_required(job: WaitingJob) -> bool:
+    """Return whether a dependency lets a job start before the job that it requires."""
+    return any("-" in dependency.min_shift for dependency in job.dependencies)
+
+
+def _shortest_walltime(job: WaitingJob) -> int:
+    """Return the minimum duration of a job; it is 1 for an alternative whose walltime may be cut."""
+    return min((1 if each.cut_at else each.walltime for each in job.alternatives), default=0)
+
+
+_NOTHING: Usage = 0, 0, 0
+
+
+class PassedCounts:
+    """The maximum usage of all passed jobs at the same time."""
+
+    def __init__(self, context: RoundContext, turns: Iterable[Turn]) -> None:
+        self._quotas = context.bookings.quotas
+        self._arrays = context.bookings.arrays
+        self._requests = context.requests
+        self._everything = context.snapshot.resources.everything
+        self._now = context.now
+        self._gap = context.settings.security_time
+        self._by_pattern: dict[Pattern, Usage] = {}
+        self._by_array: dict[int, int] = {}
+        self._patterns: dict[Hashable, tuple[Pattern, ...]] = {}
+        for turn in turns:
+            self.add(turn)
+
+    def add(self, turn: Turn) -> None:
+        """Count a job that is passed over."""
+        job = turn.job
+        if job.array_limit:
+            self._by_array[job.array_id] = self._by_array.get(job.array_id, 0) + 1
+        patterns = self._patterns_of(job, turn.types)
+        most = [self._most(job, alternative) for alternative in job.alternatives] if patterns else []
+        for pattern in patterns:
+            resources, jobs, seconds = self._by_pattern.get(pattern, _NOTHING)
+            self._by_pattern[pattern] = (
+                resources + max((count for count, _ in most), default=0),
+                jobs + 1,
+                seconds + max((count * walltime for count, walltime in most), default=0),
+            )
+
+    def leave_room(self, turn: Turn, placement: Placement, since: int) -> bool:
+        """Return whether the limits allow a placement even if passed jobs start at any date from ``since`` on.
+
+        The limits are known to allow it together with the placed jobs.  A placement with a later start keeps its reason
+        only if no passed job is counted during it; otherwise return False.
+        """
+        if placement.end + self._gap <= since:
+            return True
+        job, has_quotas = turn.job, turn.rules.has_quotas
+        counters = self._quotas.counters_of(job, turn.types) if has_quotas else ()
+        others = self._by_array.get(job.array_id, 0) if job.array_limit else 0
+        if not others and self._by_pattern.keys().isdisjoint(counters):
+            return True
+        if placement.start > self._now:
+            return False
+        begin = max(placement.start, since)
+        return self._arrays.has_room(job, begin, placement.end, others) and (
+            not has_quotas or self._quotas.has_room(job, turn.types, placement, since, self._by_pattern)
+        )
+
+    def _patterns_of(self, job: WaitingJob, types: ParsedTypes) -> tuple[Pattern, ...]:
+        if not types.counts_in_quotas or types.container:
+            return ()
+        key = job.queue, job.project, job.types, job.user
+        if key not in self._patterns:
+            self._patterns[key] = self._quotas.patterns_that_count(job)
+        return self._patterns[key]
+
+    def _most(self, job: WaitingJob, alternative: Alternative) -> tuple[int, int]:
+        """Return the maximum number of resources of an alternative, and its walltime."""
+        request = self._requests.get(alternative.groups)
+        if has_plugin(job):
+            return self._everything.bit_count(), alternative.walltime
+        if isinstance(request, Reason):
+            return 0, 0
+        return request.least if request.is_fixed else request.reach.bit_count(), alternative.walltime

@@ -16,13 +16,40 @@ from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps, portions, result_of
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import ResourceSet, union
 from oar.lib.jobs.states import Reservation
 from oar.lib.nodes.hierarchy import RequestFit
+
+
+class HolderCounts:
+    """The counts of the holders of resources."""
+
+    def __init__(self) -> None:
+        self._planes: list[ResourceSet] = []
+
+    @property
+    def held(self) -> ResourceSet:
+        """Return the resources with at least one holder."""
+        return union(self._planes)
+
+    def add(self, resources: ResourceSet) -> None:
+        """Add one holder to each of these resources."""
+        for index, plane in enumerate(self._planes):
+            if not resources:
+                return
+            self._planes[index], resources = plane ^ resources, plane & resources
+        if resources:
+            self._planes.append(resources)
+
+    def remove(self, resources: ResourceSet) -> None:
+        """Remove one holder from each of these resources, which must have one."""
+        for index, plane in enumerate(self._planes):
+            if not resources:
+                return
+            self._planes[index], resources = plane ^ resources, ~plane & resources
 
 
 @dataclass(frozen=True, slots=True)

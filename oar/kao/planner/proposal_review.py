@@ -10,11 +10,10 @@ from functools import partial
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.site.choice_check import ChoiceCheck
-from oar.kao.planner.site.external_proposals import SchedulerProposal
-from oar.kao.planner.starts import Starts
+from oar.kao.planner.placement.site_extensions import ChoiceCheck, SchedulerProposal
+from oar.kao.planner.placement.starts import Starts
+from oar.kao.planner.resources.spaces import Containers
 
 
 class ProposalReview:

@@ -12,13 +12,11 @@ from oar.kao.facts.steps import Steps
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs, cyclic_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place, PlainMode
-from oar.kao.planner.passed_over import PassedOver
-from oar.kao.planner.placement.decisions import TimeIsUp
-from oar.kao.planner.placement.placement_task import GiveWay, PlacementRules, PlacementTask
+from oar.kao.planner.placement.placement_task import LARGEST_WAVE, GiveWay, PlacementRules, PlacementTask, Upcoming
 from oar.kao.planner.placement.placer import Placer
-from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.waves import LARGEST_WAVE, Upcoming
-from oar.kao.planner.starts import Starts
+from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
+from oar.kao.planner.placement.starts import Starts
+from oar.kao.planner.urgent_pass import PassedOver
 from oar.lib.jobs.reason_codes import RoundLimit
 from oar.lib.jobs.records import Queue
 

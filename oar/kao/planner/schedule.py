@@ -11,36 +11,38 @@ from functools import partial
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
-from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
-from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
+from oar.kao.facts.plan import ChangeStep, JobForecast, Placement, Plan, Reason, ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps, result_of
+from oar.kao.planner.advance_reservations.decisions import ReservationDecisions
+from oar.kao.planner.advance_reservations.health import (
+    Health,
+    ReservationHealth,
+    closed_frames,
+    frame_windows,
+    healths_of,
+    left_behind,
+    outside_quotas,
+)
+from oar.kao.planner.advance_reservations.search import SearchClock
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.job_order import JobOrder
 from oar.kao.planner.limits.dependencies import Dependencies
-from oar.kao.planner.passed_over import PassedOver
-from oar.kao.planner.placement.bookings import Bookings
-from oar.kao.planner.placement.containers import Containers
-from oar.kao.planner.placement.decisions import Decisions, TimeIsUp
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placer import Placer
-from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.round_context import Bookings, Decisions, RoundContext, TimeIsUp
 from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.kao.planner.placement.search_clock import SearchClock
+from oar.kao.planner.placement.site_extensions import NO_EXTENSIONS, ChoiceCheck, PluginChoices, SiteExtensions
+from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.proposal_review import ProposalReview
 from oar.kao.planner.queue_planner import QueuePlanner, UrgentPass
-from oar.kao.planner.reservation_decisions import ReservationDecisions
-from oar.kao.planner.reservations import Reservations
+from oar.kao.planner.reservation_jobs import Reservations
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.resources.frames import closed_frames, frame_windows, left_behind, outside_quotas
-from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, healths_of
-from oar.kao.planner.site.choice_check import ChoiceCheck
-from oar.kao.planner.site.plugin_choices import PluginChoices
-from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
-from oar.kao.planner.starts import Starts
+from oar.kao.planner.resources.spaces import Containers
+from oar.kao.planner.urgent_pass import PassedOver
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.jobs.reason_codes import ReasonCode
@@ -112,7 +114,7 @@ class Round:
         check = ChoiceCheck(context.snapshot)
         plugins = PluginChoices(site.load, context.snapshot, context.usable, check) if site.load else None
         search = PlacementSearch(context, plugins)
-        containers = Containers(context)
+        containers = Containers(context.snapshot, self._types, context.spaces)
         self._dependencies = dependencies = Dependencies(context.snapshot, self._bookings.placements)
         self._closed = closed_frames(context.snapshot, healths, self._types)
         self._starts = Starts(context, dependencies, self._closed)

@@ -6,9 +6,8 @@ See docs/design/planner.rst, "Walltime changes".
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from oar.kao.facts.job_types import ParsedTypes, parse_types_or_none
+from oar.kao.facts.job_types import ParsedTypes, is_inside, parse_types_or_none
 from oar.kao.facts.snapshot import RunningJob, Snapshot, WaitingJob
-from oar.kao.planner.resources.reservation_health import is_inside
 from oar.lib.base.resource_set import ResourceSet, positions
 from oar.lib.base.times import seconds_of
 from oar.lib.jobs.states import Reservation

@@ -15,47 +15,82 @@ from pathlib import Path
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.advance_reservations.search import SEARCH_SECONDS, SearchClock
 from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.kao.planner.placement.search_clock import SEARCH_SECONDS, SearchClock
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import Round
-from oar.kao.rounds.foreseen import Foreseen, FullPlan
 from oar.kao.rounds.garbage_collection import collect, is_full_collection_due, resting
-from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
-from oar.kao.rounds.plan_tail import MakeRound, PlanTail
+from oar.kao.rounds.plan_tail import Foreseen, FullPlan, MakeRound, PlanTail
 from oar.kao.rounds.reading.policy_watch import PolicyWatch
 from oar.kao.rounds.reading.situation import Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
-from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.kao.rounds.round_lock import RoundLock
-from oar.kao.rounds.round_phases import RoundPart, RoundPhases
-from oar.kao.rounds.round_results import exit_code, next_start
+from oar.kao.rounds.round_results import (
+    InteractivePredictions,
+    RoundPart,
+    RoundPhases,
+    TimingLog,
+    exit_code,
+    next_start,
+)
 from oar.kao.rounds.site import plugins, token_scripts
 from oar.kao.rounds.site.external_schedulers import ExternalSchedulers
 from oar.kao.rounds.site.scheduler_programs import SchedulerPrograms
 from oar.kao.rounds.snapshot_files import save_latest
-from oar.kao.rounds.timing_log import TimingLog
 from oar.kao.rounds.writing import held_launches
 from oar.kao.rounds.writing.plan_writer import PlanWriter
 from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.base.clock_watch import ClockWatch
 from oar.lib.base.errors import Unavailable
 from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.states import QueueState
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
 
+
+class ResourceWeights:
+    """Keeps ``scheduler_priority`` of all resources up to date."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self._database = database
+        self._levels = [name for name in config.scheduler_priority_hierarchy_order.split("/") if name]
+        self._are_changes_logged = config.log_scheduler_priority_changes
+        self._may_be_set = True  #: there may be weights; the first round looks
+
+    def update(self) -> None:
+        """Update the weights while there are besteffort or timesharing jobs, and once after the last of them."""
+        if not self._levels or not (self._may_be_set or self._database.look(_has_shared_jobs)):
+            return
+        with self._database.begin() as tx:
+            has_shared_jobs = _has_shared_jobs(tx)
+            columns = tx.resources.columns()
+            levels = [name for name in self._levels if name in columns]
+            tx.resources.weigh(levels, logged=self._are_changes_logged)
+        self._may_be_set = has_shared_jobs
+
+
+def _has_shared_jobs(tx: Transaction) -> bool:
+    return tx.resources.has_shared_jobs()
+
+
 log = logging.getLogger(__name__)
+
 
 #: An urgent pass that cannot say what starts tries to so long, in seconds.
 LONGEST_URGENT = 1.0
+
+
 #: After so many seconds in which it was not certain what may start, a round plans all jobs.
 LONGEST_DOUBT = 30
 
+
 #: The predictions of so many jobs are written between two rounds.
 PORTION = 400
+
 
 Announce = Callable[[Sequence[str]], None]
 

@@ -1,7 +1,7 @@
 """Change the template of a series of advance reservations, and find the live occurrences that must change too.
 
 The commands and the API both use this module, in this order: ``rehearse``; check whether the occurrences conflict with
-each other (``oar/kao/rounds/hypothetical/series_trials.py``); ``change``; then change each reservation separately.
+each other (``oar/kao/rounds/hypothetical/reservation_trials.py``); ``change``; then change each reservation separately.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Limits of placements besides resources: quotas, limits of arrays, dependencies, tokens."""
+"""Limits of placements besides resources: quotas, limits of arrays, dependencies, depth of backfilling."""

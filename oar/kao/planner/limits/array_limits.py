@@ -8,10 +8,20 @@ See docs/design/planner.rst, "Arrays".
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, Snapshot
-from oar.kao.planner.limits.counter_differences import CountedJob
+
+
+class CountedJob(NamedTuple):
+    """A job as counted by a limit (quotas, arrays)."""
+
+    job_id: int
+    start: int
+    end: int
+    amount: int
+    counters: tuple[Hashable, ...]
 
 
 class ArrayLimits:

@@ -1,1 +1,1 @@
-"""The placement of one job: bookings of earlier jobs, search, reuse of the last round, reasons."""
+"""The placement of one job: search, reuse of the last round, reasons, start, extensions of the site."""

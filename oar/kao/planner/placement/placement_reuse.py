@@ -35,11 +35,15 @@ from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, Quotas, Snapshot
-from oar.kao.planner.limits.counter_differences import CounterDifferences
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.round_memory import RoundMemory, SearchRecord, SpaceMemory
-from oar.kao.planner.placement.space_history import SpaceHistory
+from oar.kao.planner.placement.round_memory import (
+    CounterDifferences,
+    RoundMemory,
+    SearchRecord,
+    SpaceHistory,
+    SpaceMemory,
+)
 from oar.kao.planner.resources.spaces import Space, SpaceKey
 from oar.lib.jobs.states import QueueState
 

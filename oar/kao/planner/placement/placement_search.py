@@ -12,9 +12,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
-from oar.kao.planner.placement.decisions import TimeIsUp
-from oar.kao.planner.placement.obstacles import Obstacles
-from oar.kao.planner.placement.placement_reasons import PlacementReasons
+from oar.kao.planner.placement.placement_reasons import Obstacles, PlacementReasons
 from oar.kao.planner.placement.placement_task import (
     NO_PROGRESS,
     GiveWay,
@@ -22,11 +20,11 @@ from oar.kao.planner.placement.placement_task import (
     PlacementTask,
     SearchResult,
 )
-from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
+from oar.kao.planner.placement.site_extensions import PluginChoices
 from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.nodes.hierarchy import RequestFit
 

@@ -13,13 +13,12 @@ from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, MissedWindow, StartWindow
-from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
-from oar.kao.planner.placement.placement_task import NO_PROGRESS, PlacementRules, PlacementTask
+from oar.kao.planner.placement.placement_task import NO_PROGRESS, PlacementRules, PlacementTask, Upcoming
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import SearchRecord
-from oar.kao.planner.placement.waves import Upcoming
+from oar.kao.planner.resources.spaces import Containers
 
 #: No placements, or no reasons.
 _NONE: Mapping[int, Any] = MappingProxyType({})

@@ -2,8 +2,7 @@
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Reason
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.facts.snapshot import RequestGroup, Snapshot, WaitingJob
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
 from oar.lib.nodes.records import PropertyValue

@@ -15,10 +15,10 @@ they do not satisfy the request, it examines these slots from the last one back 
 See docs/design/planner.rst, "Placement".
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import reduce
-from operator import and_
+from operator import and_, le
 
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import UNCOUNTED, Page, SlotMatch, SlotQuery, SlotSet
@@ -27,8 +27,10 @@ from oar.lib.base.resource_set import ResourceSet
 #: Is told how many starts were tried so far, and the next one, where many may be; ends the search by raising.
 Check = Callable[[int, int], None]
 
+
 #: A check is asked behind so many starts of a monotone request, each of which takes a millisecond at most.
 STARTS_PER_CHECK = 8
+
 
 #: In the search for an obstacle so many times more slots are taken with each step.
 STRIDE = 4
@@ -237,3 +239,75 @@ class _Search:
             else:
                 first = middle
         return last
+
+
+#: Of so many different requests of each family bounds are kept, the latest ones.
+MAX_BOUNDS = 64
+
+
+#: What is wanted, durations, and the starts that these have at least, both ascending.
+_Bounds = tuple[tuple[int, ...], list[int], list[int]]
+
+
+class _FamilyBounds:
+    """Earliest starts of requests that differ only in their quantities."""
+
+    def __init__(self) -> None:
+        self._wanted: list[tuple[int, ...]] = []  #: ascending
+        self._bounds: list[_Bounds] = []  #: the same, with durations and starts
+        self._latest: dict[tuple[int, ...], None] = {}  #: the same, in the order in which it was learnt
+
+    def of(self, wanted: tuple[int, ...], longest: int) -> int:
+        """Return a date before which these quantities are never free for ``longest``; return 0 without a bound."""
+        bound, less = 0, bisect_right(self._wanted, wanted)  # compared as tuples, which is sufficient for one quantity
+        for quantities, durations, starts in self._bounds[less - 1 :: -1] if less else ():  # largest first
+            if starts[-1] > bound:
+                shorter = bisect_right(durations, longest)
+                if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
+                    bound = starts[shorter - 1]
+        return bound
+
+    def learn(self, wanted: tuple[int, ...], duration: int, start: int) -> None:
+        """Record the earliest start of a request."""
+        _, durations, starts = self._of(wanted)
+        first = bisect_left(durations, duration)  # bounds from here on have the same or a longer duration
+        behind = bisect_right(starts, start, first)  # and those before this index begin no later: they are redundant
+        durations[first:behind], starts[first:behind] = [duration], [start]
+
+    def _of(self, wanted: tuple[int, ...]) -> _Bounds:
+        """Return the bounds of these quantities and mark them as the latest."""
+        is_known = self._latest.pop(wanted, self) is None
+        if len(self._latest) == MAX_BOUNDS:
+            oldest = next(iter(self._latest))
+            del self._latest[oldest], self._bounds[self._wanted.index(oldest)]
+            self._wanted.remove(oldest)
+        self._latest[wanted] = None
+        at = bisect_left(self._wanted, wanted)
+        if not is_known:
+            self._wanted.insert(at, wanted)
+            self._bounds.insert(at, (wanted, [], []))
+        return self._bounds[at]
+
+
+class StartBounds:
+    """Earliest starts of queries, recorded from earlier searches.
+
+    Free resources only decrease while a plan is made.  So a query of a monotone request cannot start before an earlier
+    query of the same family with smaller or equal quantities and duration.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[object, _FamilyBounds] = {}
+
+    def of(self, query: SlotQuery) -> int:
+        """Return a date before which the query has no match; 0 without a bound."""
+        bounds = self._bounds.get((query.request.family, query.kind, query.keys))
+        return bounds.of(query.request.quantities, query.duration) if bounds else 0
+
+    def learn(self, query: SlotQuery, start: int) -> None:
+        """Record the earliest start of a query that was searched from the date of the round on."""
+        key = query.request.family, query.kind, query.keys
+        bounds = self._bounds.get(key)
+        if bounds is None:
+            bounds = self._bounds[key] = _FamilyBounds()
+        bounds.learn(query.request.quantities, query.duration, start)

@@ -6,103 +6,96 @@ running besteffort jobs.
 See docs/design/planner.rst, "Spaces".
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from operator import le
 
+from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, SharingKey
+from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps
-from oar.kao.planner.resources.block_slots import BlockSlots
-from oar.kao.planner.resources.endings import Endings, Occupation
-from oar.kao.planner.resources.frames import FrameWindow
-from oar.kao.planner.resources.resource_holders import held_resources
-from oar.kao.planner.resources.slot_search import Check, earliest
+from oar.kao.planner.resources.resource_holders import Endings, Occupation, held_resources
+from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest
 from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.states import Reservation
 from oar.lib.nodes.block_units import BlockUnits
+from oar.lib.nodes.hierarchy import RequestFit
+
+#: They are made when they have been asked for so often for each page of slots: it takes as long as some searches.
+ASKED_PER_PAGE = 8
+
+
+class BlockSlots:
+    """The slots in blocks of one kind.  Jobs that may share resources cannot use them."""
+
+    def __init__(self, units: BlockUnits) -> None:
+        self._units = units
+        self._asked = 0
+        self._slots = SlotSet(0, 0)
+        self._entered = 0  #: so many occupants of the space are in the slots
+        self._usable: dict[str, ResourceSet] = {}  #: the usable blocks, by the name of the usable resources
+        self.is_there = False  #: whether the slots have been made
+
+    def ask(self, pages: int) -> bool:
+        """Count a request; return whether building the block slots is worthwhile.
+
+        ``pages``: the number of slot pages of the space.
+        """
+        self._asked += 1
+        return self._asked >= ASKED_PER_PAGE * pages
+
+    def begin(self, slots: SlotSet, occupants: int) -> None:
+        """Build the block slots from the slots of a space with this number of occupants."""
+        self._slots = slots.projected(self._free_blocks, self._units.everything)
+        self._entered = occupants
+        self.is_there = True
+
+    def updated(self, occupants: Sequence[Occupant]) -> SlotSet:
+        """Return the block slots with all occupants of the space.
+
+        An occupant that may share resources is treated like any other.
+        """
+        for start, end, resources, _ in occupants[self._entered :]:
+            self._slots.occupy(start, end, self._units.touched(resources))
+        self._entered = len(occupants)
+        return self._slots
+
+    def query(self, query: SlotQuery, request: RequestFit) -> SlotQuery:
+        """Return the query in blocks; ``request``: its request, compiled for blocks."""
+        usable = self._usable.get(query.kind)
+        if usable is None:
+            usable = self._usable[query.kind] = self._free_blocks(query.usable)
+        return SlotQuery(request, usable, query.duration, kind=query.kind)
+
+    def _free_blocks(self, free: ResourceSet) -> ResourceSet:
+        """Return the blocks whose resources are all free."""
+        return self._units.everything & ~self._units.touched(~free)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWindow:
+    """The resources and dates that a frame takes from the common space and lends to its own space."""
+
+    start: int
+    end: int
+    resources: ResourceSet  #: all that are granted, missing or not
+    lent_end: int  #: what is lent is lent from the start on; at the end the security time of its jobs is over
+    lent: ResourceSet
+
 
 #: Name of the common space.
 COMMON = ""
 
+
 #: The name of a space, and whether it is the copy for besteffort jobs.
 SpaceKey = tuple[str, bool]
 
-#: Of so many different requests of each family bounds are kept, the latest ones.
-MAX_BOUNDS = 64
 
 #: Slots in blocks are kept of so many kinds of blocks.
 MOST_KINDS = 4
-
-
-#: What is wanted, durations, and the starts that these have at least, both ascending.
-_Bounds = tuple[tuple[int, ...], list[int], list[int]]
-
-
-class _FamilyBounds:
-    """Earliest starts of requests that differ only in their quantities."""
-
-    def __init__(self) -> None:
-        self._wanted: list[tuple[int, ...]] = []  #: ascending
-        self._bounds: list[_Bounds] = []  #: the same, with durations and starts
-        self._latest: dict[tuple[int, ...], None] = {}  #: the same, in the order in which it was learnt
-
-    def of(self, wanted: tuple[int, ...], longest: int) -> int:
-        """Return a date before which these quantities are never free for ``longest``; return 0 without a bound."""
-        bound, less = 0, bisect_right(self._wanted, wanted)  # compared as tuples, which is sufficient for one quantity
-        for quantities, durations, starts in self._bounds[less - 1 :: -1] if less else ():  # largest first
-            if starts[-1] > bound:
-                shorter = bisect_right(durations, longest)
-                if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
-                    bound = starts[shorter - 1]
-        return bound
-
-    def learn(self, wanted: tuple[int, ...], duration: int, start: int) -> None:
-        """Record the earliest start of a request."""
-        _, durations, starts = self._of(wanted)
-        first = bisect_left(durations, duration)  # bounds from here on have the same or a longer duration
-        behind = bisect_right(starts, start, first)  # and those before this index begin no later: they are redundant
-        durations[first:behind], starts[first:behind] = [duration], [start]
-
-    def _of(self, wanted: tuple[int, ...]) -> _Bounds:
-        """Return the bounds of these quantities and mark them as the latest."""
-        is_known = self._latest.pop(wanted, self) is None
-        if len(self._latest) == MAX_BOUNDS:
-            oldest = next(iter(self._latest))
-            del self._latest[oldest], self._bounds[self._wanted.index(oldest)]
-            self._wanted.remove(oldest)
-        self._latest[wanted] = None
-        at = bisect_left(self._wanted, wanted)
-        if not is_known:
-            self._wanted.insert(at, wanted)
-            self._bounds.insert(at, (wanted, [], []))
-        return self._bounds[at]
-
-
-class StartBounds:
-    """Earliest starts of queries, recorded from earlier searches.
-
-    Free resources only decrease while a plan is made.  So a query of a monotone request cannot start before an earlier
-    query of the same family with smaller or equal quantities and duration.
-    """
-
-    def __init__(self) -> None:
-        self._bounds: dict[object, _FamilyBounds] = {}
-
-    def of(self, query: SlotQuery) -> int:
-        """Return a date before which the query has no match; 0 without a bound."""
-        bounds = self._bounds.get((query.request.family, query.kind, query.keys))
-        return bounds.of(query.request.quantities, query.duration) if bounds else 0
-
-    def learn(self, query: SlotQuery, start: int) -> None:
-        """Record the earliest start of a query that was searched from the date of the round on."""
-        key = query.request.family, query.kind, query.keys
-        bounds = self._bounds.get(key)
-        if bounds is None:
-            bounds = self._bounds[key] = _FamilyBounds()
-        bounds.learn(query.request.quantities, query.duration, start)
 
 
 class Space:
@@ -375,3 +368,61 @@ def reservation_occupation(job: WaitingJob, settings: Settings) -> Occupation:
     walltime = job.walltime_of(job.granted.alternative) if job.granted else 0
     end = job.start_time + walltime + settings.security_time
     return Occupation(job.id, job.start_time, end, job.granted.resources if job.granted else 0)
+
+
+#: In the place of the id of a job: a container on hold.
+_ON_HOLD = -1
+
+
+class Containers:
+    """All containers of a snapshot, by the names that inner jobs may use: container names and job ids."""
+
+    def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], spaces: Spaces) -> None:
+        self._spaces = spaces
+        self._ids = dict.fromkeys(snapshot.held_containers, _ON_HOLD)
+        self._reservations: set[str] = set()
+        self._treated: set[int] = set()
+        for job in (*snapshot.running, *snapshot.waiting):
+            if not types[job.id].container:
+                continue
+            names = types[job.id].container_names(job.id)
+            self._ids |= dict.fromkeys(names, job.id)
+            if job.reservation is not Reservation.NONE:
+                self._reservations.update(names)
+
+    def note_turn(self, job: WaitingJob) -> None:
+        """Record that the planner has reached a job, which may be a container."""
+        self._treated.add(job.id)
+
+    def space_of(self, types: ParsedTypes) -> Space | Reason:
+        """Return the space in which a job is placed; return a Reason if it does not exist yet."""
+        space = self._spaces.find(types.inner or COMMON)
+        if space is None:
+            is_treated = self._ids.get(types.inner, _ON_HOLD) in self._treated
+            return reasons.container_unplaced(types.inner, is_treated=is_treated)
+        return space.for_besteffort() if types.is_besteffort else space
+
+    def error(self, job: WaitingJob, types: ParsedTypes) -> str:
+        """Return why an inner job can never run in its container; return '' if it can."""
+        if not types.inner:
+            return ""
+        if types.inner in (types.container, str(job.id)):
+            return "Inner job: job cannot be its own container, setting it to error"
+        if types.inner not in self._ids and self._spaces.find(types.inner) is None:
+            return _unknown(types.inner)
+        return ""
+
+    def reservation_error(self, job: WaitingJob, types: ParsedTypes) -> str:
+        """Return why an inner reservation is refused; return '' if it is not.
+
+        Its container must be a reservation that has a space.
+        """
+        error = self.error(job, types)
+        if error or not types.inner:
+            return error
+        is_accepted = types.inner in self._reservations and self._spaces.find(types.inner) is not None
+        return "" if is_accepted else _unknown(types.inner)
+
+
+def _unknown(container: str) -> str:
+    return f"Inner job: container {container} does not exist, inner job will never run, setting it to error"

@@ -1,4 +1,4 @@
-"""Predict the decision on a request for an advance reservation: ``qrsub -w v``, ``qralter -w v``.
+"""Predict the decision on a request for an advance reservation: ``qrsub -w v``, ``qralter -w v``; changes of series.
 
 The planner decides on the current situation; nothing is written.
 """
@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation, ReservationStep
-from oar.kao.facts.snapshot import Snapshot
+from oar.kao.facts.plan import ChangeStep, ReservationStep
+from oar.kao.facts.snapshot import PlannedChange, PlannedReservation, Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.hypothetical.estimates import present
 from oar.kao.rounds.reading.situation import HypotheticalJob
@@ -20,7 +20,10 @@ from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.reservations import frames
 from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.preparation import BadReservation
 from oar.lib.reservations.records import AdvanceReservation, NewReservation, decode
+from oar.lib.reservations.series_changes import ChangedSeries
 from oar.lib.reservations.states import ReservationState
 
 #: Numbers that no real reservation, job or alternative has.
@@ -133,3 +136,25 @@ def _frame(new: NewReservation, place: int, number: int, now: int, alternatives:
         for each in decode(new.request)
     )
     return HypotheticalJob(row, frames.types_of(_ID + place, is_flexible=new.is_flexible), moldables)
+
+
+def check_overlaps(database: Database, config: Config, changed: ChangedSeries) -> None:
+    """Raise BadReservation if occurrences of the changed series conflict with each other."""
+    if not (together := changed.together):
+        return
+    series, ids = changed.series, [each.id for each in changed.to_begin]
+    steps = answers(database, config, together, skips_conflicts=True, without=ids)
+    refused = {step.reservation_id for step in steps if step.state is ReservationState.REFUSED}
+    for step, occurrence in zip(steps, together, strict=True):
+        others = [
+            each
+            for other, each in zip(steps, together, strict=True)
+            if other.reservation_id not in refused and each.start < occurrence.end and occurrence.start < each.end
+        ]
+        if step.reservation_id in refused and others:
+            raise BadReservation(
+                f"denied: Series {series.id} can't be altered\n"
+                f"  occurrence {occurrence.series_index}, {write_date(occurrence.start)}: there is no place for it"
+                f" beside occurrence {others[0].series_index}, until {write_date(others[0].end)}",
+                "nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less",
+            )

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from oar.kao.facts.snapshot import Pool
-from oar.kao.rounds.reading.numbered_resources import NumberedResources
-from oar.kao.rounds.reading.resource_versions import LAST_USE
+from oar.kao.rounds.reading.numbered_resources import LAST_USE, NumberedResources
 from oar.lib.base.errors import BadCondition
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory, OutOfTime, evaluate

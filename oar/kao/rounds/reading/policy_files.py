@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import Quotas, ResourceColumns, Settings, Snapshot, Weights
 from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile, parse_json, parse_statements
-from oar.kao.planner.limits.quota_rules import COUNTED_TYPE
+from oar.kao.planner.limits.quotas import COUNTED_TYPE
 from oar.lib.base.formats import read_yaml
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config

@@ -7,9 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from oar.kao.facts.planned_reservations import Occurrence, PlannedChange, PlannedReservation
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import (
+    Occurrence,
+    PlannedChange,
+    PlannedReservation,
+    RequestGroup,
+    StoredPlacement,
+    WaitingJob,
+)
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.snapshot_jobs import WalltimeCut

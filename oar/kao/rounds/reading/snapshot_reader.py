@@ -16,14 +16,12 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading import time_zone
 from oar.kao.rounds.reading.consumption_reader import read_consumption
 from oar.kao.rounds.reading.filter_pools import FilterPools, Filters
-from oar.kao.rounds.reading.job_cache import CachedJob, JobCache
-from oar.kao.rounds.reading.numbered_resources import ResourceNumbering
+from oar.kao.rounds.reading.numbered_resources import ResourceNumbering, ResourceVersions
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
 from oar.kao.rounds.reading.reservation_reader import ReservationRowReader
-from oar.kao.rounds.reading.resource_versions import ResourceVersions
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
-from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
+from oar.kao.rounds.reading.snapshot_jobs import CachedJob, JobCache, SnapshotJobs, read_job_rows
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.placement.site_extensions import (
+    ExternalPlanner,
+    JobSorting,
+    MissingPlugin,
+    PluginLoader,
+    SiteExtensions,
+)
 from oar.kao.planner.resources.spaces import Spaces
-from oar.kao.planner.site.external_proposals import ExternalPlanner
-from oar.kao.planner.site.site_extensions import JobSorting, MissingPlugin, PluginLoader, SiteExtensions
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
+from oar.kao.facts.plan import ChangeStep, ReservationStep
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.control import SYSTEM

@@ -3,29 +3,161 @@
 See docs/design/reservations.rst, "Granting".
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from oar.kao.facts.plan import Reason
-from oar.kao.facts.planned_reservations import PlannedReservation
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.planner.placement.obstacles import Obstacles
+from oar.kao.facts.snapshot import PlannedReservation, RequestGroup, ResourceColumns, WaitingJob
+from oar.kao.planner.advance_reservations.reservable import ReservableResources
+from oar.kao.planner.placement.placement_reasons import Obstacles
 from oar.kao.planner.placement.placement_search import PlacementSearch
-from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.search_clock import SearchClock
-from oar.kao.planner.placement.shortages import Shortage
-from oar.kao.planner.resources.endings import Occupation
+from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.base.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet, positions
 from oar.lib.base.times import format_duration
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.hierarchy import FINEST, RequestFit
 from oar.lib.reservations.grid_engine_times import write_date
+
+#: Seconds in all.  What is not searched for in that time is searched for in the next round, before all that came later.
+SEARCH_SECONDS = 2.0
+
+
+class NoTimeLeft(Exception):
+    """A search was stopped: there is no time left for it in this round."""
+
+
+class SearchClock:
+    """Limits the total time of searches; the first search of each kind always completes.
+
+    So each round decides at least one search of each kind.  A round that is planned twice uses one clock for both
+    plans.
+    """
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0, seconds: float = SEARCH_SECONDS) -> None:
+        """``now``: returns the time in seconds; with the default, no time passes."""
+        self._now = now
+        self._left = seconds
+        self._settled: set[str] = set()  #: kinds of which one search went to its end
+        self._is_first = False  #: the present search goes to its end
+        self._since = 0.0
+        self.left_over: set[int] = set()  #: ids of the reservations that wait for the next round
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the time has run out."""
+        return self._left <= 0
+
+    @contextmanager
+    def searching(self, kind: str) -> Iterator[None]:
+        """Count the time of a search.  Raises NoTimeLeft, also in ``check`` during the search."""
+        if self.is_over and kind in self._settled:
+            raise NoTimeLeft
+        self._is_first = kind not in self._settled
+        self._settled.add(kind)
+        self._since = self._now()
+        try:
+            yield
+        finally:
+            self._count()
+
+    def check(self) -> None:
+        """Raise NoTimeLeft if the time has run out and the current search is not the first of its kind."""
+        self._count()
+        if self.is_over and not self._is_first:
+            raise NoTimeLeft
+
+    def _count(self) -> None:
+        now = self._now()
+        self._left -= now - self._since
+        self._since = now
+
+
+#: The property of resources that is a node.
+NODE = "network_address"
+
+
+#: The type of resources that are slots.
+SLOT = "default"
+
+
+class Shortage:
+    """The part of a request that does not fit into the free resources."""
+
+    def __init__(
+        self, resources: ResourceColumns, request: RequestFit, groups: Sequence[RequestGroup], present: ResourceSet
+    ) -> None:
+        self._resources = resources
+        self._request = request
+        self._groups = groups
+        self._present = present  #: what is not Dead and has not left
+
+    def told(self, free: ResourceSet) -> tuple[str, ResourceSet]:
+        """Return a text with the number of free units, and the suitable resources.
+
+        They refer to the first group that does not fit.
+        """
+        reach, levels = self._lacking(free)
+        suitable = reach & self._present
+        return self._counted(free & suitable, suitable, levels), suitable
+
+    def _lacking(self, free: ResourceSet) -> tuple[ResourceSet, tuple[Level, ...]]:
+        """Return the resources in reach of the first group that does not fit, and its levels.
+
+        If each group fits alone, return the reach of the whole request and no levels.
+        """
+        alone = zip(self._groups, self._request.groups, self._request.pools, strict=True)
+        for group, fit, pool in alone:
+            if len(self._groups) == 1 or not fit.is_satisfied(free & self._present):
+                return pool, group.levels
+        return self._request.reach, ()
+
+    def _counted(self, free: ResourceSet, suitable: ResourceSet, levels: tuple[Level, ...]) -> str:
+        names = [level.property for level in levels]
+        if names == [NODE]:
+            return self._whole_nodes(free, suitable)
+        if names[:1] == [NODE] and len(names) == 2 and levels[1].quantity > 0 and self._is_slot(names[1], suitable):
+            return self._nodes_with(levels[1].quantity, free, suitable)
+        return f"only {free.bit_count()} of {suitable.bit_count()} suitable {self._kind(suitable)} are free"
+
+    def _whole_nodes(self, free: ResourceSet, suitable: ResourceSet) -> str:
+        nodes = self._resources.nodes_of(suitable)
+        held = self._resources.nodes_of(suitable & ~free)
+        return f"only {len(nodes) - len(held)} of {len(nodes)} suitable nodes are free"
+
+    def _nodes_with(self, slots: int, free: ResourceSet, suitable: ResourceSet) -> str:
+        number, of_all = (
+            sum(count >= slots for count in self._slots_of_nodes(resources).values()) for resources in (free, suitable)
+        )
+        return f"only {number} of {of_all} suitable nodes have {slots} free slot{'s' * (slots > 1)}"
+
+    def _slots_of_nodes(self, resources: ResourceSet) -> Counter[str]:
+        addresses = self._resources.addresses
+        return Counter(addresses[bit] for bit in positions(resources))
+
+    def _is_slot(self, name: str, suitable: ResourceSet) -> bool:
+        """Return whether each value of a property belongs to one resource of its node."""
+        if name == FINEST:
+            return True
+        column, addresses = self._resources.columns[name], self._resources.addresses
+        return max(Counter((addresses[bit], column[bit]) for bit in positions(suitable)).values(), default=0) == 1
+
+    def _kind(self, suitable: ResourceSet) -> str:
+        """Return the name of the unit: slots, or the type of the resources."""
+        types = {self._resources.types[bit] for bit in positions(suitable)}
+        if len(types) == 1 and (name := types.pop()) != SLOT:
+            return f"resources of the type {name}"
+        return "slots"
+
 
 #: So many dates are tried at which a whole series might begin.
 MAX_SHIFTS = 16
+
 
 NO_TIME = "the scheduler had no time to look for a later start"
 

@@ -11,26 +11,22 @@ See docs/design/reservations.rst, "In a round".
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from oar.kao.facts.plan import Placement
-from oar.kao.facts.planned_reservations import (
-    ChangeStep,
-    Occurrence,
-    PlannedReservation,
-    ReservationNote,
-    ReservationStep,
+from oar.kao.facts.plan import ChangeStep, Placement, ReservationNote, ReservationStep
+from oar.kao.facts.snapshot import Occurrence, PlannedReservation, WaitingJob
+from oar.kao.planner.advance_reservations.changes import ReservationChanges
+from oar.kao.planner.advance_reservations.health import Health, ReservationHealth, state_of, window_of
+from oar.kao.planner.advance_reservations.reservable import ReservableResources, ReservationReplacement
+from oar.kao.planner.advance_reservations.search import (
+    GrantedPlace,
+    NoPlace,
+    NoTimeLeft,
+    ReservationSearch,
+    SearchClock,
 )
-from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_search import PlacementSearch
-from oar.kao.planner.placement.reservable import ReservableResources
-from oar.kao.planner.placement.reservation_replacement import ReservationReplacement
-from oar.kao.planner.placement.reservation_search import GrantedPlace, NoPlace, ReservationSearch
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
-from oar.kao.planner.reservation_changes import ReservationChanges
-from oar.kao.planner.resources.endings import Occupation
-from oar.kao.planner.resources.frames import window_of
-from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
-from oar.kao.planner.starts import Starts
+from oar.kao.planner.placement.starts import Starts
+from oar.kao.planner.resources.resource_holders import Occupation
 from oar.lib.base.resource_set import ResourceSet, union
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations.grid_engine_times import write_date

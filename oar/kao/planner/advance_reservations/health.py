@@ -1,20 +1,22 @@
-"""The missing resources of an advance reservation, on which no job could start now, and the reasons.
+"""The health of advance reservations, and the resources that their frames occupy and lend to their jobs.
 
-See docs/design/reservations.rst, "Health".
+The resources on which no job could start now are missing.
+
+See docs/design/reservations.rst, "Health" and "In the plan".
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.planned_reservations import PlannedReservation
-from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import RunningJob, Snapshot
-from oar.kao.planner.resources.resource_holders import held_resources
-from oar.kao.planner.resources.resource_index import ResourceIndex
+from oar.kao.facts import reasons
+from oar.kao.facts.job_types import ParsedTypes, is_inside
+from oar.kao.facts.plan import Reason
+from oar.kao.facts.snapshot import PlannedReservation, RequestGroup, RunningJob, Settings, Snapshot
+from oar.kao.planner.resources.resource_holders import ResourceIndex, held_resources
+from oar.kao.planner.resources.spaces import FrameWindow
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions, union
-from oar.lib.jobs.states import JobState, JobTypeName, QueueState
+from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes.hierarchy import FINEST
 from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
 from oar.lib.reservations.grid_engine_times import write_date
@@ -45,13 +47,6 @@ COMPLETE = Health()
 def _is_date(upto: int) -> bool:
     """Return whether ``available_upto`` is a real date of withdrawal."""
     return HALTED_NEVER_WOKEN < upto < STANDBY_FOR_EVER
-
-
-def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
-    """Return whether a job with these types belongs to a reservation."""
-    if reservation.is_flexible:
-        return (JobTypeName.PLACEHOLDER, f"ar{reservation.id}") in types.shared_keys
-    return types.inner == str(reservation.frame_id)
 
 
 class ReservationHealth:
@@ -214,3 +209,73 @@ def state_of(reservation: PlannedReservation, health: Health, now: int) -> Reser
     if reservation.has_begun(now):
         return ReservationState.RUNNING if health.is_complete else ReservationState.ERROR
     return ReservationState.WAITING if health.is_complete else ReservationState.WARNING
+
+
+def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: Settings, now: int) -> FrameWindow:
+    """Return the window of a granted reservation.
+
+    No security time follows its end, because its jobs end earlier: the next reservation may begin at its end.  After
+    its end it keeps its resources until its last job has ended.  A started reservation holds them now, even if the
+    clock was set back.
+    """
+    start = min(reservation.start, reservation.held_from(now))
+    end = reservation.end if reservation.end > now else now + settings.security_time
+    lent = 0 if reservation.is_leaving else reservation.resources & ~missing
+    return FrameWindow(start, end, reservation.resources, reservation.latest_job_end + settings.security_time, lent)
+
+
+def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int, FrameWindow]:
+    """Return the windows of all granted reservations, by the job id of their frame."""
+    return {
+        reservation.frame_id: window_of(reservation, healths[reservation.id].missing, snapshot.settings, snapshot.now)
+        for reservation in snapshot.reservations
+        if reservation.state is not ReservationState.ASKED
+    }
+
+
+def closed_frames(
+    snapshot: Snapshot, healths: Mapping[int, Health], types: Mapping[int, ParsedTypes]
+) -> dict[str, Reason]:
+    """Return the reservations in which no job may start now: the reasons by the name of their space.
+
+    Only reservations with waiting jobs or containers are included.  Containers in a closed reservation are closed too.
+    """
+    if not snapshot.reservations:
+        return {}
+    boxes = [(types[job.id], job.id) for job in snapshot.running if types[job.id].container and types[job.id].inner]
+    waited_for = {types[job.id].inner for job in snapshot.waiting} | {box.inner for box, _ in boxes}
+    closed: dict[str, Reason] = {}
+    for reservation in snapshot.reservations:
+        health, name = healths.get(reservation.id), str(reservation.frame_id)
+        if health is None or reservation.is_leaving or name not in waited_for:
+            continue
+        if not reservation.has_begun(snapshot.now):
+            closed[name] = reasons.before_reservation(reservation.number, reservation.start)
+        elif reservation.is_hard and not health.is_complete:
+            closed[name] = reasons.hard_error(reservation.number, health.reasons[0])
+    while inside := [box for box in boxes if box[0].inner in closed]:
+        boxes = [box for box in boxes if box not in inside]
+        closed |= {name: closed[box.inner] for box, job_id in inside for name in box.container_names(job_id)}
+    return closed
+
+
+def left_behind(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> set[int]:
+    """Return the unplanned waiting jobs of orphaned queues: those in no advance reservation of the queue."""
+    orphaned = {queue.name for queue in snapshot.queues if queue.state is QueueState.ORPHANED}
+    return {
+        job.id
+        for job in (snapshot.waiting if orphaned else ())
+        if job.queue in orphaned
+        and job.id in types
+        and not any(each.queue == job.queue and is_inside(types[job.id], each) for each in snapshot.reservations)
+    }
+
+
+def outside_quotas(snapshot: Snapshot, types: dict[int, ParsedTypes]) -> dict[int, ParsedTypes]:
+    """Exempt the jobs inside reservations from quotas; return the types of all jobs."""
+    names = {str(reservation.frame_id): reservation for reservation in snapshot.reservations}
+    for job_id, job_types in types.items() if names else ():
+        reservation = names.get(job_types.inner)
+        if reservation and is_inside(job_types, reservation):
+            types[job_id] = replace(job_types, counts_in_quotas=False)
+    return types

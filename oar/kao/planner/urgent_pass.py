@@ -18,17 +18,26 @@ from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.dependencies import Dependencies
-from oar.kao.planner.limits.over_quota import OverQuota
-from oar.kao.planner.passed_chains import PassedChains, may_precede_required
-from oar.kao.planner.passed_counts import PassedCounts
-from oar.kao.planner.passed_jobs import EVERYTHING, Footprint, Kind, Place, PlacedTurns, PlainMode, Turn, connected
-from oar.kao.planner.placement.decisions import TimeIsUp
+from oar.kao.planner.limits.quotas import OverQuota
+from oar.kao.planner.passed_jobs import (
+    EVERYTHING,
+    Footprint,
+    Kind,
+    PassedChains,
+    PassedCounts,
+    Place,
+    PlacedTurns,
+    PlainMode,
+    Turn,
+    connected,
+    may_precede_required,
+)
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import PlacementOutcome, Placer
-from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
+from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.resources.spaces import Space
-from oar.kao.planner.starts import Starts
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.jobs.reason_codes import ReasonCode
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, JobStart, Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.starts import Starts
+from oar.kao.planner.placement.starts import Starts
+from oar.kao.planner.resources.spaces import Containers
 from oar.lib.base.times import format_date
 from oar.lib.jobs.states import DependencyCondition
 

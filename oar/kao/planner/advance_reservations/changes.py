@@ -10,16 +10,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 
-from oar.kao.facts.plan import Reason
-from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
-from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
-from oar.kao.planner.placement.first_fit import fit_first
-from oar.kao.planner.placement.obstacles import MAX_NAMED, Obstacles
-from oar.kao.planner.placement.reservable import ReservableResources
+from oar.kao.facts.job_types import is_inside
+from oar.kao.facts.plan import ChangeStep, Reason
+from oar.kao.facts.snapshot import FOREVER, PlannedChange, PlannedReservation, RunningJob, WaitingJob
+from oar.kao.planner.advance_reservations.reservable import ReservableResources, fit_first
+from oar.kao.planner.advance_reservations.search import NoTimeLeft, SearchClock
+from oar.kao.planner.placement.placement_reasons import MAX_NAMED, Obstacles
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
-from oar.kao.planner.resources.endings import Occupation
-from oar.kao.planner.resources.reservation_health import is_inside
+from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space

@@ -1,21 +1,113 @@
 """Starts: placements that begin now, besteffort jobs that must leave for them, and suspended jobs that resume.
 
-See docs/design/planner.rst, "Starts".
+See docs/design/planner.rst, "Starts" and "Besteffort jobs".
 """
 
 from collections.abc import Iterable, Mapping
 
 from oar.kao.facts import reasons
-from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.plan import JobStart, Kill, Placement, Reason
-from oar.kao.facts.snapshot import RunningJob, WaitingJob
-from oar.kao.planner import suspension
-from oar.kao.planner.besteffort import order_to_be_gone, order_to_leave
+from oar.kao.facts.job_types import ParsedTypes, is_inside
+from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Reason
+from oar.kao.facts.snapshot import PlannedReservation, RunningJob, WaitingJob
 from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.resources.resource_holders import ResourceHolders
+from oar.kao.planner.resources.resource_holders import Holder, ResourceHolders
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
-from oar.lib.jobs.states import DependencyCondition
+from oar.lib.jobs.states import DependencyCondition, JobState
+from oar.lib.reservations.states import GRANTED
+
+
+def order_to_leave(job: RunningJob, for_job: int, now: int) -> Kill | None:
+    """Return the order to a besteffort job to leave its resources to another job.
+
+    Return None while the job writes its checkpoint, or if it is already ending.
+    """
+    if job.is_killed or job.state is JobState.FINISHING:
+        return None
+    if not job.checkpoint:
+        return Kill(job.id, for_job, KillAction.KILL)
+    if not job.checkpoint_asked:
+        return Kill(job.id, for_job, KillAction.CHECKPOINT)
+    if now <= job.checkpoint_asked + job.checkpoint:
+        return None
+    return _end(job, for_job)
+
+
+def order_to_be_gone(job: RunningJob, for_job: int, now: int, date: int) -> Kill | None:
+    """Return the order to a besteffort job that must have left its resources by ``date``.
+
+    The order is to write a checkpoint before that date, or to end at that date.  A checkpoint that was requested too
+    late does not extend the time.  Return None if no order is due.
+    """
+    if job.is_killed or job.state is JobState.FINISHING:
+        return None
+    if now >= date:
+        return _end(job, for_job)
+    if job.checkpoint and not job.checkpoint_asked and now >= date - job.checkpoint:
+        return Kill(job.id, for_job, KillAction.CHECKPOINT)
+    return None
+
+
+def _end(job: RunningJob, for_job: int) -> Kill:
+    """Return the order to end.  The checkpoint timeout is reported only once."""
+    is_news = job.checkpoint_asked and not job.is_checkpoint_over
+    return Kill(job.id, for_job, KillAction.CHECKPOINT_TIMEOUT if is_news else KillAction.KILL)
+
+
+#: States in which a job holds its resources against every other job.
+_HOLDING = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING})
+
+
+def resuming_holders(holders: ResourceHolders) -> list[Holder]:
+    """Return the jobs in Resuming, in the order in which they resume."""
+    jobs = [holder for holder in holders.all if holder.job.state is JobState.RESUMING and not holder.job.is_killed]
+    return sorted(jobs, key=_turn)
+
+
+def holders_in_the_way(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
+    """Return the jobs that prevent a job in Resuming from resuming.
+
+    They hold its resources, or are before it in Resuming with common resources: the Runner may be thawing them now.
+    """
+    inside = holders.inside(resuming_job)
+    return [
+        holder
+        for holder in holders.all
+        if holder.resources & resuming_job.resources
+        and holder.job.id != resuming_job.job.id
+        and holder.job.id not in inside
+        and (holder.job.state in _HOLDING or _is_before(holder, resuming_job))
+        and not holders.may_share(resuming_job.types, holder)
+    ]
+
+
+def reservations_in_the_way(
+    reservations: Iterable[PlannedReservation], resuming_job: Holder, now: int, margin: int
+) -> list[PlannedReservation]:
+    """Return the other reservations that conflict with a job in Resuming before its end.
+
+    ``margin``: SCHEDULER_JOB_SECURITY_TIME, in seconds.  Besteffort jobs are ignored until the reservation begins,
+    because they leave in time.
+    """
+    types, end = resuming_job.types, resuming_job.job.end + margin
+    return [
+        reservation
+        for reservation in reservations
+        if reservation.state in GRANTED
+        and reservation.start < end
+        and now < reservation.end
+        and not (types.is_besteffort and now < reservation.start)
+        and reservation.resources & resuming_job.resources
+        and not is_inside(types, reservation)
+    ]
+
+
+def _is_before(holder: Holder, resuming_job: Holder) -> bool:
+    return holder.job.state is JobState.RESUMING and _turn(holder) < _turn(resuming_job)
+
+
+def _turn(holder: Holder) -> tuple[int, int]:
+    return holder.job.turn, holder.job.id
 
 
 class Starts:
@@ -76,13 +168,13 @@ class Starts:
         Jobs that wait for advance reservations get a reason.
         """
         resumed = []
-        for holder in suspension.resuming(self._holders):
-            ahead = suspension.in_the_way(self._reservations, holder, self._now, self._security_time)
+        for holder in resuming_holders(self._holders):
+            ahead = reservations_in_the_way(self._reservations, holder, self._now, self._security_time)
             if ahead:
                 last = max(ahead, key=lambda reservation: (reservation.end, reservation.number))
                 self._decisions.reasons[holder.job.id] = reasons.until_over(last.number, last.end)
                 continue
-            obstacles = suspension.obstacles(self._holders, holder)
+            obstacles = holders_in_the_way(self._holders, holder)
             if not obstacles:
                 resumed.append(holder.job.id)
             elif not holder.types.is_besteffort and all(obstacle.types.is_besteffort for obstacle in obstacles):
