@@ -13,7 +13,7 @@ import pytest
 from machines.roots import MachineError
 
 from tests.acceptance.faults import Scene, stops_in
-from tests.acceptance.harness import Cluster, configured, wait_until
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.mailbox import MAIL_PORT, Post, mail_server
 from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.sharing import pytest_xdist_make_scheduler
@@ -82,6 +82,7 @@ def room(request: pytest.FixtureRequest, _a_room_is_possible: None) -> Iterator[
     """Four nodes with two cores each, for the whole session."""
     settings = [word for line in SETTINGS for word in ("--set", line)]
     cluster = Cluster.start(f"test-{os.getpid()}", "--nodes", "4", "--cores", "2", "--fast-db", *settings)
+    cluster.as_user("oar").run("oaruserset -a alice arusers")
     yield from looked_after(request, cluster)
 
 
@@ -107,6 +108,14 @@ def cluster(room: Cluster) -> Iterator[Cluster]:
     """Lend the room to one test and make it whole again."""
     yield room
     room.calm()
+
+
+@pytest.fixture
+def alice(cluster: Cluster) -> Person:
+    """Alice at the frontend, in an empty home; she may reserve."""
+    person = cluster.as_user("alice")
+    person.run("rm -rf ~/* ~/.oar_ar_request ~/.oarsubrc ~/.Xauthority ~/.command*")
+    return person
 
 
 @pytest.fixture

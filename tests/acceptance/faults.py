@@ -369,10 +369,6 @@ class Scene:
         assert told == dict.fromkeys(told, fate), told
         assert_sound(self.cluster)
 
-    def events(self, job: int) -> list[str]:
-        """The types of the events of a job."""
-        return [row[0] for row in self.cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY 1")]
-
     def wait_for_start(self, *jobs: int) -> None:
         """Wait until the commands of jobs run, and the server knows that they do."""
         wait_until(lambda: all(self.starts(job) for job in jobs), "the commands run")

@@ -254,6 +254,33 @@ class Cluster:
         """Return the code of why a job ended."""
         return self.sql(f"SELECT code FROM job_ends WHERE job_id = {job}")[0][0]
 
+    def events(self, job: int) -> list[str]:
+        """The types of the events of a job, in their order."""
+        return [row[0] for row in self.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY event_id")]
+
+    def copies(self, job: int) -> list[int]:
+        """The jobs that were submitted in place of a job."""
+        return [int(row[0]) for row in self.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {job}")]
+
+    def node_state(self, name: str) -> str:
+        """The state of the resources of a node."""
+        return self.sql(f"SELECT DISTINCT state FROM resources WHERE network_address = '{name}'")[0][0]
+
+    def now(self) -> int:
+        """The time of the database."""
+        return int(self.sql("SELECT extract(epoch FROM clock_timestamp())::bigint")[0][0])
+
+    def wait_for_end(self, *jobs: int) -> dict[int, tuple[str, str]]:
+        """Wait until jobs are in a final state; the state and the wait status of each."""
+        numbers = ", ".join(map(str, jobs))
+
+        def facts() -> dict[int, tuple[str, str]]:
+            rows = self.sql(f"SELECT job_id, state, exit_code FROM jobs WHERE job_id IN ({numbers}) ORDER BY job_id")
+            return {int(job): (state, status) for job, state, status in rows}
+
+        wait_until(lambda: all(state in _FINAL for state, _ in facts().values()), facts)
+        return facts()
+
     def wait_for_state(self, job: int, *states: str, within: float = PATIENCE) -> str:
         """Wait until a job is in one of these states; which."""
         reached = wait_until(

@@ -12,14 +12,6 @@ from tests.acceptance.harness import Cluster, Person, wait_until
 EVERYTHING = "-l /network_address=4"
 
 
-def may_reserve(cluster: Cluster, name: str) -> Person:
-    """Somebody with an empty home who may ask for reservations."""
-    cluster.as_user("oar").run(f"oaruserset -a {name} arusers")
-    person = cluster.as_user(name)
-    person.run("rm -rf ~/* ~/.oar_ar_request")
-    return person
-
-
 def ask(person: Person, arguments: str) -> int:
     """Ask for one reservation, which has to be granted; its number."""
     return int(person.run(f"qrsub {arguments} -terse"))
@@ -74,13 +66,3 @@ def proposal(text: str) -> str:
     found = re.search(r"\(-a ([0-9.]+)\)", text)
     assert found, text
     return found[1]
-
-
-def now(cluster: Cluster) -> int:
-    """The time of the cluster."""
-    return int(cluster.sql("SELECT extract(epoch FROM clock_timestamp())::bigint")[0][0])
-
-
-def number_of_jobs(cluster: Cluster) -> int:
-    """How many jobs were ever submitted."""
-    return int(cluster.sql("SELECT count(*) FROM jobs")[0][0])

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
-from tests.acceptance.reservations import EVERYTHING, may_reserve, proposal, row, shown_state
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """She may reserve."""
-    return may_reserve(cluster, "alice")
+from tests.acceptance.reservations import EVERYTHING, row, shown_state
 
 
 def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice: Person) -> None:
@@ -123,37 +114,6 @@ def test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer(
     wait_until(lambda: shown_state(alice, number) == "gone")
     assert cluster.state(job) == "Error"
     node.do("heal")
-
-
-def test_an_overlap_is_refused_and_its_proposal_is_granted(cluster: Cluster, alice: Person) -> None:
-    first = alice.run(f"qrsub -a +1h -d 1h {EVERYTHING} -terse").strip()
-    refused = alice.attempt(f"qrsub -a +90m -d 1h {EVERYTHING}")
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable nodes are free")
-    back_to_back = proposal(refused.err)
-    assert alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -w v").startswith("verification: found suitable")
-    second = alice.run(f"qrsub -a {back_to_back} -d 1h {EVERYTHING} -terse").strip()
-    assert alice.run(f"qrdel {first} {second}") == (
-        f"alice has deleted advance_reservation {first}\nalice has deleted advance_reservation {second}\n"
-    )
-
-
-def test_who_may_reserve_is_changed_at_once(cluster: Cluster, alice: Person) -> None:
-    bob, oar = cluster.as_user("bob"), cluster.as_user("oar")
-    entries = json.loads(oar.run("oaruserset -s arusers -J"))["arusers"]
-    for other in {*entries} - {"oar", "alice"}:  # what examples of documents have added
-        oar.run(f"oaruserset -d {shlex.quote(other)} arusers")
-    whom_to_ask = "  ask an administrator for: oaruserset -a bob arusers\n"
-    denied = f'denied: "bob" must be manager or in userset "arusers"\n{whom_to_ask}'
-    assert bob.attempt("qrsub -d 60").err == denied
-    assert bob.attempt("oaruserset -a bob arusers").code == 1
-    assert oar.run("oaruserset -a bob arusers") == 'added "bob" to access list "arusers"\n'
-    granted = bob.run("qrsub -d 60 -a +1h")
-    assert re.fullmatch(r"Your reservation \d+ has been granted\n", granted)
-    assert oar.run("oaruserset -d bob arusers") == 'deleted user "bob" from access list "arusers"\n'
-    assert bob.attempt("qrsub -d 60").code == 1
-    assert bob.run(f"qrdel {granted.split()[2]}").startswith("bob has deleted")
-    assert {"aroperators", "arusers"} <= {*bob.run("oaruserset -l").split()}
 
 
 def test_requests_begin_with_the_options_in_files(cluster: Cluster, alice: Person) -> None:

@@ -67,11 +67,6 @@ CHANGES = (
 )
 
 
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    return cluster.as_user("alice")
-
-
 def by_sudo(person: Person, command: str) -> Result:
     """Run commands whose wrappers do not ask the server."""
     person.run(f"rm -rf ~/* ~/.oarsubrc; {_FALSE_SUDO}; {_WRAPPERS}")

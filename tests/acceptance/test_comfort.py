@@ -13,13 +13,6 @@ from tests.acceptance.harness import PATIENCE, Cluster, Person, Result, wait_unt
 SECRET = "Xk29-not-for-others"
 
 
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/* ~/.oarsubrc")
-    return person
-
-
 def in_background(person: Person, command: str) -> tuple[threading.Thread, list[Result]]:
     """Type a command and go on; what came of it will be in the list."""
     results: list[Result] = []

@@ -159,7 +159,7 @@ def test_who_is_killed_during_a_deletion_does_no_harm(scene: Scene, victim: str,
     kill(scene.cluster, victim)
     scene.go_on(victim)
     scene.assert_all(KILLED)
-    assert "FRAG_JOB_REQUEST" in scene.events(job)
+    assert "FRAG_JOB_REQUEST" in scene.cluster.events(job)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_walltime_is_kept_though_sarko_is_killed(scene: Scene, moment: str) ->
     kill(scene.cluster, "sarko")
     scene.go_on("sarko")
     scene.assert_all(KILLED)
-    assert scene.events(job).count("WALLTIME") == 1
+    assert scene.cluster.events(job).count("WALLTIME") == 1
 
 
 NODE_MOMENTS = ("prologue", "ready", "running", "epilogue")

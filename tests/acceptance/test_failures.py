@@ -19,14 +19,9 @@ def on(*nodes: str) -> str:
     return f'-p "network_address IN ({names})" -l /resource_id=1,walltime=0:10'
 
 
-def state_of(cluster: Cluster, node: str) -> str:
-    """The state of a node."""
-    return cluster.sql(f"SELECT DISTINCT state FROM resources WHERE network_address = '{node}'")[0][0]
-
-
 def wait_for_node(cluster: Cluster, node: str, state: str) -> None:
     """Wait until a node is in a state."""
-    wait_until(lambda: state_of(cluster, node) == state, lambda: f"{node} is {state}: {state_of(cluster, node)}")
+    wait_until(lambda: cluster.node_state(node) == state, lambda: f"{node} is {state}: {cluster.node_state(node)}")
 
 
 @contextlib.contextmanager
@@ -75,7 +70,7 @@ def test_what_a_launch_does_not_reach_is_suspected_and_the_job_runs_elsewhere(sc
     assert [facts[job] for job in jobs] == [NEVER_RAN] * 3
     assert [facts[copy] for copy in copies] == [RAN] * 3
     for node, cure in (("node-1", "heal"), ("node-2", "resume"), ("node-3", "reboot")):
-        assert state_of(scene.cluster, node) == "Suspected"
+        assert scene.cluster.node_state(node) == "Suspected"
         scene.cluster.node(node).do(cure)
     alive_again(scene.cluster, *harms)
     assert_sound(scene.cluster)
@@ -92,7 +87,7 @@ def test_a_node_without_sshd_gets_no_job(scene: Scene) -> None:
     copy = copy_of(scene, job)
     scene.wait_for_end()
     assert scene.facts() == {job: NEVER_RAN, copy: RAN}
-    assert state_of(scene.cluster, "node-1") == "Suspected"
+    assert scene.cluster.node_state("node-1") == "Suspected"
 
 
 @pytest.mark.parametrize("harm", ["crash", "power-off"])
@@ -108,7 +103,7 @@ def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, h
     scene.let_end()
     scene.wait_for_end()
     assert scene.facts() == {jobs[0]: KILLED, jobs[1]: KILLED, copy: RAN}
-    assert "NODE_REBOOTED" in scene.events(jobs[0])
+    assert "NODE_REBOOTED" in scene.cluster.events(jobs[0])
     assert scene.cluster.cause(jobs[0]) == "NODE_REBOOTED"
     assert scene.cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {jobs[0]}") == []
     wait_for_node(scene.cluster, "node-1", "Alive")
@@ -124,7 +119,7 @@ def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_us
     scene.alice.run(f"oardel {job}")
     scene.wait_for_end()
     assert scene.facts() == {job: KILLED}
-    assert "EXTERMINATE_JOB" in scene.events(job)
+    assert "EXTERMINATE_JOB" in scene.cluster.events(job)
     assert scene.cluster.cause(job) == "DELETED"
     wait_for_node(scene.cluster, "node-1", "Suspected")
     assert Machine(scene.cluster, "node-1").leftovers()
@@ -173,7 +168,7 @@ def test_a_wrong_property_of_resources_is_named_and_costs_two_nodes_at_most(scen
         scene.wait_for_end()
         assert scene.facts() == {job: NEVER_RAN, copy: NEVER_RAN}
         assert scene.cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {copy}") == []
-        assert sorted(state_of(scene.cluster, node) for node in wrong) == ["Alive", "Suspected", "Suspected"]
+        assert sorted(scene.cluster.node_state(node) for node in wrong) == ["Alive", "Suspected", "Suspected"]
         told = scene.alice.run(f"oarstat --explain {copy}")
         assert scene.cluster.cause(copy) == "NODE_DESCRIPTION"
         for text in (told, scene.alice.run(f"oarstat -e -j {copy}"), root.run("cat /var/log/oar.log")):
@@ -197,9 +192,9 @@ def test_a_node_whose_prologue_fails_is_suspected_and_the_job_runs_elsewhere(sce
     copy = copy_of(scene, job)
     scene.wait_for_end()
     assert scene.facts() == {job: NEVER_RAN, copy: RAN}
-    assert "PROLOGUE_ERROR" in scene.events(job)
+    assert "PROLOGUE_ERROR" in scene.cluster.events(job)
     assert scene.cluster.cause(job) == "PROLOGUE"
-    assert state_of(scene.cluster, "node-1") == "Suspected"
+    assert scene.cluster.node_state("node-1") == "Suspected"
 
 
 # -- the database and the server --------------------------------------------------------------------------------------

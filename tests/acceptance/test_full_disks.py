@@ -14,14 +14,6 @@ PLACE, REST = "/run/small", "/run/small/rest"
 
 
 @pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """Alice, with an empty home."""
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/*")
-    return person
-
-
-@pytest.fixture
 def small_disk(cluster: Cluster) -> Iterator[Person]:
     """Root on a server whose logs are on a disk of their own."""
     root = cluster.as_user("root")

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.acceptance.faults import Machine
-from tests.acceptance.harness import Cluster, Person, configured, wait_until
-
-HEAD = "-p \"network_address='node-1'\" -l /resource_id=1"
+from tests.acceptance.harness import Cluster, Person, wait_until
 
 
 @pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """Alice at the frontend, in an empty home."""
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/* && mkdir out")
-    return person
-
-
-def ended(cluster: Cluster, *jobs: int) -> dict[int, tuple[str, str]]:
-    """State and wait status of jobs, as soon as all of them have ended."""
-    numbers = ", ".join(map(str, jobs))
-
-    def facts() -> dict[int, tuple[str, str]]:
-        rows = cluster.sql(f"SELECT job_id, state, exit_code FROM jobs WHERE job_id IN ({numbers}) ORDER BY job_id")
-        return {int(job): (state, status) for job, state, status in rows}
-
-    wait_until(lambda: all(state in ("Terminated", "Error") for state, _ in facts().values()), facts)
-    return facts()
-
-
-def events(cluster: Cluster, job: int) -> set[str]:
-    """The types of the events of a job."""
-    return {row[0] for row in cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job}")}
+def alice(alice: Person) -> Person:
+    """She has a directory for what her jobs print."""
+    alice.run("mkdir out")
+    return alice
 
 
 def fact(cluster: Cluster, job: int, column: str) -> str:
@@ -44,24 +24,19 @@ def fact(cluster: Cluster, job: int, column: str) -> str:
     return cluster.sql(f"SELECT {column} FROM jobs WHERE job_id = {job}")[0][0]
 
 
-def runs(cluster: Cluster, *jobs: int) -> None:
-    """Wait until jobs run."""
-    cluster.wait_for_start(*jobs)
-
-
 # -- what a job can do ------------------------------------------------------------------------------------------------
 
 
 def test_a_job_reaches_all_its_nodes_with_oarsh(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-l nodes=3 'for node in $(uniq $OAR_NODEFILE); do oarsh $node hostname; done; id -un'")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
     assert alice.run(f"cat OAR.{job}.stdout").split() == ["node-1", "node-2", "node-3", "alice"]
     assert alice.run(f"cat OAR.{job}.stderr") == ""
 
 
 def test_a_node_file_has_a_line_for_each_core(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-l nodes=2/core=2 'cat $OAR_NODEFILE; oarprint host -P host,core -F \"% %\" | wc -l'")
-    ended(cluster, job)
+    cluster.wait_for_end(job)
     assert alice.run(f"cat OAR.{job}.stdout").split() == ["node-1", "node-1", "node-2", "node-2", "2"]
 
 
@@ -70,22 +45,13 @@ def test_each_job_of_an_array_knows_its_part(cluster: Cluster, alice: Person) ->
         "--array 8 -l /resource_id=1 -O out/%jobid% "
         "'echo $((OAR_ARRAY_INDEX * OAR_ARRAY_INDEX)); test $OAR_ARRAY_ID -le $OAR_JOB_ID'"
     )
-    assert ended(cluster, *jobs) == dict.fromkeys(jobs, ("Terminated", "0"))
+    assert cluster.wait_for_end(*jobs) == dict.fromkeys(jobs, ("Terminated", "0"))
     assert [alice.run(f"cat out/{job}").strip() for job in jobs] == [str(n * n) for n in range(1, 9)]
-
-
-def test_an_array_takes_its_parameters_from_a_file(cluster: Cluster, alice: Person) -> None:
-    alice.run(
-        "printf 'one two\\n\"a  b\" c\\n' > parameters; printf '#!/bin/sh\\necho \"$#:$1\"' > show; chmod 755 show"
-    )
-    jobs = alice.submit_all("--array-param-file parameters -l /resource_id=1 -O out/%jobid% ./show")
-    ended(cluster, *jobs)
-    assert [alice.run(f"cat out/{job}") for job in jobs] == ["2:one\n", "2:a  b\n"]
 
 
 def test_a_job_finds_itself_in_its_environment(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-n 'my job' --project physics -l nodes=1,walltime=0:10 'env'")
-    ended(cluster, job)
+    cluster.wait_for_end(job)
     seen = dict(line.split("=", 1) for line in alice.run(f"cat OAR.my\\ job.{job}.stdout").splitlines() if "=" in line)
     wanted = {
         "OAR_JOB_ID": str(job),
@@ -107,24 +73,9 @@ def test_what_a_user_writes_is_data_everywhere(cluster: Cluster, alice: Person) 
     text = """it's "quoted"; $(touch evil) `touch evil` \\ *"""
     command = alice.run(["python3", "-c", f"import shlex; print(shlex.quote('echo ' + shlex.quote({text!r})))"]).strip()
     job = alice.submit(f'-n "a\'b" -l /resource_id=1 -O out/said {command}')
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
     assert alice.run("cat out/said").rstrip("\n") == text
     assert "evil" not in alice.run("ls").split()
-
-
-def test_a_script_may_say_what_it_needs(cluster: Cluster, alice: Person) -> None:
-    script = "#!/bin/sh\n#OAR -l nodes=2,walltime=0:5\n#OAR -n scripted\n#OAR -O out/scripted\nuniq $OAR_NODEFILE\n"
-    alice.run("cat > script; chmod 755 script", stdin=script)
-    job = alice.submit("-S ./script")
-    ended(cluster, job)
-    assert alice.run("cat out/scripted").split() == ["node-1", "node-2"]
-    assert fact(cluster, job, "job_name") == "scripted"
-
-
-def test_a_job_goes_where_its_properties_are(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("-p \"network_address='node-3'\" -l /resource_id=1 hostname")
-    ended(cluster, job)
-    assert alice.run(f"cat OAR.{job}.stdout").strip() == "node-3"
 
 
 # -- how a job ends ---------------------------------------------------------------------------------------------------
@@ -132,7 +83,7 @@ def test_a_job_goes_where_its_properties_are(cluster: Cluster, alice: Person) ->
 
 def test_the_wait_status_of_the_command_is_kept(cluster: Cluster, alice: Person) -> None:
     good, bad, killed = (alice.submit(f"-l /resource_id=1 '{command}'") for command in ("true", "exit 7", "kill -9 $$"))
-    assert ended(cluster, good, bad, killed) == {
+    assert cluster.wait_for_end(good, bad, killed) == {
         good: ("Terminated", "0"),
         bad: ("Terminated", str(7 << 8)),
         killed: ("Terminated", str(signal.SIGKILL)),
@@ -145,10 +96,10 @@ def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) 
     alice.run("mkdir gone")
     homeless = alice.submit("--hold -l /resource_id=1 -d /home/alice/gone true")
     alice.run(f"rmdir gone; oarresume {homeless}")
-    states = ended(cluster, nowhere, homeless)
+    states = cluster.wait_for_end(nowhere, homeless)
     assert {state for state, _ in states.values()} == {"Error"}
-    assert "OUTPUT_FILES" in events(cluster, nowhere)
-    assert "WORKING_DIRECTORY" in events(cluster, homeless)
+    assert "OUTPUT_FILES" in cluster.events(nowhere)
+    assert "WORKING_DIRECTORY" in cluster.events(homeless)
     assert [cluster.cause(job) for job in (nowhere, homeless)] == ["OUTPUT_MISSING", "DIRECTORY_MISSING"]
     assert cluster.sql("SELECT count(*) FROM resources WHERE state <> 'Alive'") == [["0"]]
 
@@ -156,10 +107,10 @@ def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) 
 def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-l nodes=2,walltime=0:10 'echo begun; sleep 1000; echo late'")
     wait_until(lambda: alice.attempt(f"cat OAR.{job}.stdout").out, "the command runs")
-    runs(cluster, job)
+    cluster.wait_for_start(job)
     cluster.let_pass(590, job)
-    assert ended(cluster, job) == {job: ("Error", "")}
-    assert "WALLTIME" in events(cluster, job)
+    assert cluster.wait_for_end(job) == {job: ("Error", "")}
+    assert "WALLTIME" in cluster.events(job)
     assert cluster.cause(job) == "WALLTIME"
     record = json.loads(alice.run(f"oarstat --usage {job} -J"))[str(job)]
     assert (record["complete"], record["cores"], sorted(record["nodes"])) == (True, 4, ["node-1", "node-2"])
@@ -176,7 +127,7 @@ def test_nothing_of_a_job_survives_it(cluster: Cluster, alice: Person) -> None:
     here = 'setsid sh -c "trap : TERM HUP; sleep 1000" >/dev/null 2>&1 &'
     there = 'oarsh $(uniq $OAR_NODEFILE | tail -1) "setsid sleep 1000 >/dev/null 2>&1 &"'
     job = alice.submit(f"-l nodes=2 '{here} {there}; echo done'")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
     for node in cluster.nodes:
         wait_until(Machine(cluster, node.name).is_clean, Machine(cluster, node.name).leftovers)
 
@@ -203,70 +154,16 @@ def test_a_job_can_be_deleted_in_every_state(cluster: Cluster, alice: Person) ->
     running = alice.submit("-l nodes=4 'sleep 1000'")
     waiting = alice.submit("-l nodes=4 'touch evil'")
     held = alice.submit("--hold -l /resource_id=1 'touch evil'")
-    runs(cluster, running)
+    cluster.wait_for_start(running)
     for job in (waiting, held, running):
         assert deletion(alice, job) == registered(job)
-    assert ended(cluster, running, waiting, held) == dict.fromkeys((running, waiting, held), ("Error", ""))
+    assert cluster.wait_for_end(running, waiting, held) == dict.fromkeys((running, waiting, held), ("Error", ""))
     nothing_to_do = f"Deleting the job = {running} ...ENDED.\nThe job(s) [ {running} ] had ended before.\n"
     assert deletion(alice, running) == (0, nothing_to_do, "")
     assert fact(cluster, waiting, "message") == "Job killed by Leon directly"
     assert [cluster.cause(job) for job in (running, waiting, held)] == ["DELETED"] * 3
-    assert "SEND_KILL_JOB" in events(cluster, running)
+    assert "SEND_KILL_JOB" in cluster.events(running)
     assert "evil" not in alice.run("ls").split()
-
-
-def test_a_job_is_deleted_by_its_owner_only(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("--hold -l /resource_id=1 true")
-    code, out, err = deletion(cluster.as_user("bob"), job)
-    assert (code, out) == (1, f"Deleting the job = {job} ...ERROR.\n")
-    assert err == f"Cannot frag {job} ; You are not the right user.\n"
-    code, out, err = deletion(alice, 999999)
-    assert (code, err) == (7, "Cannot frag 999999 ; This job does not exist.\n")
-    assert alice.attempt("oardel nonsense").code == 4
-    assert cluster.state(job) == "Hold"
-
-
-def test_a_job_that_is_just_dying_cannot_be_deleted_again(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit(f"{HEAD} 'sleep 1000'")
-    runs(cluster, job)
-    with configured(cluster, "JOBDEL_SOFTWALLTIME=300", "JOBDEL_WALLTIME=600"):  # it is not given up meanwhile
-        cluster.node("node-1").do("hang")
-        assert deletion(alice, job) == registered(job)
-        code, _, err = deletion(alice, job)
-        cluster.node("node-1").do("resume")
-    assert (code, err) == (6, f"Cannot frag {job} ; This job was already killed.\n")
-    assert ended(cluster, job) == {job: ("Error", "")}
-
-
-def test_a_held_job_waits_for_its_resume(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("--hold -l /resource_id=1 true")
-    later = alice.submit("-l /resource_id=1 true")
-    ended(cluster, later)
-    assert cluster.state(job) == "Hold"
-    alice.run(f"oarresume {job}")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
-
-
-def test_a_suspended_job_stands_still(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit(f"{HEAD} 'n=0; until [ -e go ]; do n=$((n+1)); echo $n; sleep 0.1; done'")
-    runs(cluster, job)
-    root = cluster.as_user("root")
-
-    def counted() -> list[str]:
-        return alice.attempt(f"cat OAR.{job}.stdout").out.split()
-
-    wait_until(counted, "it counts")
-    root.run(f"oarhold -r {job}")
-    cluster.wait_for_state(job, "Suspended")
-    seen = counted()
-    other = alice.submit(f"{HEAD} true")
-    ended(cluster, other)
-    assert counted() == seen
-    root.run(f"oarresume {job}")
-    wait_until(lambda: len(counted()) > len(seen), "it counts again")
-    alice.run("touch go")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
-    assert counted() == [str(number + 1) for number in range(len(counted()))]
 
 
 TRAP = 'trap "echo got it; exit 5" {}; echo ready; while :; do sleep 0.1; done'
@@ -277,9 +174,9 @@ def test_a_signal_reaches_the_command(cluster: Cluster, alice: Person, options: 
     job = alice.submit(f"-l /resource_id=1 '{TRAP.format(caught)}'")
     wait_until(lambda: "ready" in alice.attempt(f"cat OAR.{job}.stdout").out, "the trap is set")
     assert "DONE" in alice.run(f"oardel {options} {job}")
-    assert ended(cluster, job) == {job: ("Terminated", str(5 << 8))}
+    assert cluster.wait_for_end(job) == {job: ("Terminated", str(5 << 8))}
     assert "got it" in alice.run(f"cat OAR.{job}.stdout")
-    assert events(cluster, job) & {"CHECKPOINT_SUCCESS", "SIG_SUCCESS"}
+    assert {*cluster.events(job)} & {"CHECKPOINT_SUCCESS", "SIG_SUCCESS"}
 
 
 @pytest.mark.parametrize(
@@ -293,9 +190,9 @@ def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(
     cluster: Cluster, alice: Person, option: str, cause: str, sentence: str
 ) -> None:
     job = alice.submit("-l /resource_id=1 'exec sleep 1000'")
-    runs(cluster, job)
+    cluster.wait_for_start(job)
     alice.run(f"oardel {option} {job}")
-    assert set(ended(cluster, job)) == {job}
+    assert set(cluster.wait_for_end(job)) == {job}
     assert cluster.cause(job) == cause
     assert sentence in alice.run(f"oarstat --explain {job}")
 
@@ -303,24 +200,13 @@ def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(
 def test_a_job_is_told_to_write_a_checkpoint_before_its_end(cluster: Cluster, alice: Person) -> None:
     job = alice.submit(f"--checkpoint 300 --signal 10 -l /resource_id=1,walltime=0:10 '{TRAP.format('USR1')}'")
     wait_until(lambda: "ready" in alice.attempt(f"cat OAR.{job}.stdout").out, "the trap is set")
-    runs(cluster, job)
+    cluster.wait_for_start(job)
     cluster.let_pass(300, job)
-    assert ended(cluster, job) == {job: ("Terminated", str(5 << 8))}
-    assert "CHECKPOINT" in events(cluster, job)
+    assert cluster.wait_for_end(job) == {job: ("Terminated", str(5 << 8))}
+    assert "CHECKPOINT" in cluster.events(job)
 
 
 # -- jobs and other jobs ----------------------------------------------------------------------------------------------
-
-
-def test_a_job_waits_for_the_one_that_it_needs(cluster: Cluster, alice: Person) -> None:
-    first = alice.submit("-l /resource_id=1 'sleep 1; echo first >> out/order'")
-    second = alice.submit(f"-a {first} -l /resource_id=1 'echo second >> out/order'")
-    failing = alice.submit("-l /resource_id=1 false")
-    blocked = alice.submit(f"-a {failing} -l /resource_id=1 'touch evil'")
-    ended(cluster, first, second, failing)
-    assert alice.run("cat out/order").split() == ["first", "second"]
-    assert cluster.state(blocked) == "Waiting"
-    assert "evil" not in alice.run("ls").split()
 
 
 def begun(person: Person) -> int:
@@ -331,43 +217,21 @@ def begun(person: Person) -> int:
 def test_a_besteffort_job_gives_way(cluster: Cluster, alice: Person) -> None:
     lost = alice.submit("-t besteffort -l nodes=2 'sleep 1000'")
     kept = alice.submit("-t besteffort -t idempotent -l nodes=2 'echo begun >> out/begun; sleep 1000'")
-    runs(cluster, lost, kept)
+    cluster.wait_for_start(lost, kept)
     wait_until(lambda: begun(alice) == 1, "the first one has begun")
     normal = cluster.as_user("bob").submit("-l nodes=4 true")
-    assert ended(cluster, lost, kept, normal) == {
+    assert cluster.wait_for_end(lost, kept, normal) == {
         lost: ("Error", ""),
         kept: ("Error", ""),
         normal: ("Terminated", "0"),
     }
-    assert "BESTEFFORT_KILL" in events(cluster, lost)
+    assert "BESTEFFORT_KILL" in cluster.events(lost)
     assert cluster.cause(lost) == "EVICTED"
     assert f"job {normal} needed its resources" in alice.run(f"oarstat --explain {lost}")
-    assert copies(cluster, [lost]) == []
-    (copy,) = copies(cluster, [kept])
-    runs(cluster, copy)
+    assert cluster.copies(lost) == []
+    (copy,) = cluster.copies(kept)
+    cluster.wait_for_start(copy)
     wait_until(lambda: begun(alice) == 2, "the copy has begun")
-
-
-def copies(cluster: Cluster, jobs: Collection[int]) -> list[int]:
-    """The jobs that were made of others."""
-    numbers = ", ".join(map(str, jobs))
-    return [int(row[0]) for row in cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id IN ({numbers})")]
-
-
-def test_a_job_that_has_ended_can_be_submitted_again(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("-l /resource_id=1 'echo again >> out/again'")
-    ended(cluster, job)
-    (copy,) = alice.submit_all(f"--resubmit {job}")
-    ended(cluster, copy)
-    assert copy != job
-    assert copies(cluster, [job]) == [copy]
-    assert alice.run("cat out/again").split() == ["again", "again"]
-
-
-def test_an_idempotent_job_that_fails_at_once_is_not_run_again(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("-t idempotent -l /resource_id=1 'exit 99'")
-    assert ended(cluster, job) == {job: ("Terminated", str(99 << 8))}
-    assert copies(cluster, [job]) == []
 
 
 # -- jobs of another kind ---------------------------------------------------------------------------------------------
@@ -375,10 +239,10 @@ def test_an_idempotent_job_that_fails_at_once_is_not_run_again(cluster: Cluster,
 
 def test_a_noop_job_books_and_runs_nothing(cluster: Cluster, alice: Person) -> None:
     job = alice.submit("-t noop -l nodes=2,walltime=1 'touch evil'")
-    runs(cluster, job)
+    cluster.wait_for_start(job)
     assert len(alice.jobs(f"-j {job}")[job]["assigned_network_address"]) == 2
     alice.run(f"oardel {job}")
-    assert ended(cluster, job)[job][0] == "Terminated"
+    assert cluster.wait_for_end(job)[job][0] == "Terminated"
     assert "evil" not in alice.run("ls").split()
 
 
@@ -391,27 +255,24 @@ def deployable(cluster: Cluster) -> Iterator[None]:
     cluster.as_user("root").run(f"{set_deploy}=NO")
 
 
-@pytest.mark.usefixtures("deployable")
-@pytest.mark.parametrize("kind", ["cosystem", "deploy"])
-def test_a_job_for_a_frontend_runs_there_with_the_nodes_it_booked(cluster: Cluster, alice: Person, kind: str) -> None:
-    job = alice.submit(f"-t {kind} -l nodes=2 'hostname; uniq $OAR_NODEFILE'")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
-    assert alice.run(f"cat OAR.{job}.stdout").split()[0] == "server"
-    assert len(alice.run(f"cat OAR.{job}.stdout").split()) == 3
-
-
 #: A program that leaves session, parent and environment behind.
 ESCAPE = "(setsid env -i sleep 98765 &)"
 
 
 @pytest.mark.usefixtures("deployable")
 @pytest.mark.parametrize("kind", ["cosystem", "deploy"])
-def test_a_job_leaves_no_process_on_its_frontend(cluster: Cluster, alice: Person, kind: str) -> None:
+def test_a_job_for_a_frontend_runs_there_with_the_nodes_it_booked_and_leaves_no_process(
+    cluster: Cluster, alice: Person, kind: str
+) -> None:
     left = 'pgrep -fx "sleep 98765"'
-    job = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; until {left}; do sleep 0.1; done; cat /proc/self/cgroup'")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    work = f"hostname; uniq $OAR_NODEFILE; {ESCAPE}; until {left}; do sleep 0.1; done; cat /proc/self/cgroup"
+    job = alice.submit(f"-t {kind} -l nodes=2 '{work}'")
+    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
     wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the job runs on the server")
-    assert f"/oar_commands/alice_{job}/payload" in alice.run(f"cat OAR.{job}.stdout")
+    host, first, second, *groups = alice.run(f"cat OAR.{job}.stdout").splitlines()
+    assert host == "server"
+    assert {first, second} < {node.name for node in cluster.nodes}
+    assert f"/oar_commands/alice_{job}/payload" in "".join(groups)
     find = f"find /sys/fs/cgroup -type d -path '*/oar_commands/alice_{job}'"
     wait_until(lambda: not cluster.as_user("root").run(find), what="the group of the job is removed")
     killed = alice.submit(f"-t {kind} -l nodes=1 '{ESCAPE}; sleep 1000'")
@@ -426,7 +287,7 @@ def test_a_command_of_a_notice_leaves_no_process(cluster: Cluster, alice: Person
     program = f"#!/bin/sh\n{ESCAPE}\nuntil {left}; do sleep 0.1; done\ncat /proc/self/cgroup >noticed\n"
     alice.run("rm -f noticed; cat >leave; chmod 755 leave", stdin=program.replace("noticed", "/home/alice/noticed"))
     job = alice.submit("--notify '[END]exec:/home/alice/leave' true")
-    assert ended(cluster, job) == {job: ("Terminated", "0")}
+    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
     told = f"SELECT 1 FROM event_logs WHERE job_id = {job} AND type = 'USER_EXEC_NOTIFICATION'"
     wait_until(lambda: cluster.sql(told), what="the command has run")
     wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the command runs on the server")

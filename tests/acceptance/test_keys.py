@@ -23,11 +23,6 @@ def test_a_node_that_does_not_answer_is_one_line(cluster: Cluster) -> None:
     assert done.err.startswith("[ERROR] 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused")
 
 
-def test_a_command_that_is_none_is_one_line(cluster: Cluster) -> None:
-    done = cluster.as_user("root").attempt("""oar-keys --ssh 'ssh "' --node 127.0.0.1""")
-    assert (done.code, done.err) == (1, 'Error: --ssh ssh ": write a command line: a quote is not closed\n')
-
-
 def test_what_is_to_be_installed_is_printed_without_secrets(cluster: Cluster) -> None:
     printed = cluster.as_user("root").attempt("oar-keys --print")
     there = cluster.nodes[0].as_user("root").run("cat /var/lib/oar/.ssh/authorized_keys")

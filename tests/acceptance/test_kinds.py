@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.acceptance.harness import Cluster, Person, wait_until
 
 WAITING = "# Advance reservation request: waiting for validation...\n"
 
 
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """Alice at the frontend, in an empty home."""
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/*")
-    return person
-
-
 def shown(date: int) -> str:
     """A date as people type it."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date))
-
-
-def now(cluster: Cluster) -> int:
-    """The time of the cluster."""
-    return int(cluster.sql("SELECT EXTRACT(EPOCH FROM clock_timestamp())::bigint")[0][0])
 
 
 def numbers(cluster: Cluster, job: int) -> tuple[int, int, int]:
@@ -39,17 +24,6 @@ def numbers(cluster: Cluster, job: int) -> tuple[int, int, int]:
     return int(start), int(walltime), int(resources)
 
 
-def events(cluster: Cluster, job: int) -> set[str]:
-    """The types of the events of a job."""
-    return {row[0] for row in cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job}")}
-
-
-def ends(cluster: Cluster, job: int, state: str) -> None:
-    """Wait until a job has ended so."""
-    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), lambda: cluster.story(job))
-    assert cluster.state(job) == state, cluster.story(job)
-
-
 def waits(cluster: Cluster, job: int, why: str) -> None:
     """Wait until a job that waits says why."""
     message = f"SELECT message FROM jobs WHERE job_id = {job} AND state = 'Waiting'"
@@ -60,7 +34,7 @@ def waits(cluster: Cluster, job: int, why: str) -> None:
 
 
 def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 40
+    begin = cluster.now() + 40
     dates = f"{shown(begin)},{shown(begin + 120)}"
     granted = alice.run(f"oarsub -v -r '{dates}' -l nodes=4 'sleep 1000'")
     job = int(granted.partition("OAR_JOB_ID=")[2].split()[0])
@@ -76,30 +50,30 @@ def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster:
     start, walltime, resources = numbers(cluster, job)
     assert (start >= begin, start + walltime, resources) == (True, begin + 120, 8)
     alice.run(f"oardel {job}")
-    ends(cluster, job, "Error")
+    cluster.wait_for_state(job, "Error")
 
 
 def test_a_reservation_waits_for_missing_nodes_and_then_starts_with_less(cluster: Cluster, alice: Person) -> None:
-    far = shown(now(cluster) + 3600)
+    far = shown(cluster.now() + 3600)
     job, whole = (
         alice.submit(f"-r '{far}' {options} -l nodes=2,walltime=0:10 'sleep 1000'") for options in ("", "-t ar=hard")
     )
     cluster.as_user("root").run("oarnodesetting -h node-1 -h node-3 -s Absent")
     absent = "SELECT DISTINCT network_address FROM resources WHERE state = 'Absent' ORDER BY 1"
     wait_until(lambda: cluster.sql(absent) == [["node-1"], ["node-3"]], "two nodes are missing")
-    begin = now(cluster)
+    begin = cluster.now()
     move(cluster, begin, job, whole)
     cluster.wait_for_state(job, "Running")
     start, walltime, resources = numbers(cluster, job)
     assert (start > begin, start + walltime, resources) == (True, begin + 600, 2)
-    assert {"SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION", "REDUCE_RESERVATION_WALLTIME"} <= events(cluster, job)
+    assert {"SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION", "REDUCE_RESERVATION_WALLTIME"} <= {*cluster.events(job)}
     assert cluster.state(whole) == "Waiting"
     cluster.as_user("root").run("oarnodesetting -h node-1 -h node-3 -s Alive")
     cluster.wait_for_state(whole, "Running")
     assert numbers(cluster, whole)[2] == 4
     alice.run("oardel -u")
     for each in (job, whole):
-        ends(cluster, each, "Error")
+        cluster.wait_for_state(each, "Error")
 
 
 def move(cluster: Cluster, date: int, *jobs: int) -> None:
@@ -130,9 +104,9 @@ def test_jobs_run_inside_a_reservation_until_it_ends(cluster: Cluster, alice: Pe
     waits(cluster, late, "waiting for resources")
     alice.run(f"oardel {space}")
     for job in (mine, his, late):
-        ends(cluster, job, "Error")
+        cluster.wait_for_state(job, "Error")
     wait_until(lambda: cluster.state(space) in ("Terminated", "Error"), lambda: cluster.story(space))
-    assert "FRAG_JOB_REQUEST" in events(cluster, his)
+    assert "FRAG_JOB_REQUEST" in cluster.events(his)
 
 
 # -- jobs that share --------------------------------------------------------------------------------------------------
@@ -160,24 +134,24 @@ def test_a_placeholder_keeps_room_for_those_that_are_allowed(cluster: Cluster, a
     cluster.wait_for_state(holder, "Running")
     allowed = cluster.as_user("bob").submit("-t allowed=x -l nodes=2,walltime=0:1 hostname")
     other = alice.submit("-l core=1,walltime=0:1 true")
-    ends(cluster, allowed, "Terminated")
+    cluster.wait_for_state(allowed, "Terminated")
     waits(cluster, other, "waiting for resources")
     alice.run(f"oardel {holder}")
-    ends(cluster, other, "Terminated")
+    cluster.wait_for_state(other, "Terminated")
 
 
 # -- jobs that wait for something else --------------------------------------------------------------------------------
 
 
 def test_dates_of_types(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 3
+    begin = cluster.now() + 3
     later = alice.submit(f"-t 'postpone={shown(begin)}' -l core=1,walltime=0:1 true")
     never = alice.submit(f"-t 'expire={shown(begin - 1)}' -t postpone=2100-01-01 -l core=1,walltime=0:1 true")
     late = alice.submit(f"-t 'deadline={shown(begin + 30)}' -l core=1,walltime=0:1 true")
-    ends(cluster, late, "Error")
-    ends(cluster, later, "Terminated")
+    cluster.wait_for_state(late, "Error")
+    cluster.wait_for_state(later, "Terminated")
     assert int(cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {later}")[0][0]) >= begin
-    ends(cluster, never, "Error")  # though nothing else asks for a round
+    cluster.wait_for_state(never, "Error")  # though nothing else asks for a round
     messages = dict(cluster.sql(f"SELECT job_id, message FROM jobs WHERE job_id IN ({late}, {never})"))
     assert messages[str(late)] == f"Job will never run (deadline={shown(begin + 30)}), setting it to error"
     assert messages[str(never)] == f"Job will never run (expire={shown(begin - 1)}), setting it to error"
@@ -186,7 +160,7 @@ def test_dates_of_types(cluster: Cluster, alice: Person) -> None:
 def test_tokens_of_the_site_are_waited_for(cluster: Cluster, alice: Person) -> None:
     runs = alice.submit("-t token:lic=1 -l core=1,walltime=0:1 true")
     stuck = alice.submit("-t token:lic=2 -l core=1,walltime=0:1 true")
-    ends(cluster, runs, "Terminated")
+    cluster.wait_for_state(runs, "Terminated")
     waits(cluster, stuck, "token")
 
 
@@ -200,15 +174,15 @@ def test_jobs_wait_for_others_as_they_say(cluster: Cluster, alice: Person) -> No
     }
     for how, job in after.items():
         if how != ":ok":
-            ends(cluster, job, "Terminated")
-    ends(cluster, started, "Terminated")
+            cluster.wait_for_state(job, "Terminated")
+    cluster.wait_for_state(started, "Terminated")
     waits(cluster, after[":ok"], f"dependency on job {first} cannot be satisfied")
     way_out = f"What to do: oaralter {after[':ok']} -a {first}:any"
     assert way_out in alice.run(f"oarstat --explain {after[':ok']}")
     pair = f"FROM jobs f, jobs s WHERE f.job_id = {first} AND s.job_id = {after[':any,]1,]600']}"
     assert int(cluster.sql(f"SELECT s.start_time - f.stop_time {pair}")[0][0]) >= 1
     missed = alice.submit(f"-a '{first}:any,,[0' -l core=1,walltime=0:5 true")
-    ends(cluster, missed, "Error")
+    cluster.wait_for_state(missed, "Error")
     message = cluster.sql(f"SELECT message FROM jobs WHERE job_id = {missed}")[0][0]
     assert message == "Job cancelled because its dependency requirements will never be met"
 
@@ -221,8 +195,8 @@ def test_a_besteffort_job_writes_a_checkpoint_before_it_gives_way(cluster: Clust
     job = alice.submit(f"-t besteffort --checkpoint 60 -l nodes=4,walltime=1 '{trap}'")
     wait_until(lambda: alice.attempt("test -e ready").code == 0, "the trap is set")
     other = cluster.as_user("bob").submit("-l nodes=4 true")
-    ends(cluster, job, "Terminated")
-    ends(cluster, other, "Terminated")
+    cluster.wait_for_state(job, "Terminated")
+    cluster.wait_for_state(other, "Terminated")
     assert alice.run("cat saved") == "saved\n"
-    assert {"CHECKPOINT", "CHECKPOINT_SUCCESS"} <= events(cluster, job)
-    assert "BESTEFFORT_KILL" not in events(cluster, job)
+    assert {"CHECKPOINT", "CHECKPOINT_SUCCESS"} <= {*cluster.events(job)}
+    assert "BESTEFFORT_KILL" not in cluster.events(job)

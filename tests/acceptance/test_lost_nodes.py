@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import keep_logs
 from tests.acceptance.harness import Cluster, wait_until
-from tests.acceptance.test_outages import WORK, assert_ran_once, let_end, started, state_of
+from tests.acceptance.test_outages import WORK, assert_ran_once, let_end, started
 
 #: A pause of a node in which no job may be lost.
 PAUSE_SECONDS = 60
@@ -42,7 +42,7 @@ def test_a_killed_oarexec_is_noticed_at_once(cluster: Cluster) -> None:
     head.as_user("root").run(f"kill -KILL $(cat {pid})")
     cluster.wait_for_state(job, "Error", within=120)  # its node is looked at every five minutes only
     assert cluster.cause(job) == "OAREXEC_LOST"
-    assert state_of(cluster, head) == "Alive"
+    assert cluster.node_state(head.name) == "Alive"
 
 
 def test_a_node_that_reboots_under_its_jobs_heals_itself(cluster: Cluster) -> None:
@@ -59,7 +59,7 @@ def test_a_node_that_reboots_under_its_jobs_heals_itself(cluster: Cluster) -> No
         assert cluster.cause(job) == "NODE_REBOOTED"
     assert f"{head.name} was rebooted while the job ran there" in alice.run(f"oarstat --explain {lost}")
     for node in (head, other):
-        wait_until(lambda: state_of(cluster, node) == "Alive", f"{node.name} is Alive again")  # noqa: B023
+        wait_until(lambda: cluster.node_state(node.name) == "Alive", f"{node.name} is Alive again")  # noqa: B023
     ((copy,),) = cluster.sql("SELECT job_id FROM jobs WHERE resubmit_job_id <> 0")
     let_end(cluster, int(copy))
     assert_ran_once(cluster, int(copy))
@@ -77,4 +77,4 @@ def test_a_node_that_hangs_for_a_minute_keeps_its_job(cluster: Cluster) -> None:
     head.do("resume")
     let_end(cluster, job)
     assert_ran_once(cluster, job)
-    assert state_of(cluster, head) == "Alive"
+    assert cluster.node_state(head.name) == "Alive"

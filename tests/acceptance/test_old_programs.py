@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
     hosts,
-    may_reserve,
-    now,
     row,
     wait_for_reservation,
 )
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """She may reserve."""
-    return may_reserve(cluster, "alice")
 
 
 def of_all_states(cluster: Cluster, alice: Person) -> tuple[dict[str, int], dict[str, int]]:
@@ -58,7 +48,7 @@ def of_all_states(cluster: Cluster, alice: Person) -> tuple[dict[str, int], dict
 
 
 def test_reservations_of_all_states_are_seen_as_jobs(cluster: Cluster, alice: Person, programs: OldPrograms) -> None:
-    begin = now(cluster) - 60
+    begin = cluster.now() - 60
     states, jobs = of_all_states(cluster, alice)
     frames = {state: int(row(cluster, number, "frame_id")[0]) for state, number in states.items()}
 

@@ -43,15 +43,6 @@ def assert_ran_once(cluster: Cluster, job: int) -> None:
     assert exit_code(cluster, job) == str(3 << 8)
 
 
-def test_a_job_whose_head_crashes_ends_when_the_node_is_back(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {WORK}")
-    head = started(cluster, job)
-    head.do("crash")
-    head.do("reboot")
-    cluster.wait_for_state(job, "Error")
-    assert lines(cluster, job) == ["start"]
-
-
 @pytest.mark.usefixtures("impatient")
 def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
     job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {WORK}")
@@ -59,12 +50,7 @@ def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
     head.do("power-off")
     cluster.let_pass(3600, job)
     cluster.wait_for_state(job, "Error")
-    wait_until(lambda: state_of(cluster, head) != "Alive", f"{head.name} is no longer Alive")
-
-
-def state_of(cluster: Cluster, node: Node) -> str:
-    """The state of a node's resources."""
-    return cluster.sql(f"SELECT DISTINCT state FROM resources WHERE network_address = '{node.name}'")[0][0]
+    wait_until(lambda: cluster.node_state(head.name) != "Alive", f"{head.name} is no longer Alive")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -79,9 +65,9 @@ def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster
     ((copy,),) = cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {job}")
     let_end(cluster, int(copy))
     assert_ran_once(cluster, int(copy))
-    assert state_of(cluster, head) == "Suspected"
+    assert cluster.node_state(head.name) == "Suspected"
     head.do("reboot")
-    wait_until(lambda: state_of(cluster, head) == "Alive", f"{head.name} is Alive again by itself")
+    wait_until(lambda: cluster.node_state(head.name) == "Alive", f"{head.name} is Alive again by itself")
 
 
 @pytest.mark.parametrize(("harm", "cure"), [("cut", "heal"), ("hang", "resume")])

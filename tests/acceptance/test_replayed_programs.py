@@ -7,20 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 
 CORE = "-l core=1,walltime=0:10"
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """Alice at the frontend, in an empty home."""
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/* ~/.command*")
-    return person
 
 
 def of_jobs(alice: Person, options: str = "") -> dict[str, Any]:

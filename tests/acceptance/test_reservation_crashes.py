@@ -5,15 +5,12 @@ from __future__ import annotations
 import shlex
 import threading
 
-import pytest
-
 from tests.acceptance.faults import assert_sound, processes_of
 from tests.acceptance.harness import PATIENCE, Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     ask,
     hosts,
     log,
-    may_reserve,
     row,
     shown_state,
     wait_for_reservation,
@@ -25,12 +22,6 @@ TOLD = "/var/lib/oar/told"
 SCRIPT = f"""#!/bin/sh
 echo "$*" >> {TOLD}
 """
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """She may reserve."""
-    return may_reserve(cluster, "alice")
 
 
 def kill_the_server(cluster: Cluster) -> None:

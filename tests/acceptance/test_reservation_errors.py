@@ -10,20 +10,10 @@ from tests.acceptance.reservations import (
     ask,
     hosts,
     log,
-    may_reserve,
     record,
-    row,
     shown_state,
     wait_for_reservation,
 )
-
-FORCE = "  --force does it all the same, and the reservation is in error then\n"
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """She may reserve."""
-    return may_reserve(cluster, "alice")
 
 
 def set_state(cluster: Cluster, node: str, state: str) -> None:
@@ -127,68 +117,3 @@ def test_lost_nodes_are_replaced_under_the_jobs_that_go_on(cluster: Cluster, ali
 
 
 # -- what administrators may not do -----------------------------------------------------------------------------------
-
-
-def test_what_would_break_a_reservation_is_refused_unless_it_is_forced(cluster: Cluster, alice: Person) -> None:
-    root = cluster.as_user("root")
-    root.run("oarproperty -a lab -c; oarnodesetting -h node-1 -p lab=a; oarnodesetting -h node-2 -p lab=a")
-    number = ask(alice, "-a +1h -d 600 -p \"lab = 'a'\" -l /network_address=2 -replace no")
-    (first,) = cluster.sql("SELECT min(resource_id) FROM resources WHERE network_address = 'node-1'")[0]
-    setting = "oarnodesetting -h node-1"
-    for command, text in (
-        (f"{setting} -s Dead", "host node-1 is reserved by"),
-        (f"{setting} -m on", "host node-1 is reserved by"),
-        (f"{setting} -p available_upto=1", "host node-1 is reserved by"),
-        (f"{setting} -p lab=b", "the change of lab would break"),
-        ("oarproperty -d lab", "the change of lab would break"),
-        ("oarproperty -r lab,place", "the change of lab would break"),
-    ):
-        assert_denied(root, command, f"{text} the advance reservation {number}")
-    assert shown_state(alice, number) == "w"
-    for change, undo, reason in (
-        (f"{setting} -m on --force", f"{setting} -m off", "reserved host node-1 is in maintenance"),
-        (f"{setting} -p lab=b --force", f"{setting} -p lab=a", "no longer satisfies the request"),
-        (f"{setting} -s Suspected", f"{setting} -s Alive", "reserved host node-1 is Suspected"),
-        ("oarqueue -d default", "oarqueue -e default", "reserved queue default is disabled"),
-        (f"{setting} -s Dead --force", f"{setting} -s Alive", "reserved host node-1 is Dead"),
-    ):
-        root.run(change)
-        wait_for_reservation(cluster, number, "W")
-        assert any(reason in each for each in record(alice, number)["reasons"]), (change, record(alice, number))
-        root.run(undo)
-        wait_for_reservation(cluster, number, "w")
-    root.run(f"{setting} -s Dead --force")
-    assert_denied(
-        root, f"oarremoveresource {first}", f"resource {first} is reserved by the advance reservation {number}"
-    )
-    root.run(f"{setting} -s Alive")
-    alice.run(f"qrdel {number}")
-    root.run("oarproperty -d lab")
-
-
-def assert_denied(root: Person, command: str, why: str) -> None:
-    """A command is refused because of a reservation."""
-    refused = root.attempt(command)
-    assert (refused.code, refused.err) == (9, f"denied: {why}\n{FORCE}"), refused
-
-
-def test_the_queue_of_a_reservation_stays_until_its_last_job_is_gone(cluster: Cluster, alice: Person) -> None:
-    root = cluster.as_user("root")
-    root.run("oarqueue --add course,3,kamelot")
-    number = ask(alice, "-d 600 -q course -l /network_address=1")
-    inside = f"--ar {number} -l core=1,walltime=0:5 'sleep 1000'"
-    first = alice.submit(inside)
-    cluster.wait_for_state(first, "Running")
-    said = "Queue 'course' is reserved by 1 advance reservation(s): it is orphaned and goes with the last one.\n"
-    assert root.run("oarqueue --remove course").startswith(said)
-    queue = "SELECT state FROM queues WHERE queue_name = 'course'"
-    assert cluster.sql(queue) == [["orphaned"]]
-    assert alice.attempt("oarsub -q course -l walltime=0:1 true").code != 0
-    assert alice.attempt("qrsub -a +1h -d 60 -q course").code == 1
-    second = alice.submit(inside)
-    cluster.wait_for_state(second, "Running")
-    alice.run(f"qrdel {number}")
-    wait_for_reservation(cluster, number, "gone")
-    assert (cluster.state(first), cluster.state(second)) == ("Error", "Error")
-    assert cluster.sql(queue) == []
-    assert row(cluster, number, "queue_name") == ["course"]

@@ -15,22 +15,11 @@ from tests.acceptance.reservations import (
     ask,
     hosts,
     log,
-    may_reserve,
-    now,
     proposal,
     record,
     row,
     wait_for_reservation,
 )
-
-#: Seconds before its end at which the jobs of a reservation are over: the room's JOB_KILL_GRACE and a second.
-OFFSET = 2
-
-
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """She may reserve."""
-    return may_reserve(cluster, "alice")
 
 
 def dates(cluster: Cluster, job: int) -> tuple[int, int]:
@@ -50,7 +39,7 @@ def held_by(cluster: Cluster, job: int) -> set[str]:
 
 def wait_for_date(cluster: Cluster, date: int) -> None:
     """Wait until the clock of the cluster has passed a date."""
-    wait_until(lambda: now(cluster) > date)
+    wait_until(lambda: cluster.now() > date)
 
 
 # -- jobs in the way --------------------------------------------------------------------------------------------------
@@ -84,7 +73,7 @@ def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reser
     behind = ask(alice, f"-a {write_option_date(start + 105)} -d 600 -h node-1 -l /network_address=1")
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
-    suspended = now(cluster)
+    suspended = cluster.now()
     refused = alice.attempt("qrsub -a +2h -d 60 -h node-1 -l /network_address=1")
     assert (refused.code, f"(suspended job {job})" in refused.err, "no later start was found" in refused.err) == (
         1,
@@ -202,48 +191,6 @@ def denied(person: Person, number: int, arguments: str) -> str:
     return rest
 
 
-def test_a_reservation_to_come_is_changed_as_a_whole_or_stays_as_it_is(cluster: Cluster, alice: Person) -> None:
-    number = ask(alice, "-a +2h -d 1h -N plan -l /network_address=2")
-    (start,) = map(int, row(cluster, number, "start_time"))
-    everything = "start_time, end_time, resources, revision, ar_name, account"
-    other = ask(alice, f"-a {write_option_date(start + 7200)} -d 1h {EVERYTHING}")
-    asked = now(cluster)
-    for arguments, begins, seconds in (
-        ("-a +1h", (asked + 3599, asked + 3660), 3600),  # earlier; the duration stays
-        (f"-a {write_option_date(start + 600)} -d 30m", (start + 600, start + 600), 1800),
-        (f"-e {write_option_date(start + 7200)}", (start + 600, start + 600), 6600),  # up to the other one: no gap
-        ("-d 10m", (start + 600, start + 600), 600),
-    ):
-        assert alice.run(f"qralter {arguments} {number}").startswith(
-            f"Your reservation {number} has been altered\nnow "
-        )
-        begin, end = map(int, row(cluster, number, "start_time, end_time"))
-        assert begins[0] <= begin <= begins[1]
-        assert end - begin == seconds
-    first = set(hosts(cluster, number))
-    before = row(cluster, number, everything)
-    for arguments, text in (
-        (
-            "-d 3h -A no",
-            f"  there is a place for it only until {write_date(start + 7200)} (advance reservation {other})\n",
-        ),
-        ("-d 2h30m -l /network_address=3 -N no", "there is a place for it only until "),
-    ):
-        assert text in denied(alice, number, arguments)
-    assert alice.attempt(f"qralter -l /network_address=5 {number}").err.startswith(
-        "Error: No queue instances to reserve"
-    )
-    assert alice.attempt(f"qralter -d {OFFSET} {number}").code == 1
-    assert row(cluster, number, everything) == before
-    alice.run(f"qralter -l /network_address=3 -N wide -A acct -he yes -m ab {number}")
-    assert first < set(hosts(cluster, number))
-    alice.run(f"qralter -l /network_address=1 {number}")
-    assert set(hosts(cluster, number)) == {min(first)}
-    assert row(cluster, number, "ar_name, account, error_handling, mail_options") == ["wide", "acct", "YES", "ab"]
-    bob = cluster.as_user("bob").attempt(f"qralter -d 60 {number}")
-    assert bob.err == f'denied: "bob" is not allowed to alter advance_reservation {number}\n'
-
-
 def test_a_running_reservation_keeps_its_start_its_jobs_and_its_resources_while_a_change_is_refused(
     cluster: Cluster, alice: Person
 ) -> None:
@@ -317,27 +264,3 @@ def test_a_series_keeps_the_hour_of_the_wall_over_the_change_to_summer_time(
     assert row(cluster, following, "start_time, series_index") == [str(third + 24 * 3600), "4"]  # the template's hour
     alice.run("qrdel spring")
     assert alice.run("qrstat; qrstat -series") == ""
-
-
-def test_a_conflict_refuses_a_series_or_is_left_out_of_it(
-    cluster: Cluster, alice: Person, in_paris: dict[str, str]
-) -> None:
-    change = change_to_summer_time()
-    ask(alice, f"-a {change:%Y%m%d}1000 -d 1h {EVERYTHING}")
-    first = f"-a {change - timedelta(days=1):%Y%m%d}1000 -d 1h -N daily -l /network_address=1"
-    request = f"qrsub {first} -rrule 'FREQ=DAILY;COUNT=4' -depth 3"
-    before = cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'")
-    refused = alice.attempt(request)
-    assert refused.code == 1
-    assert f"  occurrence 2, {change:%m/%d/%Y} 10:00:00: only 0 of 4 suitable nodes are free until " in refused.err
-    assert cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'") == before
-    assert alice.run("qrstat -series") == ""
-    granted = [int(each) for each in alice.run(f"{request} -conflict skip -terse").split()]
-    wait_until(lambda: len(alice.run("qrstat -terse").split()) == 4)
-    indexes = cluster.sql(
-        "SELECT series_index, state FROM reservations WHERE ar_name = 'daily' AND series_id ="
-        f" {row(cluster, granted[0], 'series_id')[0]} ORDER BY 1"
-    )
-    assert indexes == [["1", "w"], ["2", "n"], ["3", "w"], ["4", "w"]]
-    alice.run("qrdel daily")
-    assert len(alice.run("qrstat -terse").split()) == 1

@@ -9,24 +9,10 @@ import pytest
 from tests.acceptance.harness import Cluster, Person, wait_until
 
 
-@pytest.fixture
-def alice(cluster: Cluster) -> Person:
-    """Alice at the frontend, in an empty home."""
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/*")
-    return person
-
-
 def told(cluster: Cluster, job: int, *types: str) -> list[str]:
     """Which of these events a job has, in order."""
     rows = cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY event_id")
     return [row[0] for row in rows if row[0] in types]
-
-
-def ends(cluster: Cluster, job: int, *states: str) -> None:
-    """Wait until a job has ended in one of these states."""
-    wait_until(lambda: cluster.state(job) in ("Terminated", "Error"), lambda: cluster.story(job))
-    assert cluster.state(job) in states, cluster.story(job)
 
 
 #: On each node of the job several processes that count, one of them in a session of its own.
@@ -65,7 +51,7 @@ def test_all_processes_on_all_nodes_stand_still_and_others_use_their_place(clust
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
     alice.run(f"oardel {job}")
-    ends(cluster, job, "Error")
+    cluster.wait_for_state(job, "Error")
     assert cluster.sql("SELECT count(*) FROM resources WHERE suspended_jobs = 'YES'") == [["0"]]
 
 
@@ -82,7 +68,7 @@ def test_a_node_that_hangs_ends_what_is_being_suspended_and_what_resumes(cluster
     cluster.node(hosts[0][1]).do("hang")
     root.run(f"oarhold -r {suspending}; oarresume {resuming}")
     for job, event in [(resuming, "RESUME_ERROR"), (suspending, "SUSPEND_ERROR")]:
-        ends(cluster, job, "Error")
+        cluster.wait_for_state(job, "Error")
         assert told(cluster, job, "RESUME_ERROR", "SUSPEND_ERROR") == [event]
         assert cluster.cause(job) == "SUSPENSION"
     states = "SELECT DISTINCT state FROM resources WHERE network_address = '{}'"
@@ -105,12 +91,12 @@ def test_a_job_gets_more_time_and_less(cluster: Cluster, alice: Person) -> None:
     refused = alice.attempt(f"oarwalltime {shorter} 0:0:0")
     assert (refused.code, f"To end it: oardel {shorter}" in refused.out) == (3, True)
     assert alice.run(f"oarwalltime {shorter} 0:1:0") == accepted.format(shorter)
-    ends(cluster, shorter, "Error")
+    cluster.wait_for_state(shorter, "Error")
     story = ("WALLTIME_REQUEST", "WALLTIME_CHANGED", "WALLTIME")
     assert told(cluster, shorter, *story) == [*story]
     assert cluster.state(longer) == "Running"  # twice as long as it was allowed at first
     alice.run("touch go")
-    ends(cluster, longer, "Terminated")
+    cluster.wait_for_state(longer, "Terminated")
     assert "  Granted:      +0:30:0\n" in alice.run(f"oarwalltime {longer}")
 
 
@@ -130,33 +116,8 @@ def test_more_time_is_granted_when_nobody_waits_for_the_place(cluster: Cluster, 
 def test_so_many_jobs_of_an_array_run_at_a_time(cluster: Cluster, alice: Person) -> None:
     jobs = alice.submit_all("--array 4%1 -l core=1 'echo in >> order; sleep 0.2; echo out >> order'")
     for job in jobs:
-        ends(cluster, job, "Terminated")
+        cluster.wait_for_state(job, "Terminated")
     assert alice.run("cat order").split() == ["in", "out"] * 4
-
-
-def test_an_administrator_makes_a_job_besteffort(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("-l nodes=4,walltime=1 'sleep 1000'")
-    cluster.wait_for_start(job)
-    assert cluster.as_user("root").run(f"oardel -b {job}") == f"Add besteffort type for the job {job}.\n"
-    other = cluster.as_user("bob").submit("-l nodes=2 true")
-    ends(cluster, job, "Error")
-    ends(cluster, other, "Terminated")
-    assert "BESTEFFORT_KILL" in told(cluster, job, "BESTEFFORT_KILL")
-
-
-def test_jobs_are_deleted_by_what_they_are(cluster: Cluster, alice: Person) -> None:
-    array = alice.submit_all("--array 3 --hold -l core=1 true")
-    named = alice.submit("--hold -n named -l core=1 true")
-    kept = alice.submit("--hold -l core=1 true")
-    others = cluster.as_user("bob").submit("--hold -l core=1 true")
-    alice.run(f"oardel --array {array[0]}")
-    alice.run("oardel --sql \"job_name = 'named'\"")
-    for job in (*array, named):
-        ends(cluster, job, "Error")
-    result = alice.attempt("oardel --sql \"state = 'Hold'\"")
-    assert (result.code, result.err) == (1, f"Cannot frag {others} ; You are not the right user.\n")
-    ends(cluster, kept, "Error")
-    assert cluster.state(others) == "Hold"
 
 
 def test_an_idempotent_job_runs_again_until_it_has_finished(cluster: Cluster, alice: Person) -> None:
@@ -166,8 +127,8 @@ def test_an_idempotent_job_runs_again_until_it_has_finished(cluster: Cluster, al
     cluster.wait_for_start(job)
     cluster.let_pass(61, job)
     alice.run("touch go")
-    ends(cluster, job, "Terminated")
-    ends(cluster, after, "Terminated")
+    cluster.wait_for_state(job, "Terminated")
+    cluster.wait_for_state(after, "Terminated")
     (row,) = cluster.sql(f"SELECT job_id, state, exit_code FROM jobs WHERE resubmit_job_id = {job}")
     assert row[1:] == ["Terminated", "0"]
     assert alice.run("cat result").split() == ["run", "run"]

@@ -13,7 +13,6 @@ import pytest
 
 from tests.acceptance.harness import Cluster, checked, tool, wait_until
 from tests.acceptance.old_programs import OldPrograms
-from tests.acceptance.reservations import now
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 #: What Monika writes into the box of a resource, by what it is for us.
@@ -118,7 +117,7 @@ def check_drawing(site: Cluster, programs: OldPrograms) -> None:
 
     The frame of an advance reservation is a job for DrawGantt, and for us the reservation.
     """
-    begin, end = now(site) - HOUR, now(site) + 4 * HOUR
+    begin, end = site.now() - HOUR, site.now() + 4 * HOUR
     frames = {int(number) for (number,) in site.sql(FRAMES)}
     drawn = {job: told for job, told in programs.drawgantt(begin, end).items() if job not in frames}
     ours = {job["id"]: job for job in ask(site, f"gantt/nodes?node={','.join(NODES)}&from={begin}&to={end}")["jobs"]}
