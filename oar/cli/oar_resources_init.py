@@ -11,7 +11,6 @@ from typing import NamedTuple
 import click
 
 from oar.cli.common.administration import (
-    Writers,
     ask_host,
     command_words,
     note,
@@ -113,7 +112,11 @@ def main(
     if execute:
         _execute(context, found, missing)
     else:
-        _write(path, _lines(found, missing, Writers(oarnodesetting, oarproperty)), verbose=verbose, is_sure=is_sure)
+        lines = property_lines(missing, oarproperty) if found else []
+        for host in found:
+            memory = f"-p {_MEMORY}={host.memory}"
+            lines += resource_lines(host.units, memory, repair=host.is_known, oarnodesetting=oarnodesetting)
+        _write(path, lines, verbose=verbose, is_sure=is_sure)
     return A_HOST_FAILED if answers.failed else 0
 
 
@@ -185,14 +188,6 @@ def _resources(
 
 
 # -- lines and deeds --------------------------------------------------------------------------------------------------
-
-
-def _lines(hosts: Sequence[HostUnits], missing: Mapping[str, bool], writers: Writers) -> list[str]:
-    lines = property_lines(missing, writers) if hosts else []
-    for host in hosts:
-        memory = f"-p {_MEMORY}={host.memory}"
-        lines += resource_lines(host.units, memory, repair=host.is_known, writers=writers)
-    return lines
 
 
 def _write(path: str | None, lines: Sequence[str], *, verbose: bool, is_sure: bool) -> None:

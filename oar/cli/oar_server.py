@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -73,7 +72,7 @@ def main(context: Context, action: str, *, check: bool) -> int:
     if action == "reload" and _MAIN_PID in context.environment:
         return server.reloaded()
     if action != "status" and has_unit():
-        return SystemdUnit().do(action)
+        return run_systemctl(action)
     actions = {
         "start": server.start,
         "stop": server.stop,
@@ -104,41 +103,28 @@ def has_unit() -> bool:
     return Path("/run/systemd/system").is_dir() and run(["systemctl", "cat", UNIT], timeout=30).succeeded
 
 
-class SystemdUnit:
-    """The server as a unit of systemd."""
-
-    def do(self, action: str) -> int:
-        """Have systemd do it; show the last lines of the log if it fails."""
-        outcome = run(["systemctl", action, UNIT], timeout=START_SECONDS + STOP_SECONDS)
-        if outcome.succeeded:
-            status = run(["systemctl", "show", "--property", "StatusText", "--value", UNIT], timeout=30).output.strip()
-            if action in ("start", "restart") and status.startswith(_WAITING):
-                click.echo(f"oar-server is started, and {status}.")
-            return 0
-        click.echo(outcome.output.strip() or "systemctl did not answer", err=True)
-        journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
-        click.echo(journal.output.strip(), err=True)
-        return 1
+def run_systemctl(action: str) -> int:
+    """Have systemd do it; show the last lines of the log if it fails."""
+    outcome = run(["systemctl", action, UNIT], timeout=START_SECONDS + STOP_SECONDS)
+    if outcome.succeeded:
+        status = run(["systemctl", "show", "--property", "StatusText", "--value", UNIT], timeout=30).output.strip()
+        if action in ("start", "restart") and status.startswith(_WAITING):
+            click.echo(f"oar-server is started, and {status}.")
+        return 0
+    click.echo(outcome.output.strip() or "systemctl did not answer", err=True)
+    journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
+    click.echo(journal.output.strip(), err=True)
+    return 1
 
 
 # -- without ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The account under which the server runs."""
-
-    name: str
-    uid: int
-    gid: int
-    home: str
 
 
 class Server:
     """The server as a process in the background, known by its pid file."""
 
     def __init__(
-        self, parsed: Parsed, path: str, environment: Mapping[str, str], account: Account | None = None
+        self, parsed: Parsed, path: str, environment: Mapping[str, str], account: pwd.struct_passwd | None = None
     ) -> None:
         """``parsed``: the file at ``path``; ``account``: default, oar for root, else the caller's own."""
         self._config = config = parsed.config
@@ -177,7 +163,7 @@ class Server:
             click.echo(f"OAR UNKNOWN: {_NOT_ASKED}")
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
-        home = self._account.home if self._account else None
+        home = self._account.pw_dir if self._account else None
         surroundings = health_probes.probe_surroundings(self._config, self._errors, pid, home)
         report = judge_status(answer.state if isinstance(answer, Status) else None, time.time(), CHECK_SECONDS)
         if not surroundings.database:
@@ -193,7 +179,9 @@ class Server:
             click.echo(f"oar-server is already running (pid {pid}).")
             return 0
         account = self.prepare()
-        with tempfile.TemporaryFile() as output, _ready_socket() as ready:
+        # To an abstract datagram socket the server reports readiness, as to systemd.
+        with tempfile.TemporaryFile() as output, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+            ready.bind(b"")
             process = self._spawn(account, output, ready.getsockname())
             if (status := self._first_status(process, ready)) is not None:
                 click.echo(f"oar-server is started (pid {process.pid}){f', and {status}' if status else ''}.")
@@ -209,7 +197,10 @@ class Server:
         if pid is None:
             click.echo("oar-server is stopped.")
             return 0
-        if not self._end(pid):
+        with self._process(pid) as process:
+            self._signal(process, signal.SIGTERM)
+            has_ended = process is None or bool(select.select([process], [], [], STOP_SECONDS)[0])
+        if not has_ended:
             click.echo(f"[ERROR] oar-server (pid {pid}) has not stopped in {STOP_SECONDS:.0f} s.", err=True)
             return 1
         click.echo("oar-server has stopped.")
@@ -235,7 +226,7 @@ class Server:
             click.echo(f"[ERROR] {error}: the server uses the former values.", err=True)
         return 1 if self._errors else 0
 
-    def prepare(self) -> Account:
+    def prepare(self) -> pwd.struct_passwd:
         """Make what the server needs and is not there: directory, files of its logs, keys."""
         account = self._account or _account()
         _own_directory(Path(self._config.oar_run_dir), account, 0o755)
@@ -244,12 +235,6 @@ class Server:
                 _own_file(Path(path), account)
         _make_keys(account)
         return account
-
-    def _end(self, pid: int) -> bool:
-        """Stop the server; return whether it has ended in time."""
-        with self._process(pid) as process:
-            self._signal(process, signal.SIGTERM)
-            return process is None or bool(select.select([process], [], [], STOP_SECONDS)[0])
 
     @contextmanager
     def _process(self, pid: int) -> Iterator[int | None]:
@@ -276,10 +261,10 @@ class Server:
                 f"[ERROR] cannot signal oar-server: pid {self.pid()}: another account runs it. Run the command as root."
             ) from None
 
-    def _spawn(self, account: Account, output: IO[bytes], notify_socket: bytes) -> "subprocess.Popen[bytes]":
+    def _spawn(self, account: pwd.struct_passwd, output: IO[bytes], notify_socket: bytes) -> "subprocess.Popen[bytes]":
         environment = {name: value for name, value in self._environment.items() if name in ("PATH", "TZ", "OARDIR")}
         environment |= {
-            "HOME": account.home,
+            "HOME": account.pw_dir,
             "LANG": "C.UTF-8",
             "OARCONFFILE": self._path,
             "NOTIFY_SOCKET": "@" + notify_socket.removeprefix(b"\0").decode(),
@@ -293,9 +278,9 @@ class Server:
             env=environment,
             cwd="/",
             start_new_session=True,
-            user=account.uid if is_root else None,
-            group=account.gid if is_root else None,
-            extra_groups=os.getgrouplist(account.name, account.gid) if is_root else None,
+            user=account.pw_uid if is_root else None,
+            group=account.pw_gid if is_root else None,
+            extra_groups=os.getgrouplist(account.pw_name, account.pw_gid) if is_root else None,
         )
 
     def _first_status(self, process: "subprocess.Popen[bytes]", ready: socket.socket) -> str | None:
@@ -330,43 +315,35 @@ class Server:
         return message.removeprefix(OWN_END) if is_its_end else ""
 
 
-def _ready_socket() -> socket.socket:
-    """Return an abstract datagram socket on which the server reports readiness, as to systemd."""
-    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ready.bind(b"")
-    return ready
-
-
-def _account() -> Account:
+def _account() -> pwd.struct_passwd:
     """Return the account of the server: oar for root, else the caller's own."""
     try:
-        entry = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        return pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise Stop(f"[ERROR] there is no account {ACCOUNT} on this machine.") from None
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
 
 
-def _own_directory(path: Path, account: Account, mode: int) -> None:
+def _own_directory(path: Path, account: pwd.struct_passwd, mode: int) -> None:
     try:
         if not path.is_dir():
             path.mkdir(mode=mode, parents=True)
-            os.chown(path, account.uid, account.gid)
+            os.chown(path, account.pw_uid, account.pw_gid)
     except OSError as error:
         raise Stop(f"[ERROR] cannot make the directory {path}: {error.strerror}") from None
 
 
-def _own_file(path: Path, account: Account) -> None:
+def _own_file(path: Path, account: pwd.struct_passwd) -> None:
     try:
         if not path.exists():
             path.touch(0o640)
-            os.chown(path, account.uid, account.gid)
+            os.chown(path, account.pw_uid, account.pw_gid)
     except OSError as error:
         raise Stop(f"[ERROR] cannot make the file {path}: {error.strerror}") from None
 
 
-def _make_keys(account: Account) -> None:
+def _make_keys(account: pwd.struct_passwd) -> None:
     """Make the server's own key and the key of oarsh, once."""
-    directory = Path(account.home) / ".ssh"
+    directory = Path(account.pw_dir) / ".ssh"
     _own_directory(directory, account, 0o700)
     for name, comment in _KEYS:
         if any((directory / other).exists() for other in (name, name.replace("ed25519", "rsa"))):
@@ -378,6 +355,5 @@ def _make_keys(account: Account) -> None:
             raise Stop(f"[ERROR] cannot make the key {directory / name}: {keygen.output.strip()}")
         click.echo(f"oar-server: {directory / name} is a new key. Install it on the nodes with oar-keys", err=True)
         for suffix in ("", ".pub"):
-            os.chown(directory / f"{name}{suffix}", account.uid, account.gid)
-    known_hosts = directory / "known_hosts"
-    _own_file(known_hosts, account)
+            os.chown(directory / f"{name}{suffix}", account.pw_uid, account.pw_gid)
+    _own_file(directory / "known_hosts", account)

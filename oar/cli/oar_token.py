@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -64,7 +64,7 @@ def main(
     try:
         if action == "create":
             granted_scope = scope if agent is None else f"agent:{agent}"
-            _create(context, _NewToken(user, granted_scope, expires, comment), machine)
+            _create(context, machine, owner=user, scope=granted_scope, expires=expires, comment=comment)
         elif action == "list":
             with context.database.snapshot() as tx:
                 shown = tokens.listed(tx, context.user, everybody=everybody)
@@ -75,21 +75,14 @@ def main(
         raise Stop(f"# Error: {error}") from None
 
 
-class _NewToken(NamedTuple):
-    """A token to create."""
-
-    user: str | None
-    scope: str
-    days: int | None
-    comment: str
-
-
-def _create(context: Context, new_token: _NewToken, machine: Format | None) -> None:
+def _create(
+    context: Context, machine: Format | None, *, owner: str | None, scope: str, expires: int | None, comment: str
+) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
-        user = tokens.owner_of(accounts.with_rights(context.user, config), new_token.user, config)
-        days = tokens.days_of(new_token.days, config)
-        token_id, token = tokens.create(tx, user, scope=new_token.scope, days=days, comment=new_token.comment)
+        user = tokens.owner_of(accounts.with_rights(context.user, config), owner, config)
+        days = tokens.days_of(expires, config)
+        token_id, token = tokens.create(tx, user, scope=scope, days=days, comment=comment)
     if machine:
         click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
         return
@@ -111,18 +104,15 @@ def _revoke(context: Context, identifiers: Sequence[str]) -> None:
 
 def _show(shown: Sequence["ApiToken"], machine: Format | None) -> None:
     if machine:
-        click.echo(dump([_record(token) for token in shown], machine), nl=False)
+        records = [token._asdict() for token in shown]
+        for record in records:
+            del record["revoked"]  # revoked tokens are not shown
+        click.echo(dump(records, machine), nl=False)
         return
     for token in shown:
         used = _day(token.last_used) if token.last_used else "never"
         text = f"{token.id}  {token.user}  {token.scope}  until {_day(token.expires)}  used {used}  {token.comment}"
         click.echo(text.rstrip())
-
-
-def _record(token: "ApiToken") -> dict[str, object]:
-    record = token._asdict()
-    del record["revoked"]  # what is revoked is not shown
-    return record
 
 
 def _day(date: int) -> str:

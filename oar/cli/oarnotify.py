@@ -63,7 +63,11 @@ def main(
     changes = bool(added or removed or enabled or disabled or enable_all or disable_all)
     if changes or status or tag or not list_:
         context.require_admin()
-    effect = _effect(tag)
+    from oar.lib.bus import frames
+
+    effect = frames.effect_of(None if tag == "TERM" else tag)
+    if effect is None:
+        raise Stop(f"Unknown tag '{tag}'.")
     if changes:
         with context.database.begin() as tx:
             try:
@@ -71,7 +75,9 @@ def main(
                 queues.switch(tx, context.user, enabled, disabled, enable_all=enable_all, disable_all=disable_all)
             except QueueProblem as error:
                 raise Stop(str(error), error.exit_code) from None
-        click.echo("\n".join(lines + _switched(enabled, disabled, enable_all, disable_all)))
+        lines += [f"Enable queue {name}." for name in enabled] + [f"Disable queue {name}." for name in disabled]
+        lines += ["Enable all queues."] * enable_all + ["Disable all queues."] * disable_all
+        click.echo("\n".join(lines))
         named = [text.partition(",")[0].strip() for text in (*added, *enabled)]
         warn_of_policies(context, None if enable_all else named)
         note(context)
@@ -82,16 +88,6 @@ def main(
         _print_status(context, as_json)
         return 0
     return _ring(context, effect, is_asked=tag is not None, changes=changes or not list_, wait=wait)
-
-
-def _effect(text: str | None) -> Wake | Ask:
-    """Return what a tag means.  Raises Stop."""
-    from oar.lib.bus import frames
-
-    effect = frames.effect_of(None if text == "TERM" else text)
-    if effect is None:
-        raise Stop(f"Unknown tag '{text}'.")
-    return effect
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -106,12 +102,6 @@ def _change(tx: Transaction, user: User, added: tuple[str, ...], removed: tuple[
         queues.remove(tx, user, name)
         lines.append(f"Remove queue {name}.")
     return lines
-
-
-def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: bool, disable_all: bool) -> list[str]:
-    lines = [f"Enable queue {name}." for name in enabled] + [f"Disable queue {name}." for name in disabled]
-    lines += ["Enable all queues."] if enable_all else []
-    return lines + (["Disable all queues."] if disable_all else [])
 
 
 # -- the server -------------------------------------------------------------------------------------------------------

@@ -339,7 +339,7 @@ def _check_others(context: Context, names: Sequence[str]) -> None:
     for name in names:
         shown = render.visible(name)
         if name not in queues:
-            from oar.cli.common.state_names import states_of
+            from oar.lib.jobs.states import states_of
 
             way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"
             raise BadRequest(f'"{shown}" is not a job id. The jobs {way_out}')

@@ -4,14 +4,14 @@ import os
 import pwd
 import sys
 
-from oar.cli.oar_server import Account, Server
+from oar.cli.oar_server import Server
 from oar.lib.runtime import read_config
 
 
 def main(conf_file: str, home: str, action: str) -> int:
     """Do it."""
     entry = pwd.getpwuid(os.getuid())
-    account = Account(entry.pw_name, entry.pw_uid, entry.pw_gid, home)
+    account = pwd.struct_passwd((*entry[:5], home, entry.pw_shell))
     server = Server(read_config(conf_file), conf_file, os.environ, account)
     code: int = getattr(server, action)()
     return code

@@ -92,35 +92,26 @@ def ask_host(host: str, command: Sequence[str], timeout: int, stdin: bytes = b""
     return HostResult(host, max(done.returncode, 0), max(-done.returncode, 0), done.stdout)
 
 
-class Writers(NamedTuple):
-    """The names of the commands in the output."""
-
-    oarnodesetting: str = "oarnodesetting"
-    oarproperty: str = "oarproperty"
-
-
-BY_NAME = Writers()
-
-
-def property_lines(missing: Mapping[str, bool], writers: Writers = BY_NAME) -> list[str]:
-    """Return the commands that add properties; each with whether it is a text."""
-    return [f"{writers.oarproperty} {'-c ' if is_text else ''}-a {name}" for name, is_text in missing.items()]
+def property_lines(missing: Mapping[str, bool], oarproperty: str = "oarproperty") -> list[str]:
+    """Return the commands that add properties; ``missing``: by name, whether it is a text."""
+    return [f"{oarproperty} {'-c ' if is_text else ''}-a {name}" for name, is_text in missing.items()]
 
 
 def resource_lines(
-    units: Sequence[NewResource], append: str = "", *, repair: bool, writers: Writers = BY_NAME
+    units: Iterable[NewResource], append: str = "", *, repair: bool, oarnodesetting: str = "oarnodesetting"
 ) -> list[str]:
     """Return the commands that create resources, or set the properties of those that exist."""
-    return [_line(unit, append, writers.oarnodesetting, repair=repair) for unit in units]
-
-
-def _line(unit: NewResource, append: str, command: str, *, repair: bool) -> str:
-    if repair:
-        where = f"network_address = '{unit.host}' and cpuset = '{unit.cpuset}'"
-        begin = f'{command} --sql "{where}"'
-        pairs = [pair for pair in unit.properties if pair[0] != "cpuset"]
-    else:
-        begin = f"{command} -a -h {shlex.quote(unit.host)}"
-        pairs = list(unit.properties)
-    options = " ".join(f"-p {name}={shlex.quote(str(value))}" for name, value in pairs)
-    return f"{begin} {options}{' ' if append else ''}{append}"
+    lines = []
+    for unit in units:
+        if repair:
+            where = f"network_address = '{unit.host}' and cpuset = '{unit.cpuset}'"
+            begin = f'{oarnodesetting} --sql "{where}"'
+        else:
+            begin = f"{oarnodesetting} -a -h {shlex.quote(unit.host)}"
+        options = [
+            f"-p {name}={shlex.quote(str(value))}"
+            for name, value in unit.properties
+            if not (repair and name == "cpuset")
+        ]
+        lines.append(" ".join([begin, *options, *([append] if append else [])]))
+    return lines

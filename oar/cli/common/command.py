@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from oar.cli.common.option_reader import OptionReader
-from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
+from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style, name_of
 from oar.cli.common.process import Hangup, ignoring_terminal_stops, limited_lookups, prepare_process
 from oar.lib.access import name_service
 from oar.lib.access.records import User
@@ -188,7 +188,11 @@ class Context:
         """The database, after a check of its schema version.  Raises Stop, DatabaseUnavailable."""
         database = self.runtime.database
         if not self._is_checked:
-            self._check_version(database)
+            with database.snapshot() as tx:
+                mismatch = explain_schema_mismatch(tx.system.schema_version())
+            if mismatch:
+                raise Stop(f"[ERROR] {mismatch}")
+            self._is_checked = True
         return database
 
     @property
@@ -220,13 +224,6 @@ class Context:
         if self.user.is_admin or self.user.uid == os.geteuid():
             return conf_file(self.environment)
         return conf_file({})
-
-    def _check_version(self, database: Database) -> None:
-        with database.snapshot() as tx:
-            mismatch = explain_schema_mismatch(tx.system.schema_version())
-        if mismatch:
-            raise Stop(f"[ERROR] {mismatch}")
-        self._is_checked = True
 
 
 # ------------------------------------------------------------------------------------------------------------ command
@@ -261,10 +258,12 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 formatter.write_dl(list(self.examples.items()))
 
-    def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Run as a program."""
         prepare_process(self.kept_variables)
-        code = self.run([_as_utf8(argument) for argument in sys.argv[1:]], Context(self, os.environ, None, None))
+        # UTF-8 whatever the locale; bytes that are not UTF-8 become lone surrogates.
+        arguments = [os.fsencode(argument).decode("utf-8", "surrogateescape") for argument in sys.argv[1:]]
+        code = self.run(arguments, Context(self, os.environ, None, None))
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -286,20 +285,15 @@ class Command(click.Command):
         ctx.allow_extra_args = True  # so that the message about them is ours
         extra = super().parse_args(ctx, canonical)
         if extra:
-            raise click.UsageError(self._describe_extra(extra))
+            most = sum(isinstance(parameter, click.Argument) for parameter in self.params)
+            number = "no arguments" if not most else "1 argument" if most == 1 else f"{most} arguments"
+            way_out = f"See: {self.name} {'-help' if self.style.words else '--help'}"
+            raise click.UsageError(f"Unexpected argument: {extra[0]}: {self.name} takes {number}. {way_out}")
         return extra
 
     def spell(self, names: Collection[str]) -> str:
         """Return the spellings of options, in the order of the help.  ``names``: of their values."""
         return ", ".join(max(option.opts, key=len) for option in self.params if option.name in names)
-
-    def _describe_extra(self, extra: Sequence[str]) -> str:
-        """Return the message about arguments that the command does not take."""
-        most = sum(isinstance(parameter, click.Argument) for parameter in self.params)
-        number = "no arguments" if not most else "1 argument" if most == 1 else f"{most} arguments"
-        takes = f"{self.name} takes {number}"
-        way_out = f"See: {self.name} {'-help' if self.style.words else '--help'}"
-        return f"Unexpected argument: {extra[0]}: {takes}. {way_out}"
 
     def run(self, arguments: Sequence[str], context: Context) -> int:
         """Run the command; return its exit code."""
@@ -323,7 +317,9 @@ class Command(click.Command):
             return self.exit_codes.get(Hangup, EXIT_HUNG_UP)
         except Exception as error:  # noqa: BLE001 - the guard of commands: nobody sees a stack trace unasked
             if debug:
-                _print_trace(error)
+                import traceback
+
+                click.echo("".join(traceback.format_exception(error)), err=True)
             return self._report(error, context)
         finally:
             context.close()
@@ -374,26 +370,14 @@ def _usage_sentence(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         similar = f" Similar options: {', '.join(error.possibilities)}" if error.possibilities else ""
         return f"Unknown option: {error.option_name}.{similar}"
-    parameter = error.param if isinstance(error, click.MissingParameter) else None
-    if parameter is None:
-        return _bad_value(error) if isinstance(error, click.BadParameter) else error.message
-    choices = f" (one of: {', '.join(parameter.type.choices)})" if isinstance(parameter.type, click.Choice) else ""
-    is_option = isinstance(parameter, click.Option)
-    return f"{'Option' if is_option else 'Argument'} {_name_of(parameter)} is missing{choices}"
-
-
-def _bad_value(error: click.BadParameter) -> str:
-    """Return which option or argument has a bad value, unless the message begins with it."""
-    if error.param is None or error.message.startswith("Value "):
+    parameter = error.param if isinstance(error, click.BadParameter) else None
+    if parameter is None or error.message.startswith("Value "):  # the message names the parameter
         return error.message
-    is_option = isinstance(error.param, click.Option)
-    return f"{'Option' if is_option else 'Argument'} {_name_of(error.param)}: {error.message}"
-
-
-def _name_of(parameter: click.Parameter) -> str:
-    if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len)
-    return parameter.metavar or (parameter.name or "").upper()
+    place = f"{'Option' if isinstance(parameter, click.Option) else 'Argument'} {name_of(parameter)}"
+    if not isinstance(error, click.MissingParameter):
+        return f"{place}: {error.message}"
+    choices = f" (one of: {', '.join(parameter.type.choices)})" if isinstance(parameter.type, click.Choice) else ""
+    return f"{place} is missing{choices}"
 
 
 def no_argument(command: Command) -> Stop:
@@ -434,9 +418,10 @@ def oar_command(
 
         parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
         declared = {name for parameter in parameters for name in parameter.opts}
-        common = [
-            option for option in _common_options(style, version_names, help_names) if declared.isdisjoint(option.opts)
-        ]
+        version = _printing([*version_names, "show_version"], lambda ctx: style.version, "Print the version and exit.")
+        debug = PlainOption(["--debug"], is_flag=True, expose_value=False, help="Print a stack trace on errors.")
+        help_ = _printing(help_names, click.Context.get_help, "Show this message and exit.")
+        common = [option for option in (version, debug, help_) if declared.isdisjoint(option.opts)]
         return Command(
             name,
             style=style,
@@ -455,20 +440,12 @@ def oar_command(
     return decorate
 
 
-def _common_options(style: Style, version_names: Sequence[str], help_names: Sequence[str]) -> list[click.Parameter]:
-    return [
-        _telling([*version_names, "show_version"], lambda ctx: style.version, "Print the version and exit."),
-        PlainOption(["--debug"], is_flag=True, expose_value=False, help="Print a stack trace on errors."),
-        _telling(help_names, click.Context.get_help, "Show this message and exit."),
-    ]
+def _printing(names: Sequence[str], text: Callable[[click.Context], str], help: str) -> PlainOption:
+    """Return an option that prints a text and ends the command."""
 
-
-def _telling(names: Sequence[str], tell: Callable[[click.Context], str], help: str) -> PlainOption:
-    """Return an option that prints something, and nothing else is done."""
-
-    def stop(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
-        if is_asked:
-            click.echo(tell(ctx))
+    def stop(ctx: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            click.echo(text(ctx))
             ctx.exit()
 
     return PlainOption(names, is_flag=True, is_eager=True, expose_value=False, callback=stop, help=help)
@@ -503,11 +480,6 @@ def invoke(
 # ------------------------------------------------------------------------------------------------------------ process
 
 
-def _as_utf8(argument: str) -> str:
-    """Return an argument as UTF-8 text whatever the locale; bytes that are not UTF-8 become lone surrogates."""
-    return os.fsencode(argument).decode("utf-8", "surrogateescape")
-
-
 def _printable(text: str) -> str:
     """Return the text as it can always be written, without what could move a terminal's cursor."""
     text = text.encode("utf-8", "backslashreplace").decode()
@@ -537,9 +509,3 @@ def _unexpected(error: Exception) -> str:
     if getattr(error, "pgcode", None) == _LOCKED:
         return "the change waited too long for another transaction: nothing was changed. Try again."
     return f"internal error ({type(error).__name__}), see the server logs"
-
-
-def _print_trace(error: Exception) -> None:
-    import traceback
-
-    click.echo("".join(traceback.format_exception(error)), err=True)

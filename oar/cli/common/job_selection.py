@@ -11,14 +11,13 @@ import click
 
 from oar.cli.common.command import Context
 from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
-from oar.cli.common.state_names import states_of
 from oar.lib.base.formats import Format
 from oar.lib.jobs import control
-from oar.lib.jobs.states import FINAL, JobState
+from oar.lib.jobs.states import FINAL, JobState, states_of
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-#: Jobs as other schedulers name them: in one word, from one to another, in an array.
+#: Job ids in the notation of other schedulers: a list, a range, an element of an array.
 _LIST, _RANGE, _OF_ARRAY = "[0-9]+([,; ]+[0-9]+)+[,;]?", r"([0-9]+)(?:-|\.\.)([0-9]+)", r"([0-9]+)[\[_].*"
 
 #: Digits of the largest id that the database can hold for sure.
@@ -38,12 +37,11 @@ class JobCriteria(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no job was named in any way."""
         return self == JobCriteria(array=self.array)
 
 
 class JobSelection(NamedTuple):
-    """The selected jobs, and complaints about words that select none."""
+    """The selected jobs, and complaints about arguments that select none."""
 
     ids: tuple[int, ...]
     complaints: tuple[str, ...] = ()
@@ -82,7 +80,6 @@ def job_selection(function: Function) -> Function:
 
 
 def is_id(text: str) -> bool:
-    """Whether a word is the number of a job that can be."""
     return bool(text) and DIGITS.issuperset(text) and len(text) <= MOST_DIGITS
 
 
@@ -107,9 +104,8 @@ def _way_out(text: str) -> str:
 def select_jobs(
     context: Context, criteria: JobCriteria, suitable: Collection[JobState] = tuple(JobState)
 ) -> JobSelection:
-    """Return the jobs that are meant: those named by id, and by a condition, whose they are, state and name together.
+    """Return the jobs named by id, and those that match the condition, user, state and name.  Raises BadCondition.
 
-    Raises BadCondition.
     ``suitable``: the states of jobs selected by user and name if no state is given.
     """
     ids = [int(text) for text in criteria.identifiers if is_id(text)]
@@ -120,7 +116,7 @@ def select_jobs(
         with context.database.snapshot() as tx:
             ids, unknown = control.jobs_of_arrays(tx, ids)
         complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
-    matching = _satisfying(context, criteria.sql)
+    matching = None if criteria.sql is None else _satisfying(context, criteria.sql)
     if criteria.everything or criteria.users or criteria.states is not None or criteria.name is not None:
         ids += _filtered(context, criteria, suitable, matching)
     else:
@@ -128,10 +124,7 @@ def select_jobs(
     return JobSelection(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
-def _satisfying(context: Context, condition: str | None) -> list[int] | None:
-    """Return the jobs that satisfy a condition; None: there is no condition.  Raises BadCondition."""
-    if condition is None:
-        return None
+def _satisfying(context: Context, condition: str) -> list[int]:
     from oar.lib.db.user_sql import Subject, evaluate
 
     ids = evaluate(context.database, Subject.JOBS, condition, context.asker)
@@ -147,50 +140,41 @@ def _filtered(
 
     ``matching``: the jobs that match a condition, None without one.
     """
-    meant = None if matching is None else frozenset(matching)
-    user = _whose(context, criteria)
-    states = _states(criteria.states) if criteria.states is not None else suitable
+    user = next((login for login in reversed(criteria.users) if login), context.user.name)
+    is_of_all = criteria.everything and context.user.is_admin and not criteria.users
+    states = suitable if criteria.states is None else _live_states(criteria.states)
+    chosen = None if matching is None else frozenset(matching)
     with context.database.snapshot() as tx:
-        jobs = tx.jobs.live(user)
+        jobs = tx.jobs.live(None if is_of_all else user)
         frames = tx.reservations.of_frames([job.id for job in jobs])
-    jobs = [job for job in jobs if job.id not in frames]
-    ids = [job.id for job in jobs if job.state in states and (criteria.name is None or job.name == criteria.name)]
-    ids = [job_id for job_id in ids if meant is None or job_id in meant]
+    ids = [
+        job.id
+        for job in jobs
+        if job.state in states
+        and job.id not in frames
+        and criteria.name in (None, job.name)
+        and (chosen is None or job.id in chosen)
+    ]
     if not ids and matching != []:
-        context.warn(f"no such job{f' of {user}' if user else ''}.")
+        context.warn(f"no such job{'' if is_of_all else f' of {user}'}.")
     return ids
 
 
-def _whose(context: Context, criteria: JobCriteria) -> str | None:
-    """Return the user whose jobs are selected; None: all users."""
-    if criteria.everything and context.user.is_admin and not criteria.users:
-        return None
-    return next((login for login in reversed(criteria.users) if login), context.user.name)
-
-
-def _states(text: str) -> frozenset[JobState]:
+def _live_states(text: str) -> Collection[JobState]:
     """Return the states that a list of names and letters means.  Raises Stop."""
     states: set[JobState] = set()
-    for name in text.replace(",", " ").split():
+    for name in text.replace(",", " ").split() or [text]:
         meant = states_of(name) - FINAL
         if not meant:
             raise Stop(f'Unknown state "{name}"')
         states |= meant
-    if not states:
-        raise Stop(f'Unknown state "{text}"')
-    return frozenset(states)
+    return states
 
 
 def show_usage() -> int:
-    """Say how the command that runs is used, since there is nothing to do; return its exit code."""
+    """Print the help of the command, which has nothing to do; return its exit code."""
     click.echo(click.get_current_context().get_help(), err=True)
     return 1
-
-
-def complain(lines: Sequence[str]) -> None:
-    """Print the complaints."""
-    for line in lines:
-        click.echo(line, err=True)
 
 
 class OutcomeRecord(NamedTuple):
@@ -227,7 +211,7 @@ class OutcomeReport:
         self.codes.append(code)
 
     def complain(self, code: int, lines: Sequence[str]) -> None:
-        """Print complaints about words that select no job."""
+        """Print complaints about arguments that select no job."""
         for line in lines:
             click.echo(line, err=True)
             self.codes.append(code)

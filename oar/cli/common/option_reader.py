@@ -42,7 +42,7 @@ class RepeatedOption(NamedTuple):
 
 
 class OptionReader:
-    """Turns what a user wrote into what click cannot misread."""
+    """Converts the arguments of a user to arguments that click cannot misread."""
 
     def __init__(
         self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False, command: str = ""
@@ -56,12 +56,21 @@ class OptionReader:
         self._signed_operands = signed_operands
         for parameter in parameters:
             if isinstance(parameter, click.Option):
-                name, takes = canonical_name(parameter.opts), _taken_by(parameter)
                 join = parameter.join if isinstance(parameter, PlainOption) else None
-                is_list = _is_list(parameter)
-                form = OptionForm(name, takes, parameter.metavar or "", parameter.help or "", is_list, join)
+                is_list = parameter.is_list if isinstance(parameter, OptionalArgument) else parameter.multiple
+                form = OptionForm(
+                    canonical_name(parameter.opts),
+                    _taken_by(parameter),
+                    parameter.metavar or "",
+                    parameter.help or "",
+                    is_list,
+                    join,
+                )
                 for name in parameter.opts:
-                    self._add(name, form)
+                    if name.startswith("--") or self._words:
+                        self._long[self._plain(name.lstrip("-"))] = form
+                    else:
+                        self._short[name[1:]] = form
         self.options: list[str] = []
         self.operands: list[str] = []
         self.dashes: int | None = None  #: number of operands before "--", None if there was none
@@ -82,10 +91,8 @@ class OptionReader:
                 self._long_option(argument[2:])
             elif self._words and argument.startswith("-") and argument != "-":
                 self._long_option(argument[1:])
-            elif self._is_word(argument):
-                self._word(argument[1:])
             elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
-                self._bundle(argument[1:])
+                self._short_options(argument[1:])
             else:
                 self.operands.append(argument)
         return [*self.options, "--", *self.operands]
@@ -93,21 +100,14 @@ class OptionReader:
     def _is_signed_operand(self, argument: str) -> bool:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
 
-    def _is_word(self, argument: str) -> bool:
-        """Return whether this is an option of several letters with one dash: -ar is not -a with the argument r."""
-        name = argument[1:].partition("=")[0]
-        return len(name) > 1 and argument.startswith("-") and name in self._short
-
-    def _word(self, text: str) -> None:
+    def _short_options(self, text: str) -> None:
+        """Read what follows one dash: an option of several letters (-ar is not -a with the argument r), or a bundle."""
         name, equals, value = text.partition("=")
-        form = self._short[name]
-        self._give(form, value if equals else self._next(form, name))
-
-    def _add(self, name: str, form: OptionForm) -> None:
-        if name.startswith("--") or self._words:
-            self._long[self._plain(name.lstrip("-"))] = form
+        if len(name) > 1 and name in self._short:
+            form = self._short[name]
+            self._give(form, value if equals else self._next(form, name))
         else:
-            self._short[name[1:]] = form
+            self._bundle(text)
 
     def _plain(self, name: str) -> str:
         return name.replace("_", "-") if self._underscores else name
@@ -157,7 +157,7 @@ class OptionReader:
         return guess.replace("# Did", "  did") if self._words else guess
 
     def _bundle(self, letters: str) -> None:
-        """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
+        """Read flags of one letter, and at the end perhaps an option with its argument."""
         whole = letters
         while letters:
             letter, letters = letters[0], letters[1:]
@@ -222,10 +222,6 @@ def _wanted(form: OptionForm) -> str:
     dollars = [word.strip(",;:.()") for word in form.help.split() if "$" in word]
     quoted = f"\n  in a shell {dollars[0]} needs quotes: '{dollars[0]}'" if dollars else ""
     return f": {form.metavar}{quoted}" if form.metavar else quoted
-
-
-def _is_list(option: click.Option) -> bool:
-    return option.is_list if isinstance(option, OptionalArgument) else option.multiple
 
 
 def _taken_by(option: click.Option) -> str:

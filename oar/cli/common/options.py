@@ -97,7 +97,7 @@ class Number(ParamType):
         if not text and isinstance(param, OptionalArgument):
             return None
         digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
-        name = _name_of(param) if param else ""
+        name = name_of(param).lstrip("-") if param else ""
         if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
             raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
         if abs(int(text)) > self._largest:
@@ -113,7 +113,7 @@ class OneOf(Choice):
         text: str = value
         if text not in self.choices:
             kind = "option" if isinstance(param, click.Option) else "argument"
-            name = (max(param.opts, key=len) if kind == "option" else (param.name or "").upper()) if param else ""
+            name = name_of(param) if param else ""
             raise click.BadParameter(f'Value "{text}" invalid for {kind} {name} (one of: {", ".join(self.choices)})')
         return text
 
@@ -163,7 +163,7 @@ SMALL_NUMBER = Number(largest=2**31 - 1)
 
 
 class Join(Enum):
-    """How the values of an option are joined that is given several times and takes one value."""
+    """How the values of a repeated option that takes one value are joined."""
 
     LIST = "list"  #: with commas
     LETTERS = "letters"  #: with nothing between them
@@ -177,10 +177,9 @@ class Join(Enum):
         """
         if not former or not value:
             return former or value
-        return f"({former}) AND ({value})" if self is Join.CONDITION else _SEPARATORS[self].join((former, value))
-
-
-_SEPARATORS = {Join.LIST: ",", Join.LETTERS: ""}
+        if self is Join.CONDITION:
+            return f"({former}) AND ({value})"
+        return f"{former}{',' if self is Join.LIST else ''}{value}"
 
 
 class PlainOption(click.Option):
@@ -277,5 +276,8 @@ def machine_formats(function: Function) -> Function:
     return command  # type: ignore[return-value]
 
 
-def _name_of(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len).lstrip("-")
+def name_of(parameter: click.Parameter) -> str:
+    """Return the name of an option or an argument as the help shows it."""
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.metavar or (parameter.name or "").upper()

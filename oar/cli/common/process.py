@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from oar.lib.access.name_service import Found, NameServiceSilent, Watch
 from oar.lib.db.connections import use_own_waits
@@ -34,15 +34,10 @@ def prepare_process(kept_variables: Collection[str] = ()) -> None:
     for name in [name for name in os.environ if name.startswith("PG") and name not in kept_variables]:
         del os.environ[name]
     for stream in (sys.stdout, sys.stderr):
-        _use_utf8(stream)
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(encoding="utf-8", errors="surrogateescape")
     signal.signal(signal.SIGHUP, hang_up)
     use_own_waits()
-
-
-def _use_utf8(stream: IO[str] | None) -> None:
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def hang_up(number: int, frame: object) -> NoReturn:
@@ -61,7 +56,15 @@ def ending_with_caller(*, once: bool = False) -> Iterator[None]:
     former[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt_once if once else signal.default_int_handler)
     former[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     is_over = threading.Event()
-    watch = threading.Thread(target=_hang_up_without, args=(os.getppid(), is_over), daemon=True)
+    caller = os.getppid()
+
+    def hang_up_without_caller() -> None:
+        while not is_over.wait(CALLER_CHECK_PERIOD):
+            if os.getppid() != caller:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
+                return
+
+    watch = threading.Thread(target=hang_up_without_caller, daemon=True)
     watch.start()
     try:
         yield
@@ -89,14 +92,6 @@ def _ignore_departures() -> None:
         signal.signal(departure, signal.SIG_IGN)
 
 
-def _hang_up_without(caller: int, is_over: threading.Event) -> None:
-    """Hang up the main thread once its parent is another than the caller."""
-    while not is_over.wait(CALLER_CHECK_PERIOD):
-        if os.getppid() != caller:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
-            return
-
-
 #: Seconds after which the command prints a message, and after which it fails.
 LOOKUP_PATIENCE, LOOKUP_TIMEOUT = 1.0, 30.0
 
@@ -105,40 +100,36 @@ def limited_lookups(tell: Callable[[str], None]) -> Watch:
     """Return a watch that limits the time of look-ups; ``tell`` prints the message about a slow one."""
 
     def watch(what: str, find: Callable[[], Found], /) -> Found:
-        return _limited_lookup(what, find, tell)
+        """Run a look-up in its own thread, or in this one if RLIMIT_NPROC allows no other; return its result.
+
+        Raises the error of the look-up, and NameServiceSilent.
+        """
+        results: list[Found] = []
+        failed: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(find())
+            except Exception as error:  # noqa: BLE001 - raised again below
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return find()
+        thread.join(LOOKUP_PATIENCE)
+        if thread.is_alive():
+            tell(f"waiting for the name service ({what}), at most {LOOKUP_TIMEOUT:.0f} s.")
+            thread.join(LOOKUP_TIMEOUT - LOOKUP_PATIENCE)
+        if failed:
+            raise failed[0]
+        if results:
+            return results[0]
+        reason = f"the name service did not answer within {LOOKUP_TIMEOUT:.0f} s"
+        raise NameServiceSilent(f"cannot look up: {what}: {reason}. Try again later.")
 
     return watch
-
-
-def _limited_lookup(what: str, find: Callable[[], Found], tell: Callable[[str], None]) -> Found:
-    """Run a look-up in its own thread, or in this one if RLIMIT_NPROC allows no other; return its result.
-
-    Raises the error of the look-up, and NameServiceSilent.
-    """
-    results: list[Found] = []
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(find())
-        except Exception as error:  # noqa: BLE001 - raised again below
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return find()
-    thread.join(LOOKUP_PATIENCE)
-    if thread.is_alive():
-        tell(f"waiting for the name service ({what}), at most {LOOKUP_TIMEOUT:.0f} s.")
-        thread.join(LOOKUP_TIMEOUT - LOOKUP_PATIENCE)
-    if failed:
-        raise failed[0]
-    if results:
-        return results[0]
-    reason = f"the name service did not answer within {LOOKUP_TIMEOUT:.0f} s"
-    raise NameServiceSilent(f"cannot look up: {what}: {reason}. Try again later.")
 
 
 #: ^Z, and what stops a program in the background that writes to its terminal.

@@ -13,7 +13,7 @@ from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import STATE_LETTERS
 
 if TYPE_CHECKING:
-    from oar.lib.jobs.consumption import ProjectConsumption, UserConsumption
+    from oar.lib.jobs.consumption import UserConsumption
     from oar.lib.jobs.fields import JobField, Kind
     from oar.lib.jobs.views import JobColumns, JobTimes, JobView
     from oar.lib.nodes.views import JobOnNode, ResourceView
@@ -48,7 +48,12 @@ def cell(text: str, width: int) -> str:
     """
     if text.isascii():
         return f"{text:<{width}.{width}}"
-    return padded(_cut(text, width), width)
+    taken = 0
+    for place, character in enumerate(text):
+        taken += _places(character)
+        if taken > width:
+            return padded(text[:place], width)
+    return padded(text, width)
 
 
 def padded(text: str, width: int) -> str:
@@ -63,15 +68,6 @@ def places(text: str) -> int:
     (4, 3, 5)
     """
     return len(text) if text.isascii() else sum(map(_places, text))
-
-
-def _cut(text: str, width: int) -> str:
-    taken = 0
-    for place, character in enumerate(text):
-        taken += _places(character)
-        if taken > width:
-            return text[:place]
-    return text
 
 
 def _places(character: str) -> int:
@@ -144,7 +140,7 @@ def job_table(
         rows = [row._replace(letter=_colored(row)) for row in rows]
     if layout == 1:
         head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
-        lines = [_row_1_array(row) for row in rows] if by_array else [_row_1(row) for row in rows]
+        lines = [_row_1(row, by_array=by_array) for row in rows]
     elif layout == 4:
         head = _LAYOUT_4_ARRAY if by_array else _LAYOUT_4
         lines = [_row_4(row, (times or {}).get(row.job.id), by_array=by_array) for row in rows]
@@ -154,7 +150,8 @@ def job_table(
     if has_failures:
         lines = [line + row.failure for line, row in zip(lines, rows, strict=True)]
     if resources is not None:
-        head = _with_resources(head)
+        titles, dashes = head.splitlines()
+        head = f"{titles:<{len(dashes)}} Resources\n{dashes} {'-' * 20}\n"
         lines = [f"{line} {resources.get(row.job.id) or '-'}" for line, row in zip(lines, rows, strict=True)]
     return (head if header else "") + "\n".join(lines) + "\n"
 
@@ -186,33 +183,27 @@ def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
     arrays: dict[int, list[Job]] = {}
     for job in jobs:
         arrays.setdefault(job.array_id, []).append(job)
-    return [_folded_row(array, some, with_counts=with_counts) for array, some in arrays.items()]
+    rows = []
+    for array, (first, *others) in arrays.items():
+        if not others:
+            rows.append(Row(str(first.id), STATE_LETTERS[first.state], first, failure=format_failure(first.exit_code)))
+            continue
+        letters = [STATE_LETTERS[job.state] for job in (first, *others)]
+        counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))
+        failed = sum(bool(job.exit_code) for job in (first, *others))
+        failure = f" ({failed} failed)" if failed else ""
+        rows.append(Row(f"{len(letters)}@{array}", "-", first, f" ({counts})" if with_counts else "", failure))
+    return rows
 
 
-def _folded_row(array: int, jobs: Sequence[Job], *, with_counts: bool) -> Row:
-    first = jobs[0]
-    if len(jobs) == 1:
-        return Row(str(first.id), STATE_LETTERS[first.state], first, failure=format_failure(first.exit_code))
-    letters = [STATE_LETTERS[job.state] for job in jobs]
-    counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))
-    failed = sum(bool(job.exit_code) for job in jobs)
-    failure = f" ({failed} failed)" if failed else ""
-    return Row(f"{len(jobs)}@{array}", "-", first, f" ({counts})" if with_counts else "", failure)
-
-
-def _row_1(row: Row) -> str:
+def _row_1(row: Row, *, by_array: bool) -> str:
     number, letter, job, counts, _ = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
+    if by_array:
+        ids = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
+        return f"{ids} {cell(name, 10)} {cell(user, 8)} {date:<19.19} {letter} {cell(queue, 8)}{counts}"
     return f"{number:<10} {cell(name, 14)} {cell(user, 14)} {date:<19.19} {letter} {cell(queue, 10)}{counts}"
-
-
-def _row_1_array(row: Row) -> str:
-    number, letter, job, counts, _ = row
-    name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
-    date = format_date(job.submission_time)
-    ids = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
-    return f"{ids} {cell(name, 10)} {cell(user, 8)} {date:<19.19} {letter} {cell(queue, 8)}{counts}"
 
 
 def _row_2(row: Row, *, now: int, by_array: bool) -> str:
@@ -238,11 +229,6 @@ def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
     return f"{identity} {letter} {start or '-':<19} {walltime:>10} {remaining:>10}{counts}"
 
 
-def _with_resources(head: str) -> str:
-    titles, lines = head.splitlines()
-    return f"{titles:<{len(lines)}} Resources\n{lines} {'-' * 20}\n"
-
-
 # ------------------------------------------------------------------------------------------------------ jobs in full
 
 
@@ -266,7 +252,10 @@ def _full_job(view: "JobView", fields: "Sequence[tuple[JobField, object]]", layo
 def _full_lines(view: "JobView", field: "JobField", key: str, value: object) -> Sequence[tuple[str, str]]:
     """Return the lines of a field: key and text."""
     if field.name == "reserved_resources":
-        return [] if view.reserved_resources is None else [(key, _reserved(view))]
+        if view.reserved_resources is None:
+            return []
+        ids = [str(entry.id) if entry.is_usable else f"({entry.id})" for entry in view.reserved_resources]
+        return [(key, "+".join(ids))]
     if field.name == "checkpoint_signal" and not view.job.checkpoint:
         return []
     if field.name == "end":
@@ -300,12 +289,6 @@ def _formats() -> "Mapping[Kind, Callable[[Any], str]]":
     }
 
 
-def _reserved(view: "JobView") -> str:
-    return "+".join(
-        str(resource.id) if resource.is_usable else f"({resource.id})" for resource in view.reserved_resources or ()
-    )
-
-
 def event_line(event: Event) -> str:
     """Return an event of a job that is named above it, in one line."""
     return f"{format_date(event.date)}> {visible(event.type)}: {visible(event.description)}"
@@ -313,30 +296,26 @@ def event_line(event: Event) -> str:
 
 def job_events(events: Mapping[int, Sequence[Event]]) -> str:
     """Return the events of jobs; long texts take several lines."""
-    return "".join(
-        _event_with_continuation(f"{format_date(event.date)}> [{job_id}] {visible(event.type)}: ", event.description)
-        for job_id, some in events.items()
-        for event in some
-    )
-
-
-def _event_with_continuation(start: str, text: str) -> str:
-    lines = [visible(line) for line in text.rstrip("\n").split("\n")]
-    return start + ("\n" + " " * len(start)).join(lines) + "\n"
+    paragraphs = []
+    for job_id, events_of_job in events.items():
+        for event in events_of_job:
+            start = f"{format_date(event.date)}> [{job_id}] {visible(event.type)}: "
+            lines = map(visible, event.description.rstrip("\n").split("\n"))
+            paragraphs.append(start + ("\n" + " " * len(start)).join(lines) + "\n")
+    return "".join(paragraphs)
 
 
 def property_lines(resources: "Iterable[ResourceView]") -> str:
     """Return resources in the format of the property file of a job, which oarprint reads."""
-    return "".join(",".join(_properties_on_node(resource)) + "\n" for resource in resources)
 
+    def quoted(value: object) -> str:
+        text = "" if value is None else str(value).replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{visible(text)}'"
 
-def _properties_on_node(resource: "ResourceView") -> list[str]:
-    texts = [(name, "" if value is None else str(value)) for name, value in resource.user_columns]
-    return [f" {name} = '{visible(_backslashed(text))}' " for name, text in texts]
-
-
-def _backslashed(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+    return "".join(
+        ",".join(f" {name} = {quoted(value)} " for name, value in resource.user_columns) + "\n"
+        for resource in resources
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- accounting
@@ -371,19 +350,14 @@ def usage_summary(user: str, start: int, stop: int, usage: "UserConsumption | No
         "By project consumption:",
     ]
     for project in usage.projects if usage else ():
-        lines += _project_lines(project)
+        lines += [
+            f"  {visible(project.project)}:",
+            _labelled("    Asked:", _consumption(project.requested)),
+            _labelled("    Used:", _consumption(project.used)),
+        ]
+        if project.karma is not None:
+            lines.append(_labelled("    Last Karma:", f"{project.karma:g}"))
     return "\n".join(lines) + "\n"
-
-
-def _project_lines(project: "ProjectConsumption") -> list[str]:
-    lines = [
-        f"  {visible(project.project)}:",
-        _labelled("    Asked:", _consumption(project.requested)),
-        _labelled("    Used:", _consumption(project.used)),
-    ]
-    if project.karma is not None:
-        lines.append(_labelled("    Last Karma:", f"{project.karma:g}"))
-    return lines
 
 
 def _labelled(label: str, value: str) -> str:
@@ -415,20 +389,19 @@ def _counted(number: int, unit: str) -> str:
 
 def full_resources(resources: "Iterable[ResourceView]", now: int) -> str:
     """Return all that is shown of resources, a paragraph each."""
-    return "".join(_full_resource(resource, now) for resource in resources)
-
-
-def _full_resource(resource: "ResourceView", now: int) -> str:
-    state = f"{resource.state} (standby)" if resource.is_standby(now) else str(resource.state)
-    is_busy = resource.state == "Alive" and resource.jobs
-    jobs = f"jobs: {', '.join(map(str, resource.jobs))}\n" if is_busy else ""
-    reserved = f"reserved: {', '.join(map(str, resource.reserved))}\n" if resource.reserved else ""
-    return (
-        f"network_address: {visible(resource.node)}\n"
-        f"resource_id: {resource.id}\n"
-        f"state: {state}\n"
-        f"{jobs}{reserved}{properties_line(resource)}\n"
-    )
+    paragraphs = []
+    for resource in resources:
+        state = f"{resource.state} (standby)" if resource.is_standby(now) else str(resource.state)
+        is_busy = resource.state == "Alive" and resource.jobs
+        jobs = f"jobs: {', '.join(map(str, resource.jobs))}\n" if is_busy else ""
+        reserved = f"reserved: {', '.join(map(str, resource.reserved))}\n" if resource.reserved else ""
+        paragraphs.append(
+            f"network_address: {visible(resource.node)}\n"
+            f"resource_id: {resource.id}\n"
+            f"state: {state}\n"
+            f"{jobs}{reserved}{properties_line(resource)}\n"
+        )
+    return "".join(paragraphs)
 
 
 def properties_line(resource: "ResourceView") -> str:
@@ -464,36 +437,37 @@ def node_names(names: Iterable[str]) -> str:
 
 def node_jobs(nodes: "Mapping[str, Sequence[JobOnNode]]") -> str:
     """Return the jobs on nodes."""
-    return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(job) for job in jobs) for node, jobs in nodes.items())
-
-
-def _job_on_node(job_on_node: "JobOnNode") -> str:
-    fields = {key: value for key, value in job_on_node.record.items() if key != "projet"}
-    fields |= {"assigned_resources": ", ".join(map(str, job_on_node.resources)), "types": ", ".join(job_on_node.types)}
-    lines = [f"        {key}: {visible(str(value))}\n" for key, value in fields.items()]
-    return f"    {job_on_node.job.id}:\n" + "".join(lines)
+    lines = []
+    for node, jobs in nodes.items():
+        lines.append(f"{visible(node)}:\n")
+        for job in jobs:
+            fields = {key: value for key, value in job.record.items() if key != "projet"}
+            fields |= {"assigned_resources": ", ".join(map(str, job.resources)), "types": ", ".join(job.types)}
+            lines.append(f"    {job.job.id}:\n")
+            lines += [f"        {key}: {visible(str(value))}\n" for key, value in fields.items()]
+    return "".join(lines)
 
 
 def node_reasons(reasons_of_nodes: "Sequence[NodeReason]") -> str:
     """Return why nodes get no jobs, a line for each node and state under a head; '' without any."""
-    rows = [
-        (visible(entry.node), entry.state, format_date(entry.since) if entry.since else "-", entry.author or "-")
-        for entry in reasons_of_nodes
-    ]
-    table = [("NODE", "STATE", "SINCE", "WHO"), *rows]
+    if not reasons_of_nodes:
+        return ""
+    table = [("NODE", "STATE", "SINCE", "WHO", "REASON")]
+    for entry in reasons_of_nodes:
+        since = format_date(entry.since) if entry.since else "-"
+        table.append((visible(entry.node), entry.state, since, entry.author or "-", visible(entry.reason) or "-"))
     widths = [max(len(row[column]) for row in table) for column in range(4)]
-    reasons = ["REASON", *(visible(entry.reason) or "-" for entry in reasons_of_nodes)]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
-    return (
-        "".join(f"{line}  {reason}\n" for line, reason in zip(lines, reasons, strict=True)) if reasons_of_nodes else ""
+    return "".join(
+        "  ".join([*(f"{text:<{width}}" for text, width in zip(row[:4], widths, strict=True)), f"{row[4]}\n"])
+        for row in table
     )
 
 
 def node_events(events: Mapping[str, Sequence[Event]]) -> str:
     """Return the events of nodes, a line each."""
-    return "".join(_node_event(node, event) for node, some in events.items() for event in some)
-
-
-def _node_event(node: str, event: Event) -> str:
-    text = f"{visible(event.type)}: {visible(event.description)}"
-    return f"{format_date(event.date)}|{visible(node)}|{event.job_id}| {text}\n"
+    return "".join(
+        f"{format_date(event.date)}|{visible(node)}|{event.job_id}|"
+        f" {visible(event.type)}: {visible(event.description)}\n"
+        for node, events_of_node in events.items()
+        for event in events_of_node
+    )

@@ -26,14 +26,13 @@ def listed(program: str, texts: Sequence[str], option: str = "", *, kind: str = 
 
     An empty list is rejected: an empty variable of a script must not select all.  Raises Stop.
     """
-    return [word for text in texts for word in _words(program, text, option, kind)]
-
-
-def _words(program: str, text: str, option: str, kind: str) -> Iterator[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise names_nothing(program, option, text, kind)
-    return iter(words)
+    items: list[str] = []
+    for text in texts:
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        if not words:
+            raise names_nothing(program, option, text, kind)
+        items += words
+    return items
 
 
 def warn_of_mail(context: Context, letters: str | None) -> None:
@@ -129,7 +128,8 @@ def with_default_options(context: Context, given: Mapping[str, object], names: S
     ``names``: the options allowed in files.  Raises Stop.
     """
     values = dict(given)
-    set_options = {name for name in given if _is_on_command_line(name)}
+    source = click.get_current_context().get_parameter_source
+    set_options = {name for name in given if source(name) is ParameterSource.COMMANDLINE}
     for place in reversed(list(_places(context, names))):  # the nearest one first
         joined = (*place.get(_JOINED, ()), *values[_JOINED])  # type: ignore[misc]  # texts of -l
         for name, value in place.items():
@@ -141,13 +141,13 @@ def with_default_options(context: Context, given: Mapping[str, object], names: S
     return values
 
 
-def _is_on_command_line(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
 def _places(context: Context, names: Sequence[str]) -> Iterator[dict[str, object]]:
     """Iterate over the values in the files, the site's first."""
-    parser = _parser(context.command, names)
+    command = context.command
+    options = [parameter for parameter in command.params if parameter.name in names]
+    parser = Command(
+        command.name or "", style=command.style, not_admin=command.not_admin, exit_codes={}, params=options
+    )
     path = context.runtime.config.reservation_request_file
     if os.path.exists(path):
         yield _read(parser, path, _of_site(path))
@@ -169,12 +169,6 @@ def _of_site(path: str) -> str:
                 f"error: {path}: others than root and oar can write it. Run: chown root {path}; chmod go-w {path}"
             )
         return file.read()
-
-
-def _parser(command: Command, names: Sequence[str]) -> Command:
-    """Return a parser of the options allowed in files."""
-    options = [parameter for parameter in command.params if parameter.name in names]
-    return Command(command.name or "", style=command.style, not_admin=command.not_admin, exit_codes={}, params=options)
 
 
 def _read(parser: Command, path: str, text: str) -> dict[str, object]:

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
-from oar.cli.common.state_names import states_of
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import parse_date
-from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState
+from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, states_of
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

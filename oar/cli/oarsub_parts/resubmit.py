@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 from oar.cli.common.job_selection import is_id
 from oar.cli.common.options import Stop
-from oar.cli.common.state_names import states_of
 from oar.cli.oarsub_parts.call import OarsubCall, print_error
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.submission import wait_if_asked
 from oar.lib.base.errors import UserError
 from oar.lib.jobs import control
-from oar.lib.jobs.states import FINAL, JobState
+from oar.lib.jobs.states import FINAL, JobState, states_of
 from oar.lib.submission import resubmission
 from oar.lib.submission.checks import Code
 

@@ -86,6 +86,17 @@ STATE_LETTERS: Mapping[JobState, str] = {
 }
 
 
+def states_of(text: str) -> frozenset[JobState]:
+    """Return the states that a letter or a name in any case means, none for another text.
+
+    >>> sorted(states_of("L")), sorted(states_of("running")), sorted(states_of("x"))
+    ([<JobState.LAUNCHING: 'Launching'>, <JobState.TO_LAUNCH: 'toLaunch'>], [<JobState.RUNNING: 'Running'>], [])
+    """
+    if len(text) == 1:
+        return frozenset(state for state in JobState if STATE_LETTERS[state] == text.upper())
+    return frozenset(state for state in JobState if state.lower() == text.lower())
+
+
 class JobType(StrEnum):
     """The type of a job, ``jobs.job_type``."""
 
