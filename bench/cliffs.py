@@ -11,6 +11,9 @@ from bench.snapshots import CORES, CPUS, NOW, plain, platform
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
+    QuotaPeriod,
+    QuotaRule,
+    Quotas,
     RequestGroup,
     RunningJob,
     Settings,
@@ -294,3 +297,52 @@ def distinct_requests(jobs: int, cores: int) -> Snapshot:
     everything = machine.resources.everything
     pools = tuple(Pool(everything >> (part * cores // 100), f"part {part}") for part in range(4))
     return replace(_on(machine, waiting, pools), running=())
+
+
+def wide_in_levels(jobs: int, nodes: int, cores: int) -> Snapshot:
+    """Return jobs with a number of nodes, each with two cpus and some of their cores, on a busy cluster."""
+    rng, machine = random.Random(1), plain(0, cores)
+    first = _first(machine)
+    return _on(
+        machine,
+        [
+            _job(
+                number,
+                _one(
+                    number,
+                    rng.randint(300, 48 * 3600),
+                    Level("node", nodes),
+                    Level("cpu", 2),
+                    Level("core", number % 9 + 1),
+                ),
+            )
+            for number in range(first, first + jobs)
+        ],
+    )
+
+
+def rules_by_name(jobs: int, rules: int, cores: int) -> Snapshot:
+    """Return jobs of as many users as there are quota rules, one rule for each user."""
+    machine = plain(jobs, cores)
+    users = [f"user{index}" for index in range(rules)]
+    waiting = [replace(job, user=users[index % rules]) for index, job in enumerate(machine.waiting)]
+    quotas = Quotas((tuple(QuotaRule("*", "*", "*", user, 400, -1, -1) for user in users),), (QuotaPeriod(NOW, 0),))
+    return replace(_on(machine, waiting), quotas=quotas, settings=replace(machine.settings, has_quotas=True))
+
+
+def many_alternatives(jobs: int, alternatives: int, cores: int) -> Snapshot:
+    """Return jobs with a number of alternatives each: more cores for a shorter time."""
+    rng, machine = random.Random(1), plain(0, cores)
+    first, waiting = _first(machine), []
+    for index in range(jobs):
+        work = rng.randint(3600, 48 * 3600)
+        choices = tuple(
+            Alternative(
+                (first + index) * alternatives + width,
+                work // (width + 1),
+                (RequestGroup(0, (Level("core", width + 1),)),),
+            )
+            for width in range(alternatives)
+        )
+        waiting.append(replace(_job(first + index, choices[0]), alternatives=choices))
+    return _on(machine, waiting)

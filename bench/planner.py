@@ -57,6 +57,15 @@ CASES = {
     "10,000 jobs on 10,000 cores, depth 100": Case(lambda: to_depth(plain(10000, 10000), 100), 1.0),
     "5,000 jobs and 5,000 reservations are entered": Case(lambda: cliffs.occupied(5000, 5000, 100000), 1.0, step=0.3),
     "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
+    "1,000 jobs on 50,000 nodes of 4 cores": Case(lambda: plain(1000, 200000, per_cpu=2), 5.0, memory=600),
+    "10,000 jobs on 50,000 nodes of 4 cores": Case(lambda: plain(10000, 200000, per_cpu=2), 5.0, memory=600),
+    "10,000 jobs on 5,000 nodes of 128 cores": Case(lambda: plain(10000, 640000, per_cpu=64), 5.0, memory=600),
+    "200 jobs of 100 nodes in levels, 8,000 cores": Case(lambda: cliffs.wide_in_levels(200, 100, 8000), 0.6),
+    "200 jobs of 1,000 nodes in levels, 80,000 cores": Case(lambda: cliffs.wide_in_levels(200, 1000, 80000), 6.0),
+    "5,000 jobs, 50 rules by name": Case(lambda: cliffs.rules_by_name(5000, 50, 10000), 3.0, 0.5),
+    "5,000 jobs, 5,000 rules by name": Case(lambda: cliffs.rules_by_name(5000, 5000, 10000), 3.0, 0.5),
+    "1,000 jobs with 20 alternatives": Case(lambda: cliffs.many_alternatives(1000, 20, 10000), 2.0),
+    "1,000 jobs with 50 alternatives": Case(lambda: cliffs.many_alternatives(1000, 50, 10000), 5.0),
 }
 
 

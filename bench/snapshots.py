@@ -33,9 +33,9 @@ CORES, CPUS, NODES = 10, 2, 25
 WIDTHS = (1, 2, 4, 8, 20, 40, 80)
 
 
-def platform(cores: int) -> ResourceColumns:
-    """Return a cluster with a number of cores."""
-    per_node = CORES * CPUS
+def platform(cores: int, per_cpu: int = CORES) -> ResourceColumns:
+    """Return a cluster with a number of cores, with ``per_cpu`` on each cpu."""
+    per_node = per_cpu * CPUS
     nodes = tuple(f"node-{core // per_node}" for core in range(cores))
     return ResourceColumns(
         ids=tuple(range(1, cores + 1)),
@@ -48,7 +48,7 @@ def platform(cores: int) -> ResourceColumns:
         columns={
             "switch": tuple(core // (per_node * NODES) for core in range(cores)),
             "node": nodes,
-            "cpu": tuple(core // CORES for core in range(cores)),
+            "cpu": tuple(core // per_cpu for core in range(cores)),
             "core": tuple(range(cores)),
         },
     )
@@ -107,10 +107,10 @@ def waiting(count: int, rng: random.Random, kinds: int, first: int) -> list[Wait
     return jobs
 
 
-def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS) -> Snapshot:
+def plain(jobs: int, cores: int, kinds: int = 0, widths: Sequence[int] = WIDTHS, per_cpu: int = CORES) -> Snapshot:
     """Return the snapshot of a case of the table."""
     rng = random.Random(1)
-    machine = platform(cores)
+    machine = platform(cores, per_cpu)
     busy = running(cores, rng, widths)
     return Snapshot(
         now=NOW,
