@@ -61,6 +61,16 @@ def test_runs_are_counted_all_at_once(shape: list[tuple[int, int]], data: st.Dat
         assert runs.at_least(members, count) == from_positions(expected)
     complete = [h for low, h in spans if _count(whole, low, h) and not _count(whole & ~members, low, h)]
     assert runs.complete(members, whole) == from_positions(complete)
+    for count in range(11):
+        firsts = [
+            bit
+            for low, high in spans
+            for bit in positions(members)
+            if low <= bit <= high and _count(members, low, bit) <= count
+        ]
+        assert runs.lowest(members, count) == from_positions(firsts)
+    for low, high in spans:
+        assert runs.inside(members, high) == from_positions(bit for bit in positions(members) if low <= bit <= high)
 
 
 def _count(members: int, low: int, high: int) -> int:

@@ -20,13 +20,14 @@ _BATCH = 64
 class BitRuns:
     """Blocks that are disjoint runs of bits, and queries about all of them at once. A result marks top bits."""
 
-    __slots__ = ("_body", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "span_of", "tops")
+    __slots__ = ("_body", "_bottoms", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "low_of", "tops")
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         """``spans``: lowest and highest bit of each block, in ascending order."""
         self._spans = spans
         self.tops = from_positions(high for _, high in spans)
-        self.span_of = {high: ((1 << (high - low + 1)) - 1) << low for low, high in spans}
+        self._bottoms = from_positions(low for low, _ in spans)
+        self.low_of = {high: low for low, high in spans}  #: lowest bit of each block by its top bit
         self._body = self._fields(lambda width: (1 << (width - 1)) - 1)
         widths = {high - low + 1 for low, high in spans}
         self._widest = max(widths, default=1)
@@ -72,8 +73,24 @@ class BitRuns:
             return (marks << 1) - (marks >> (self._width - 1))
         members = 0
         for top in positions(marks):
-            members |= self.span_of[top]
+            low = self.low_of[top]
+            members |= ((1 << (top - low + 1)) - 1) << low
         return members
+
+    def inside(self, members: ResourceSet, top: int) -> ResourceSet:
+        """Return the members in the block with this top bit."""
+        low = self.low_of[top]
+        return (members >> low & ((1 << (top - low + 1)) - 1)) << low
+
+    def lowest(self, members: ResourceSet, count: int) -> ResourceSet:
+        """Return the ``count`` lowest members of each block; return all of a block with fewer members."""
+        chosen = 0
+        for _ in range(count):
+            filled = members | (self.tops & ~self.touched(members))  # a block without members must not borrow
+            first = members & ~(filled - self._bottoms)
+            chosen |= first
+            members ^= first
+        return chosen
 
     def _counts(self, members: ResourceSet) -> int:
         """Return the number of members of each block, in its field."""

@@ -13,7 +13,7 @@ block. See docs/design/planner.rst, "Requests".
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_, lt, or_
@@ -138,9 +138,15 @@ def _ascending_pieces(bits: Sequence[int]) -> list[list[int]]:
 class _Partition:
     """The blocks of nested properties (``/switch/node``: the nodes of each switch)."""
 
-    masks: Sequence[ResourceSet]  #: () when each block is one resource
+    blocks: Sequence[Sequence[int]]  #: bits of each block; () when each block is one resource
     runs: BitRuns | None  #: None when they are not disjoint runs, or each is one resource
     is_units: bool
+
+    @property
+    def masks(self) -> Iterator[ResourceSet]:
+        """Iterate over the sets of the blocks. They are not stored: the size of a set grows with the machine."""
+        for bits in self.blocks:
+            yield _mask(bits)
 
 
 #: No bound: all resources.
@@ -194,17 +200,19 @@ class Layout:
             blocks[values[bit]].append(bit)
         if all(len(bits) == 1 for bits in blocks.values()):
             return _Partition((), None, is_units=True)
-        ordered = sorted(blocks.values())
+        ordered = [_shorten(bits) for bits in sorted(blocks.values())]
         spans = [(bits[0], bits[-1]) for bits in ordered]
         disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
-        masks = [_mask(bits) for bits in ordered]
-        return _Partition(masks, BitRuns(spans) if disjoint else None, is_units=False)
+        return _Partition(ordered, BitRuns(spans) if disjoint else None, is_units=False)
+
+
+def _shorten(bits: Sequence[int]) -> Sequence[int]:
+    """Return ascending bits, as a range if they form a run."""
+    return range(bits[0], bits[-1] + 1) if bits[-1] - bits[0] == len(bits) - 1 else bits
 
 
 def _mask(bits: Sequence[int]) -> ResourceSet:
-    """Return the set of ascending bits; they usually form a run."""
-    count = len(bits)
-    return ((1 << count) - 1) << bits[0] if bits[-1] - bits[0] == count - 1 else from_positions(bits)
+    return ((1 << len(bits)) - 1) << bits[0] if isinstance(bits, range) else from_positions(bits)
 
 
 class _Units:
@@ -329,11 +337,13 @@ class _NestedGroup:
         """Return the resources that the chosen blocks of a level contribute."""
         if depth == len(self._quantities) - 1:
             return self._runs[depth].expand(chosen) & self._pool if self._is_whole else chosen
-        members = 0
-        span_of, inner = self._runs[depth].span_of, marks[depth + 1]
+        runs, inner = self._runs[depth], marks[depth + 1]
         quantity, order = self._quantities[depth + 1], self._orders[depth + 1]
+        if order.is_plain and 0 < quantity < chosen.bit_count():  # all blocks at once
+            return self._take(depth + 1, runs.lowest(inner & runs.expand(chosen), quantity), marks)
+        members = 0
         for top in positions(chosen):
-            candidates = inner & span_of[top]
+            candidates = runs.inside(inner, top)
             members |= _choose(candidates, quantity, order, candidates.bit_count())
         return self._take(depth + 1, members, marks)
 
