@@ -13,7 +13,7 @@ from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot, WaitingJob
 from oar.kao.planner.limits.quota_files import QuotaFileError, parse_json, parse_statements
-from oar.kao.planner.limits.quotas import binding_rules
+from oar.kao.planner.limits.quotas import binding_rules, rules_by_key
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.base.times import format_date
@@ -164,7 +164,7 @@ def bound(
 ) -> list[str]:
     job = PlannedJob(1, queue, user, project, "", JobState.WAITING, types=types)
     made = [rule(text, 1) for text in texts]
-    found = binding_rules(made, job, JobTypes(types).names)
+    found = binding_rules(rules_by_key(made), job, JobTypes(types).names)
     return [",".join((each.queue, each.project, each.type, each.user)) for each in found]
 
 
@@ -314,7 +314,7 @@ def is_over(snapshot: Snapshot, job: WaitingJob, place: Placement, placed: Mappi
         ):
             break  # a period that begins when the walltime is over
         there = [each for each in counted if each[1] <= second < each[2] + gap]
-        for bind in binding_rules(snapshot.quotas.rules[number], job, JobTypes(job.types).names):
+        for bind in binding_rules(rules_by_key(snapshot.quotas.rules[number]), job, JobTypes(job.types).names):
             mine = [each for each in there if _is_counted(bind, each[0], job)]
             resources = sum(held.bit_count() for _, _, _, held in mine)
             seconds = sum(held.bit_count() * max(0, end - second) for _, _, end, held in mine)

@@ -12,7 +12,7 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import ConsumptionSums, Settings, Snapshot
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_statements
-from oar.kao.planner.limits.quotas import binding_rules
+from oar.kao.planner.limits.quotas import binding_rules, rules_by_key
 from oar.kao.planner.placement.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.hypothetical import what_if
@@ -119,7 +119,10 @@ def test_the_table_of_rules_is_right() -> None:
         user, project, kind, *bound = line.split()
         types = () if kind == "-" else (kind,)
         job = Cluster().job(user=user, project=project, types=types).waiting[0]
-        found = [f"{each.queue},{each.project},{each.type},{each.user}" for each in binding_rules(rules, job, types)]
+        found = [
+            f"{each.queue},{each.project},{each.type},{each.user}"
+            for each in binding_rules(rules_by_key(rules), job, types)
+        ]
         assert found == bound, line
 
 

@@ -6,7 +6,8 @@ See docs/design/planner.rst, "Quotas".
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
+from operator import itemgetter
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
@@ -27,13 +28,26 @@ Pattern = tuple[str | None, str | None, str | None, str | None]
 Usage = tuple[int, int, int]
 
 
-def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
-    """Return the rules that apply to a job with these names of types.
+#: Rules by queue, project, type and user, each with its position.
+RulesByKey = Mapping[tuple[str, ...], Sequence[tuple[int, QuotaRule]]]
+
+
+def rules_by_key(rules: Iterable[QuotaRule]) -> RulesByKey:
+    """Return an index of rules, so that those of a job are looked up: a site may have a rule for each user."""
+    index: dict[tuple[str, ...], list[tuple[int, QuotaRule]]] = {}
+    for position, rule in enumerate(rules):
+        index.setdefault(rule_key(rule), []).append((position, rule))
+    return index
+
+
+def binding_rules(rules: RulesByKey, job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
+    """Return the rules that apply to a job with these names of types, in their order.
 
     A matching rule that names the queue, project, type or user of the job replaces the general rules.
     """
     attributes = ((job.queue,), (job.project,), tuple(types), (job.user,))
-    binding = [rule for rule in rules if all(map(_matches, rule_key(rule), attributes))]
+    keys = set(product(*(("*", "/", *values) for values in attributes)))
+    binding = [rule for _, rule in sorted(chain.from_iterable(rules.get(key, ()) for key in keys), key=itemgetter(0))]
     for depth, values in enumerate(attributes):
         special = {rule_key(rule)[:depth] for rule in binding if rule_key(rule)[depth] in values}
         binding = [rule for rule in binding if rule_key(rule)[depth] in values or rule_key(rule)[:depth] not in special]
@@ -43,10 +57,6 @@ def binding_rules(rules: Iterable[QuotaRule], job: PlannedJob, types: Sequence[s
 def rule_key(rule: QuotaRule) -> tuple[str, str, str, str]:
     """Return the key of a rule: queue, project, type and user."""
     return rule.queue, rule.project, rule.type, rule.user
-
-
-def _matches(text: str, values: Sequence[str]) -> bool:
-    return text in ("*", "/") or text in values
 
 
 def pattern_of(rule: QuotaRule, job: PlannedJob) -> Pattern:
@@ -270,6 +280,7 @@ class QuotaUsage:
         self._gap = snapshot.settings.security_time
         self._counters: dict[Pattern, UsageCounter] = {}
         self._shapes = self._shapes_of_rules()
+        self._rules = [rules_by_key(rules) for rules in self._quotas.rules]
         self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
         self._in_force: dict[tuple[object, ...], list[RuleInForce]] = {}
         self._patterns: dict[tuple[object, ...], frozenset[Hashable]] = {}
@@ -391,7 +402,7 @@ class QuotaUsage:
         key = index, job.queue, job.project, job.types, job.user
         rules = self._binding.get(key)
         if rules is None:
-            rules = self._binding[key] = binding_rules(self._quotas.rules[index], job, JobTypes(job.types).names)
+            rules = self._binding[key] = binding_rules(self._rules[index], job, JobTypes(job.types).names)
         return rules
 
     def _count(self, job: PlannedJob, start: int, end: int, resources: ResourceSet) -> None:
