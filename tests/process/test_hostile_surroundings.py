@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oar.lib.jobs import ends
+from oar.lib.jobs import end_decision
 from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.ends import EndFacts
+from oar.lib.jobs.end_decision import EndFacts
 from oar.lib.jobs.records import Cause, NodeUsage
 from oar.lib.jobs.states import Phase
 from oar.lib.remote.pool import Remote
@@ -44,14 +44,14 @@ def end(box: NodeBox, job: dict[str, Any], lines: list[str] | None = None) -> Ca
     if told:
         assert json.loads(told[0][len("REASON ") :]) == said["reason"]
     figures = {name: said["usage"][name] for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")}
-    return ends.decide(
+    return end_decision.decide(
         EndFacts(
             job["job_id"],
             exit_code=None if ended["status"] == "N" else int(ended["status"]),
             oarexec_code=ended["code"],
             phase=Phase.CLEANED,
             head=NODE,
-            fault=ends.read_fault(said["reason"]),
+            fault=end_decision.read_fault(said["reason"]),
             usage=[NodeUsage(NODE, 1, **figures)],
         )
     )

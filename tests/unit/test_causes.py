@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from oar.lib.jobs import ends
+from oar.lib.jobs import end_decision
 from oar.lib.jobs.end_codes import EndCode, ExecCode
 from oar.lib.jobs.end_texts import cause_text
-from oar.lib.jobs.ends import END_NOT_RECORDED, EndEvent, EndFacts
+from oar.lib.jobs.end_decision import END_NOT_RECORDED, EndEvent, EndFacts
 from oar.lib.jobs.records import Cause, NodeUsage
 from oar.lib.jobs.states import Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind
@@ -126,7 +126,7 @@ def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: s
     ],
 )
 def test_the_cause_of_an_end(facts: EndFacts, code: str, data: dict[str, Any] | None) -> None:
-    cause = ends.decide(facts)
+    cause = end_decision.decide(facts)
     assert cause.code == code
     assert data is None or cause.data == data
 
@@ -142,7 +142,7 @@ def test_the_cause_of_an_end(facts: EndFacts, code: str, data: dict[str, Any] | 
     ],
 )
 def test_each_trouble_with_the_working_directory_is_a_cause_of_its_own(found: NodeFault | None, code: str) -> None:
-    assert ends.decide(reported(ExecCode.DIRECTORY, None, fault=found)).code == code
+    assert end_decision.decide(reported(ExecCode.DIRECTORY, None, fault=found)).code == code
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_each_trouble_with_the_working_directory_is_a_cause_of_its_own(found: No
     ],
 )
 def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeFault | None, code: str) -> None:
-    assert ends.decide(reported(ExecCode.OUTPUT_EPILOGUE, None, fault=found)).code == code
+    assert end_decision.decide(reported(ExecCode.OUTPUT_EPILOGUE, None, fault=found)).code == code
 
 
 @pytest.mark.parametrize(
@@ -177,30 +177,30 @@ def test_each_trouble_with_an_output_file_is_a_cause_of_its_own(found: NodeFault
     ],
 )
 def test_what_the_nodes_saw_explains_a_bad_status_and_nothing_else(more: dict[str, Any], code: str) -> None:
-    assert ends.decide(reported(status=127 << 8, **more)).code == code
-    assert ends.decide(reported(status=0, **more)).code is EndCode.SUCCESS
+    assert end_decision.decide(reported(status=127 << 8, **more)).code == code
+    assert end_decision.decide(reported(status=0, **more)).code is EndCode.SUCCESS
 
 
 def test_a_shutdown_of_the_node_is_told_in_a_sentence() -> None:
-    told = cause_text(ends.decide(reported(ExecCode.SHUTDOWN, None)), 7)
+    told = cause_text(end_decision.decide(reported(ExecCode.SHUTDOWN, None)), 7)
     assert told.sentence == "node1 was shut down, or rebooted in order, while the job was there."
     assert told.advice == "The job itself is correct. Submit it again: oarsub --resubmit 7"
 
 
 def test_the_end_of_a_job_of_many_nodes_is_told_shortly_and_its_data_names_them_all() -> None:
     names = tuple(f"node-{number}" for number in range(1, 101))
-    cause = ends.decide(EndFacts(7, phase=Phase.FAILED, events=[EndEvent("NODE_SHUTDOWN", "", names)]))
+    cause = end_decision.decide(EndFacts(7, phase=Phase.FAILED, events=[EndEvent("NODE_SHUTDOWN", "", names)]))
     assert cause.data["nodes"] == sorted(names)
     told = cause_text(cause, 7)
     assert told.sentence == "node-[1-100] were shut down, or rebooted in order, while the job was there."
     starved = [STARVED._replace(node=name) for name in names]
-    out_of_memory = cause_text(ends.decide(reported(status=256, usage=starved)), 7).sentence
+    out_of_memory = cause_text(end_decision.decide(reported(status=256, usage=starved)), 7).sentence
     assert out_of_memory.count("peak 1.0 GiB") == 3
     assert "; also on node-[" in out_of_memory
 
 
 def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
-    cause = ends.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
+    cause = end_decision.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
     told = cause_text(cause, 7, "OAR.7.stderr")
     assert told.sentence == (
         "The kernel killed some of its processes because there was not enough memory: node2 (peak 1.0 GiB, limit"
@@ -212,7 +212,7 @@ def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
 
 
 def test_a_kill_remembers_what_the_kernel_had_killed_before() -> None:
-    cause = ends.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=60, ran=60, usage=[STARVED]))
+    cause = end_decision.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=60, ran=60, usage=[STARVED]))
     assert cause.code is EndCode.WALLTIME
     assert "there was not enough memory: node2 (peak 1.0 GiB, limit 1.0 GiB)." in cause_text(cause, 7).sentence
 
@@ -227,7 +227,7 @@ def test_a_job_whose_time_was_over_is_told_the_command_for_more() -> None:
 
 
 def test_a_job_that_had_what_was_left_of_its_advance_reservation_is_told_so() -> None:
-    cause = ends.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=600, ran=601, is_rest=True))
+    cause = end_decision.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=600, ran=601, is_rest=True))
     told = cause_text(cause, 7)
     assert told.sentence == (
         "It reached its walltime: it had requested none, had the 0:10:0 left of its advance reservation, and ran for"
@@ -266,11 +266,11 @@ def test_every_cause_has_its_words_whatever_is_known_of_it(code: EndCode) -> Non
 
 @pytest.mark.parametrize("said", [None, 3, [], {}, {"kind": "other"}, {"kind": ["full"]}])
 def test_a_node_may_say_anything_for_a_fault(said: object) -> None:
-    assert ends.read_fault(said) is None
+    assert end_decision.read_fault(said) is None
 
 
 def test_the_texts_of_a_fault_are_bounded_and_can_be_stored() -> None:
-    found = ends.read_fault({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
+    found = end_decision.read_fault({"kind": "output", "errno": 5, "path": "\udc80" + "x" * 10_000})
     assert found is not None
     assert (found.errno, found.path[:2], len(found.path)) == ("", "?x", 4096)
 

@@ -1,6 +1,6 @@
 """Texts for the causes of job ends: what happened, and what the user can do about it.
 
-The texts are templates, filled with the data of the cause (``oar.lib.jobs.ends``). Missing data is shown as ``?``:
+The texts are templates, filled with the data of the cause (``oar.lib.jobs.end_decision``). Missing data is shown as ``?``:
 this makes causes readable that another version stored.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from oar.lib.base.times import format_duration
 from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.ends import LAST_SIGNAL
+from oar.lib.jobs.end_decision import LAST_SIGNAL
 from oar.lib.jobs.records import Cause
 
 #: A shell whose command was ended by a signal ends with this and the number of the signal.

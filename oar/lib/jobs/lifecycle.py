@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import ends as end_causes
+from oar.lib.jobs import end_decision
 from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.end_texts import cause_text, format_exit_code
 from oar.lib.jobs.records import Cause
@@ -99,7 +99,7 @@ def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[
     """Store and return the end causes of jobs; call it before the rows with the facts are deleted."""
     causes = {job_id: given_causes[job_id] for job_id in ids if job_id in given_causes}
     for facts in tx.job_runs.end_facts([job_id for job_id in ids if job_id not in causes]):
-        causes[facts.job_id] = end_causes.decide(facts)
+        causes[facts.job_id] = end_decision.decide(facts)
     tx.job_runs.store_ends(causes)
     return causes
 

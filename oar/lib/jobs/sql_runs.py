@@ -9,9 +9,9 @@ from oar.lib.bus.topics import Topic
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.history.event_types import signal_event
-from oar.lib.jobs import ends
+from oar.lib.jobs import end_decision
 from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.ends import LAST_SIGNAL, EndEvent, EndFacts
+from oar.lib.jobs.end_decision import LAST_SIGNAL, EndEvent, EndFacts
 from oar.lib.jobs.records import Cause, JobRun, NodeUsage
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault
@@ -217,7 +217,7 @@ _ADD_USAGE = Prepared("""
 #: Numbers of the signals that users can request, by the type of the event.
 _SIGNAL_NUMBERS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
 
-_EVENT_TYPES = [*(str(type_) for type_ in ends.EVENTS), *_SIGNAL_NUMBERS]
+_EVENT_TYPES = [*(str(type_) for type_ in end_decision.EVENTS), *_SIGNAL_NUMBERS]
 
 
 def read_cause(code: str, data: str) -> Cause:
@@ -255,7 +255,7 @@ def _facts(row: Row) -> EndFacts:
         phase=Phase(phase) if phase else None,
         head=head or "",
         detail=detail or "",
-        fault=ends.read_fault(json.loads(fault)) if fault else None,
+        fault=end_decision.read_fault(json.loads(fault)) if fault else None,
         checkpoint_signal=checkpoint_signal,
     )
 

@@ -22,7 +22,7 @@ from oar.lib.history.event_consequences import NOT_STARTED, spares_reservations
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, lifecycle
 from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.ends import read_fault
+from oar.lib.jobs.end_decision import read_fault
 from oar.lib.jobs.records import Cause, JobRun
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.logs import of_job
