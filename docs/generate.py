@@ -23,7 +23,7 @@ from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
 from oar.lib.db.schema import TABLES
 from oar.lib.history.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
-from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.ends import EndCode, ExecCode
 from oar.lib.jobs.fields import FIELDS
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.states import FINAL, JOB_MOVES, STATE_LETTERS, JobState
@@ -72,8 +72,9 @@ def block(text: str) -> str:
 
 
 def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
-    """Return the comment in the source of each member."""
-    return dict(_MEANING.findall(inspect.getsource(enumeration)))
+    """Return the meaning of each member: its attribute ``meaning``, else the comment in the source."""
+    declared = {member.name: str(member.meaning) for member in enumeration if hasattr(member, "meaning")}
+    return declared or dict(_MEANING.findall(inspect.getsource(enumeration)))
 
 
 # -- oar.conf ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, Dependency, Group, JobKeys, JobSpec, Level
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level
 from oar.lib.jobs.states import JobState, JobType
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob

@@ -8,7 +8,7 @@ from oar.lib.db.database import Database
 from oar.lib.desktop.pull import pull
 from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, PullAnswer
 from oar.lib.jobs import control
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime

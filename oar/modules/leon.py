@@ -17,7 +17,7 @@ from oar.lib.bus.exit_codes import LeonCode
 from oar.lib.bus.messages import Ask, JobAction, OarsubLine
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JobState, JobType, JobTypeName, KillState
 from oar.lib.logs import of_job

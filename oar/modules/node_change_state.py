@@ -22,9 +22,9 @@ from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Ve
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs import control, fault_holds, launch_faults, lifecycle
-from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.fault_holds import Failed
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, LaunchFault
 from oar.lib.nodes import state_changes
 from oar.lib.nodes.state_changes import Suspicion

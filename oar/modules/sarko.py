@@ -23,8 +23,7 @@ from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
 from oar.lib.jobs.states import FINAL, JobState, KillState
 from oar.modules import worker

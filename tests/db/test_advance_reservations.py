@@ -15,7 +15,7 @@ from oar.lib.bus.messages import Effect, ReservationMail
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_texts import cause_text
+from oar.lib.jobs.ends import cause_text
 from oar.lib.jobs.explanations import explain
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration

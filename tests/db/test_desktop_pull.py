@@ -21,8 +21,7 @@ from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import answer_texts, control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode
 from oar.lib.jobs.sql_runs import HostsHeard
 from oar.lib.jobs.states import JobState, KillState, Phase
 from oar.lib.nodes.states import ResourceState

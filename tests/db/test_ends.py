@@ -15,8 +15,8 @@ from oar.lib.db.statements import Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle, sessions
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.runtime import Runtime

@@ -10,8 +10,8 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import FINAL, JobState, KillState
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 

@@ -7,8 +7,7 @@ import pytest
 
 from oar.cli import oar2trace
 from oar.lib.db.database import Database
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.db.console import Console

@@ -14,8 +14,8 @@ from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, move_job

@@ -8,9 +8,8 @@ import pytest
 from oar.cli.common import render
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.end_texts import format_exit_code, memory_size
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode, format_exit_code, memory_size
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from tests.db.test_oarstat import GANTT, NOW, Cluster, cluster
 from tests.plain import same_in_all_formats

@@ -13,8 +13,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Effect
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations import drafts
 from oar.lib.reservations.drafts import OtherResources

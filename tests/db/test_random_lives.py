@@ -19,7 +19,7 @@ from oar.lib.history import event_consequences
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.control import HoldRules
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JobState, Phase
 from oar.lib.nodes import state_changes

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.end_texts import cause_text
+from oar.lib.jobs.ends import EndCode, cause_text
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations.grid_engine_times import write_date, write_option_date
 from oar.lib.reservations.records import AccessEntry

@@ -6,7 +6,7 @@ import pytest
 
 from oar.cli import oarstat
 from oar.lib.jobs import control, lifecycle
-from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import EndCode
 from oar.lib.jobs.records import Job, JobSpec
 from oar.lib.jobs.states import JobState, JobType
 from oar.lib.reservations.states import ReservationState as S

@@ -20,7 +20,7 @@ from oar.lib.db.database import Database
 from oar.lib.history import policy_log
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, queues
-from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import EndCode
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState
 from oar.lib.monitoring.health import judge_cluster
 from oar.lib.monitoring.records import FailedLaunches, HealthFacts, QueueStatus, ServerTask

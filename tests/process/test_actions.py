@@ -14,9 +14,8 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType, signal_event
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.end_texts import cause_text
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode, cause_text
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
 from oar.lib.nodes.states import ResourceState
 from oar.lib.remote.channels import SessionChannel

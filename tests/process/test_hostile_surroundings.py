@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from oar.lib.jobs import end_decision
-from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.end_decision import EndFacts
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import Phase
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings

@@ -2,8 +2,7 @@
 
 import json
 
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.modules.runner.actions import finish, probe
 from oar.modules.runner.actions.launch import launch_job
 from tests.process.node_box import NODE

@@ -17,8 +17,7 @@ import pytest
 from oar.lib.access import tokens
 from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime

@@ -10,7 +10,8 @@ from oar.lib.bus.frames import EndReport, decode_tag
 from oar.lib.bus.messages import Effect
 from oar.lib.config import files as configuration
 from oar.lib.db.database import Database
-from oar.lib.jobs.records import Cause, Job, JobRun
+from oar.lib.jobs.ends import Cause
+from oar.lib.jobs.records import Job, JobRun
 from oar.lib.jobs.states import JobState, KillState, Phase
 from oar.lib.remote.channels import SessionChannel
 from oar.lib.remote.transports import CannotReach, LocalTransport

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from oar.lib.jobs import end_decision
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.end_texts import cause_text
 from oar.lib.jobs.end_decision import END_NOT_RECORDED, EndEvent, EndFacts
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode, cause_text
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind
 

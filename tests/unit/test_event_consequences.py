@@ -19,7 +19,7 @@ from oar.lib.history.event_consequences import (
 )
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JOB_MOVES, Accounted, JobState, JobType, Reservation
 from oar.lib.nodes.states import NodeCheck

@@ -39,7 +39,7 @@ SUBJECTS = {
     "oar.lib.reservations",
     "oar.lib.submission",
 }
-RECORDS = re.compile(r"(records|states|fields|event_types|\w+_records|\w+_codes)")
+RECORDS = re.compile(r"(records|states|fields|reasons|ends|event_types|\w+_records)")
 PLANNER = {
     "oar.kao.facts",
     "oar.kao.planner.resources",

@@ -8,7 +8,7 @@ import node_session
 import oarexec_user
 import pytest
 
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.remote import bootstrap
 from oar.lib.remote import protocol as server
 from oar.lib.submission import checks

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from oar.lib.base.times import format_date
-from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import EndCode
 from oar.lib.monitoring.health import (
     LATE_ACCOUNTING,
     LATE_ROUND,

@@ -276,7 +276,7 @@ def _full_value(field: "JobField", value: Any) -> str:
 @cache
 def _formats() -> "Mapping[Kind, Callable[[Any], str]]":
     """Return how the values of a kind are shown, where it is not as they are."""
-    from oar.lib.jobs.end_texts import format_exit_code, memory_size
+    from oar.lib.jobs.ends import format_exit_code, memory_size
     from oar.lib.jobs.fields import Kind
 
     return {

@@ -7,7 +7,7 @@ from oar.cli.common.render import cell, visible
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs import explanations as wait_explanations
-from oar.lib.jobs.end_texts import format_exit_code
+from oar.lib.jobs.ends import format_exit_code
 from oar.lib.jobs.explanations import Explanation, Firmness, PredictedStart
 from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
 from oar.lib.jobs.reason_texts import WAITING_FOR

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from oar.cli.common.render import cell, visible
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_duration
-from oar.lib.jobs.end_texts import memory_size
+from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.states import STATE_LETTERS
 from oar.lib.jobs.usage import JobUsage, job_usages
 

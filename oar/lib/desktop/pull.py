@@ -15,8 +15,7 @@ from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, AgentRea
 from oar.lib.history.event_consequences import NOT_STARTED
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode
 from oar.lib.jobs.sql_runs import ReportedEnd
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.nodes import state_changes

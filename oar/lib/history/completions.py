@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import Job
 from oar.lib.jobs.usage import JobUsage, job_usages
 
 if TYPE_CHECKING:

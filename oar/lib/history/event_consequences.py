@@ -12,7 +12,7 @@ from typing import NamedTuple
 from oar.lib.bus.messages import JobAction, Tag
 from oar.lib.history.event_types import OLD_EVENT_NAMES, EventType
 from oar.lib.history.records import Event
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.launch_faults import is_node_innocent
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JOB_MOVES, JobState, JobType, JobTypeName, Reservation

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from oar.lib.base.times import format_padded_duration
-from oar.lib.jobs.end_texts import cause_text, format_exit_code
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.ends import Cause, cause_text, format_exit_code
+from oar.lib.jobs.records import Job
 
 
 def submitted(job: Job) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.version import VERSION
 from oar.lib.history.completions import Completion, completions
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from oar.lib.base.times import format_date
-from oar.lib.jobs.end_texts import describe_exit
+from oar.lib.jobs.ends import describe_exit
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.records import Dependency, Job, WaitReason
 from oar.lib.jobs.states import DependencyCondition, JobType, Reservation

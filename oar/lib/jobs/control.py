@@ -13,8 +13,8 @@ from oar.lib.access.records import User
 from oar.lib.bus.messages import Notice, NoticeTag, Tag, Wake
 from oar.lib.history.event_types import EventType, signal_event
 from oar.lib.history.records import Event
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, Index, JobState, JobType, JobTypeName, KillState, Reservation
 
 if TYPE_CHECKING:

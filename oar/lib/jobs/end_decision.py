@@ -1,23 +1,20 @@
 """Determine the one cause of each job end from the facts about it.
 
 This module reads and writes nothing. ``decide`` gets the ``EndFacts`` that the database collects when a job reaches
-its final state. The cause is stored with that state (``job_ends``). ``oar.lib.jobs.end_texts`` contains the texts for
-users.
+its final state. The cause is stored with that state (``job_ends``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.end_codes import EndCode, ExecCode
-from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode
+from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind
 
 #: Exit statuses of shells for a command that cannot be executed, or was not found.
-CANNOT_EXECUTE, NOT_FOUND = 126, 127
-#: The largest number of a signal.
-LAST_SIGNAL = 64
+_CANNOT_EXECUTE, _NOT_FOUND = 126, 127
 #: Length at which texts of nodes and events are cut in the data of a cause.
 LONGEST_TEXT = 500
 
@@ -74,21 +71,6 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.BIPBIP_BAD_JOBID: EndCode.NO_RESOURCES,
     EventType.LOST_SESSION: EndCode.SESSION_LOST,
 }
-
-#: Ends of jobs whose command was not started although nothing was wrong with the job.
-LAUNCH_FAILURES = frozenset(
-    {
-        EndCode.NODE_SETUP,
-        EndCode.NODE_DESCRIPTION,
-        EndCode.PROLOGUE,
-        EndCode.SERVER_PROLOGUE,
-        EndCode.HOME_MISSING,
-        EndCode.SHELL_MISSING,
-        EndCode.SHELL_FAILED,
-        EndCode.ACCOUNT_UNKNOWN,
-        EndCode.LAUNCH_UNKNOWN,
-    }
-)
 
 
 class EndEvent(NamedTuple):
@@ -198,7 +180,7 @@ def _of_status(facts: EndFacts) -> Cause:
         return Cause(hindered.code, data | dict(hindered.data))
     if number:
         return _of_signal(facts, number)
-    codes = {CANNOT_EXECUTE: EndCode.NOT_EXECUTABLE, NOT_FOUND: EndCode.NOT_FOUND}
+    codes = {_CANNOT_EXECUTE: EndCode.NOT_EXECUTABLE, _NOT_FOUND: EndCode.NOT_FOUND}
     return Cause(codes.get(status, EndCode.EXIT_STATUS), data)
 
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import end_decision
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.end_texts import cause_text, format_exit_code
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode, cause_text, format_exit_code
 from oar.lib.jobs.states import FINAL, JobState, may_become
 from oar.lib.jobs.usage import job_usages
 from oar.lib.notifications.notices import TEXTS

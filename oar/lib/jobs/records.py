@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.states import (
     FINAL,
@@ -240,13 +239,6 @@ class JobKeys(NamedTuple):
     challenge: str
     private_key: str | None
     public_key: str | None
-
-
-class Cause(NamedTuple):
-    """Why a job ended, or why its end was requested. ``data`` is JSON; ``oar.lib.jobs.end_texts`` renders it."""
-
-    code: EndCode
-    data: Mapping[str, Any] = {}
 
 
 class WaitReason(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.states import JobState, Reservation
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from oar.lib.access.records import User
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import control, end_texts
-from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs import control, ends
+from oar.lib.jobs.ends import EndCode, ExecCode
 from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def end_reason(tx: "Transaction", job_id: int) -> str | None:
         ran = facts.ran or tx.now - job.start_time
         times = {"walltime": facts.walltime, "ran": ran, "is_rest": facts.is_rest}
         cause = facts.kill._replace(data={**times, **facts.kill.data})
-    return end_texts.cause_text(cause, job_id).sentence
+    return ends.cause_text(cause, job_id).sentence
 
 
 def lose(tx: "Transaction", user: User, job_id: int, reason: str) -> None:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from oar.lib.bus.topics import Topic
 from oar.lib.db.statements import Prepared, Row, Table, flag
-from oar.lib.jobs.records import Cause, KillRequest
+from oar.lib.jobs.ends import Cause
+from oar.lib.jobs.records import KillRequest
 from oar.lib.jobs.states import KillState
 
 _FIND_WALLTIME_CHANGE = """

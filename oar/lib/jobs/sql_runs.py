@@ -10,9 +10,9 @@ from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.history.event_types import signal_event
 from oar.lib.jobs import end_decision
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.end_decision import LAST_SIGNAL, EndEvent, EndFacts
-from oar.lib.jobs.records import Cause, JobRun, NodeUsage
+from oar.lib.jobs.end_decision import EndEvent, EndFacts
+from oar.lib.jobs.ends import LAST_SIGNAL, Cause, EndCode
+from oar.lib.jobs.records import JobRun, NodeUsage
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.jobs.end_texts import memory_size
+from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.records import Job, NodeUsage
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes.records import Resource

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from oar.lib.base.errors import NoSuchJob
 from oar.lib.history.records import Event
 from oar.lib.jobs import output_names
-from oar.lib.jobs.end_texts import CauseText, cause_text
+from oar.lib.jobs.ends import Cause, CauseText, cause_text
 from oar.lib.jobs.privacy import Privacy
-from oar.lib.jobs.records import Cause, Dependency, Job, Moldable
+from oar.lib.jobs.records import Dependency, Job, Moldable
 from oar.lib.jobs.sql_listings import Assigned, PlannedResource, Prediction
 from oar.lib.jobs.states import FINAL, NOT_STARTED, JobType, Reservation
 

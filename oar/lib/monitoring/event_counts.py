@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import JobStateChange
-from oar.lib.jobs.end_decision import LAUNCH_FAILURES
+from oar.lib.jobs.ends import LAUNCH_FAILURES
 from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.monitoring.prometheus_text import (
     ERROR_BOUNDS,

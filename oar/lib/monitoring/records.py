@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import EndCode
 
 
 class ServerTask(StrEnum):

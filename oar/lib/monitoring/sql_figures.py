@@ -5,8 +5,7 @@ from typing import NamedTuple
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import PolicyKind
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.end_decision import LAUNCH_FAILURES
+from oar.lib.jobs.ends import LAUNCH_FAILURES, EndCode
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.monitoring.records import FailedLaunches, QueueStatus, Refusals, ServerTask
 

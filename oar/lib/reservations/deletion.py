@@ -9,8 +9,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.reservations import lifecycle, rights
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED, ReservationEvent, ReservationState

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState, JobTypeName, Reservation
 from oar.lib.reservations import frames
 from oar.lib.reservations.records import AdvanceReservation, ReservationAlternative, decode_readable

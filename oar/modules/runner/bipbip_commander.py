@@ -26,7 +26,7 @@ from oar.lib.db.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import clock_doubts, launch_faults, recovery
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy_orders import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.reservations.sql_fault_predicates import ReservationFault

@@ -14,8 +14,7 @@ from oar.lib.bus.messages import Ask, JobAction, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.sql_jobs import GivenStart
 from oar.lib.jobs.states import JobState, JobTypeName, Reservation
 from oar.lib.planning.sql_rounds import JobRow, StartRow

@@ -7,7 +7,7 @@ from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_consequences import NOT_STARTED
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import JobRun
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.logs import of_job

@@ -18,8 +18,8 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.history import event_consequences
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, fault_holds, lifecycle
-from oar.lib.jobs.end_codes import ExecCode
 from oar.lib.jobs.end_decision import read_fault
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job, JobRun, NodeUsage
 from oar.lib.jobs.sql_jobs import GivenEnd
 from oar.lib.jobs.sql_runs import ReportedEnd

@@ -21,9 +21,9 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_consequences import NOT_STARTED, spares_reservations
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, lifecycle
-from oar.lib.jobs.end_codes import EndCode, ExecCode
 from oar.lib.jobs.end_decision import read_fault
-from oar.lib.jobs.records import Cause, JobRun
+from oar.lib.jobs.ends import Cause, EndCode, ExecCode
+from oar.lib.jobs.records import JobRun
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.logs import of_job
 from oar.lib.remote.dialogue import Dialogue

@@ -12,8 +12,8 @@ from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.end_codes import ExecCode
 from oar.lib.jobs.end_decision import END_NOT_RECORDED, read_fault
+from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.jobs.usage import count_processors, read_usage
 from oar.lib.logs import of_nodes

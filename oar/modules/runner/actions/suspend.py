@@ -12,8 +12,7 @@ from oar.lib.bus.messages import Mail, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
 from oar.lib.remote.protocol import NodeAction
 from oar.lib.remote.requests import NodeRequest

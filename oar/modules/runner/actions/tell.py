@@ -12,8 +12,8 @@ from oar.lib.bus.messages import Due, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.logs import of_job
 from oar.lib.submission.oarsub_lines import REFUSED, tell_oarsub
