@@ -34,7 +34,7 @@ from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.sql_waits import StoredReason
 from oar.lib.runtime import Runtime
 

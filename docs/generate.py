@@ -8,6 +8,7 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -25,7 +26,7 @@ from oar.lib.db.schema import TABLES
 from oar.lib.history.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
 from oar.lib.jobs.ends import EndCode, ExecCode
 from oar.lib.jobs.fields import FIELDS
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import FINAL, JOB_MOVES, STATE_LETTERS, JobState
 from oar.lib.nodes.states import ResourceState
 from oar.modules.automaton import LANES, MODULE_OF_TAG, NEXT_MODULES
@@ -244,6 +245,11 @@ def _codes(head: str, enumeration: type[Enum]) -> str:
     return table((head, "meaning"), [(code(each.value), _sentence(said[each.name])) for each in enumeration])
 
 
+def reason_data() -> str:
+    """The fields of the data of each reason."""
+    return "".join(definition(code(reason), *textwrap.wrap(reason.data, 114)) for reason in ReasonCode)
+
+
 def tags() -> str:
     """Return the module that each tag requests."""
     modules = {tag: module for tag, module in MODULE_OF_TAG.items() if module is not None}
@@ -302,6 +308,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "exec-codes": exec_codes,
     "end-codes": lambda: _codes("cause", EndCode),
     "reason-codes": lambda: _codes("code", ReasonCode),
+    "reason-data": reason_data,
     "tags": tags,
     "module-codes": module_codes,
     "job-fields": job_fields,

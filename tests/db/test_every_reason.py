@@ -12,7 +12,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.sql_waits import StoredReason
 from tests.db.test_meta_sched import at, submit
 from tests.db.test_oarstat_explain import ALICE, NOW, Site

@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.user_sql import Conditions, TooSlow
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, execute_sql

@@ -18,7 +18,7 @@ from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, lifecycle
 from oar.lib.jobs.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Group, LaunchHold, Level
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState, Reservation
 from oar.lib.nodes import state_changes

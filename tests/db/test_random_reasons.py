@@ -9,10 +9,9 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle, sql_waits
-from oar.lib.jobs.reason_texts import WAITING_FOR, reason_sentence
+from oar.lib.jobs.reasons import WAITING_FOR, Waits, divide_waiting_time, reason_sentence
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation
-from oar.lib.jobs.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, execute_sql
 from tests.db.test_meta_sched import NOW, at, submit

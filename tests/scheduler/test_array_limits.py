@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import PlannedJob, Snapshot, WaitingJob
 from oar.kao.planner.schedule import schedule
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import JobState
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference

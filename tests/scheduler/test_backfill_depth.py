@@ -13,7 +13,7 @@ from oar.kao.rounds.hypothetical.what_if import smallest_change, with_all_planne
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
-from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.reasons import ReasonCode, RoundLimit
 from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference

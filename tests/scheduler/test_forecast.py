@@ -12,7 +12,7 @@ from oar.kao.facts.plan import JobForecast
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.rounds.hypothetical.what_if import NoTime, smallest_change, without_limits
-from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.reasons import ReasonCode, RoundLimit
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, QueueState
 from tests.scheduler.builders import NOW, Cluster, hours

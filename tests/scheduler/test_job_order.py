@@ -15,7 +15,7 @@ from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import sorting
 from oar.lib.config.files import Config
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, JobState, QueueState
 from tests.scheduler.builders import NOW, Cluster, Result, hours

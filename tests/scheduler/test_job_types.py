@@ -10,7 +10,7 @@ from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import schedule
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Dependency, Queue
 from oar.lib.jobs.states import DependencyCondition, JobState, QueueState
 from oar.lib.nodes.states import ResourceState

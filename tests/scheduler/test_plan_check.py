@@ -16,7 +16,7 @@ from oar.kao.planner.plan_check import HolderCounts, faults_of, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import schedule
 from oar.lib.base.resource_set import union
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_invariants import random_cluster

@@ -11,7 +11,7 @@ from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.plan_faults import MAX_SAVED_ROUNDS, PlanGuard
 from oar.kao.rounds.snapshot_files import from_json
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from tests.scheduler.builders import Cluster
 
 

@@ -23,7 +23,7 @@ from oar.kao.rounds.site import plugins
 from oar.kao.rounds.site.plugins import has_extra, site_of
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.config.files import Config
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.nodes.hierarchy import PooledGroup
 from oar.lib.nodes.states import ResourceState

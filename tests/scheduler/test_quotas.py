@@ -17,7 +17,7 @@ from oar.kao.planner.limits.quotas import binding_rules, rules_by_key
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.submission.resource_request import JobTypes

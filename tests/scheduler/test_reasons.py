@@ -18,11 +18,20 @@ from oar.kao.facts.plan import Plan, Reason
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot
 from oar.kao.planner.schedule import schedule
 from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit, WaitStage, reason_code
-from oar.lib.jobs.reason_texts import WAITING_FOR, reason_label, reason_sentence
-from oar.lib.jobs.records import Level, Queue, StateChange, WaitReason
+from oar.lib.jobs.reasons import (
+    WAITING_FOR,
+    ReasonCode,
+    RoundLimit,
+    WaitReason,
+    Waits,
+    WaitStage,
+    divide_waiting_time,
+    reason_code,
+    reason_label,
+    reason_sentence,
+)
+from oar.lib.jobs.records import Level, Queue, StateChange
 from oar.lib.jobs.states import JobPriority, JobState, LaunchFault, QueueState
-from oar.lib.jobs.wait_times import Waits, divide_waiting_time
 from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import ALL
 from tests.scheduler.builders import NOW, Cluster, hours

@@ -2,8 +2,7 @@
 
 from oar.kao.facts.plan import Reason
 from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode
-from oar.lib.jobs.reason_texts import reason_label
+from oar.lib.jobs.reasons import ReasonCode, reason_label
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes.states import ResourceState

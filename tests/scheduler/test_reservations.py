@@ -7,7 +7,7 @@ import pytest
 
 from oar.kao.facts.plan import Placement
 from oar.lib.base.times import format_date
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Dependency
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.states import ResourceState

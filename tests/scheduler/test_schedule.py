@@ -9,7 +9,7 @@ from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import ResourceColumns, Snapshot, StoredPlacement
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.snapshot_files import from_json, to_json
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes.states import ResourceState

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from oar.lib.base.times import format_date
-from oar.lib.jobs.advice import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
-from oar.lib.jobs.reason_codes import ReasonCode
-from oar.lib.jobs.records import Dependency, Job, WaitReason
+from oar.lib.jobs.explanations import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
+from oar.lib.jobs.reasons import ReasonCode, WaitReason
+from oar.lib.jobs.records import Dependency, Job
 from oar.lib.jobs.states import DependencyCondition, JobState, JobType, Reservation
 from oar.lib.nodes.states import ResourceState
 

@@ -4,10 +4,9 @@ import random
 
 import pytest
 
-from oar.lib.jobs.reason_codes import ReasonCode, WaitStage
+from oar.lib.jobs.reasons import ReasonCode, Waits, WaitStage, WaitSum, divide_waiting_time, fold_changes
 from oar.lib.jobs.records import StateChange
 from oar.lib.jobs.states import JobState
-from oar.lib.jobs.wait_times import Waits, WaitSum, divide_waiting_time, fold_changes
 
 WAITING = JobState.WAITING
 BUSY, QUOTA, LIMIT, HOLD = ReasonCode.BUSY, ReasonCode.QUOTA, ReasonCode.LIMIT, ReasonCode.HOLD

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from oar.api.resource_states import LETTERS
-from oar.lib.jobs.reason_codes import ReasonCode, WaitStage
+from oar.lib.jobs.reasons import ReasonCode, WaitStage
 from oar.lib.jobs.states import STATE_LETTERS, JobState
 from oar.web.assets import DIRECTORY, Assets
 from oar.web.documents import MENU, POLICY

@@ -9,15 +9,15 @@ from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs import explanations as wait_explanations
 from oar.lib.jobs.ends import format_exit_code
 from oar.lib.jobs.explanations import Explanation, Firmness, PredictedStart
-from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
-from oar.lib.jobs.reason_texts import WAITING_FOR
+from oar.lib.jobs.reasons import WAITING_FOR, ReasonCode, RoundLimit
 from oar.lib.jobs.sql_waits import AwaitedJob
 from oar.lib.jobs.views import JobEnd, job_ends
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
-    from oar.lib.jobs.records import Job, WaitReason
+    from oar.lib.jobs.reasons import WaitReason
+    from oar.lib.jobs.records import Job
 
 _NO_TIME = "unknown: the search ran out of time"
 _NO_CHANGE = "no change of one number in its request is enough"

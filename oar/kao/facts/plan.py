@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from oar.kao.facts.snapshot import Occurrence
 from oar.lib.base.resource_set import ResourceSet
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.reservations.states import ReservationEvent, ReservationState
 
 #: A value that JSON can hold.

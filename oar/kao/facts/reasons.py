@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oar.kao.facts.plan import Json, Reason
 from oar.kao.facts.snapshot import FOREVER, QuotaRule
 from oar.lib.base.times import format_date, format_duration
-from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.reasons import ReasonCode, RoundLimit
 from oar.lib.jobs.records import Level
 from oar.lib.jobs.states import LaunchFault
 from oar.lib.submission.resource_request import format_quantity

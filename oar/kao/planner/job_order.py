@@ -12,7 +12,7 @@ from oar.kao.facts.queue_policies import QueuePolicy
 from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob, Weights
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.reasons import RoundLimit
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, Reservation
 

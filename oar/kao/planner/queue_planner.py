@@ -17,7 +17,7 @@ from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.urgent_pass import PassedOver
-from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.reasons import RoundLimit
 from oar.lib.jobs.records import Queue
 
 _TIMEOUT = "some jobs were not scheduled because the scheduler's timeout was reached"

@@ -45,7 +45,7 @@ from oar.kao.planner.resources.spaces import Containers
 from oar.kao.planner.urgent_pass import PassedOver
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.resource_set import ResourceSet
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation
 from oar.lib.nodes.states import ResourceState

@@ -39,7 +39,7 @@ from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.base.resource_set import ResourceSet
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 
 #: So often the certain time is made longer for the sake of one job.
 MAX_EXTENSIONS = 4

@@ -6,9 +6,8 @@ are named tuples: frozen dataclasses take six times as long to define and four t
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from oar.lib.jobs.reason_codes import ReasonCode
 from oar.lib.jobs.states import (
     FINAL,
     NOT_STARTED,
@@ -239,15 +238,6 @@ class JobKeys(NamedTuple):
     challenge: str
     private_key: str | None
     public_key: str | None
-
-
-class WaitReason(NamedTuple):
-    """Why a job does not start, stored by the last scheduling pass that considered it (``job_reasons``)."""
-
-    date: int  #: since when this is so
-    code: ReasonCode | str  #: a plain string: the code of another version
-    text: str
-    data: Mapping[str, Any]
 
 
 class NodeUsage(NamedTuple):

@@ -8,10 +8,9 @@ from oar.lib.bus.topics import Topic
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.db.time_pieces import BUCKETS, CUT
-from oar.lib.jobs.reason_codes import ReasonCode, reason_code
-from oar.lib.jobs.records import StateChange, WaitReason
+from oar.lib.jobs.reasons import ReasonCode, WaitReason, Waits, WaitSum, fold_changes, reason_code
+from oar.lib.jobs.records import StateChange
 from oar.lib.jobs.states import JobState
-from oar.lib.jobs.wait_times import Waits, WaitSum, fold_changes
 
 #: So many changes of the reason of a job may be stored one by one, and so many stay when they are more.
 MOST_CHANGES, CHANGES_LEFT = 100, 50

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import Settings, WaitingJob
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 
 #: Jobs with these reasons wait for something of their own: no resources would let them start.
 _OWN = frozenset({ReasonCode.POSTPONED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY, ReasonCode.QUOTA})

@@ -19,7 +19,7 @@ from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.base.enumerations import enumerated
 from oar.lib.base.resource_set import ResourceSet
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.hierarchy import RequestFit
 

@@ -22,7 +22,7 @@ from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.spaces import FrameWindow, Spaces
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import union
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import Reservation
 
 

@@ -21,10 +21,9 @@ from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.end_codes import EndCode
-from oar.lib.jobs.reason_codes import ReasonCode
-from oar.lib.jobs.reason_texts import is_overdue, reason_sentence
-from oar.lib.jobs.records import Dependency, WaitReason
+from oar.lib.jobs.ends import EndCode
+from oar.lib.jobs.reasons import ReasonCode, WaitReason, is_overdue, reason_sentence
+from oar.lib.jobs.records import Dependency
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.nodes.states import ResourceState
 from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow

@@ -13,7 +13,7 @@ from oar.kao.planner.schedule import Round
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.resource_set import from_positions
 from oar.lib.base.times import format_duration
-from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.reasons import RoundLimit
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.states import ResourceState
 

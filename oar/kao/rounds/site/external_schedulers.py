@@ -22,7 +22,7 @@ from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.site.scheduler_programs import GAVE_UP, ProgramOutput, SchedulerPrograms
 from oar.lib.base.resource_set import from_positions
 from oar.lib.db.database import Database
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.sql_waits import StoredReason
 from oar.lib.jobs.states import JobState

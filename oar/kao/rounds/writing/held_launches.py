@@ -14,7 +14,7 @@ from oar.kao.facts.plan import Placement, Plan, Reason
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import launch_faults
-from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.jobs.states import JobTypeName, Reservation
 from oar.lib.submission.resource_request import JobTypes
