@@ -21,9 +21,9 @@ from oar.lib.history import event_consequences
 from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
-from oar.lib.jobs import control, fault_holds, launch_faults, lifecycle
+from oar.lib.jobs import control, launch_holds, lifecycle
 from oar.lib.jobs.ends import Cause, EndCode
-from oar.lib.jobs.fault_holds import Failed
+from oar.lib.jobs.launch_holds import Failed
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, LaunchFault
 from oar.lib.nodes import state_changes
@@ -105,8 +105,8 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
     """Decide the consequences of events and carry them out. Return whether a resource changed."""
     claimed = tx.events.claim([event.id for event in events])
     events = [event for event in events if event.id in claimed]
-    faults = {fault for event in events if (fault := launch_faults.fault_of(event_consequences.event_type(event.type)))}
-    common = fault_holds.common_faults(tx, faults)
+    faults = {fault for event in events if (fault := launch_holds.fault_of(event_consequences.event_type(event.type)))}
+    common = launch_holds.common_faults(tx, faults)
     facts = _gather(tx, events, common)
     decisions = []
     for event in events:
@@ -117,7 +117,7 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
     changed = _carry_out(tx, decisions, heals=site.heals)
     if faults:
-        fault_holds.note_failures(tx, _failures(decisions), common, heals=site.heals)
+        launch_holds.note_failures(tx, _failures(decisions), common, heals=site.heals)
     return changed
 
 
@@ -128,10 +128,10 @@ def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
     """
     failures = []
     for decision in decisions:
-        fault = launch_faults.fault_of(event_consequences.event_type(decision.event.type))
+        fault = launch_holds.fault_of(event_consequences.event_type(decision.event.type))
         if fault is None or decision.facts is None:
             continue
-        if fault not in launch_faults.OF_SERVER and not decision.event.hosts:
+        if fault not in launch_holds.OF_SERVER and not decision.event.hosts:
             continue
         node = decision.event.hosts[0] if decision.event.hosts else ""
         failures.append(Failed(fault, decision.job, node, decision.event.description))
@@ -160,7 +160,7 @@ def _gather(
     is_common = {
         job.id
         for type_, job in of_jobs
-        if (fault := launch_faults.fault_of(type_)) and not {"", job.user}.isdisjoint(common.get(fault, ()))
+        if (fault := launch_holds.fault_of(type_)) and not {"", job.user}.isdisjoint(common.get(fault, ()))
     }
     facts = {}
     for job_id, job in jobs.items():
@@ -200,7 +200,7 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
 def _relapsed_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
     """Return the hosts of these events whose suspicion was recently ended by too many checks."""
     is_checked, event_type = event_consequences.is_checked, event_consequences.event_type
-    return fault_holds.relapsed_nodes(
+    return launch_holds.relapsed_nodes(
         tx, {host for event in events if is_checked(event_type(event.type)) for host in event.hosts}
     )
 

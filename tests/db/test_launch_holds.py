@@ -1,4 +1,4 @@
-"""Failures of several nodes or jobs are judged together: oar/lib/jobs/launch_faults.py."""
+"""Failures of several nodes or jobs are judged together: oar/lib/jobs/launch_holds.py."""
 
 import json
 import random
@@ -16,8 +16,8 @@ from oar.lib.bus.exit_codes import MetaSchedCode
 from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds, lifecycle
-from oar.lib.jobs.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
+from oar.lib.jobs import launch_holds, lifecycle
+from oar.lib.jobs.launch_holds import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Group, LaunchHold, Level
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState, Reservation
@@ -126,12 +126,12 @@ def test_a_directory_failure_is_mailed_once_and_launches_resume_when_the_account
     for _ in range(2):
         for hold in holds(database):
             with database.begin() as tx:
-                fault_holds.store_check(tx, hold, Blame.SERVICE, ["node-3"])
+                launch_holds.store_check(tx, hold, Blame.SERVICE, ["node-3"])
     assert mails(sent) == ["Launches of anna are held"]
     assert [hold.is_confirmed for hold in holds(database)] == [True, True]
     for hold in holds(database):
         with database.begin() as tx:
-            fault_holds.store_check(tx, hold, Blame.NOBODY, [])
+            launch_holds.store_check(tx, hold, Blame.NOBODY, [])
     assert holds(database) == []
     MetaScheduler(runtime).round()
     assert {state_of(database, job) for job in copies(database, *failed)} == {JobState.TO_LAUNCH}
@@ -144,7 +144,7 @@ def test_a_hold_is_confirmed_after_two_checks_without_result(runtime: Runtime, s
     for is_confirmed in (False, True, True):
         (hold,) = holds(database)
         with database.begin() as tx:
-            fault_holds.store_check(tx, hold, Blame.UNKNOWN, [])
+            launch_holds.store_check(tx, hold, Blame.UNKNOWN, [])
         assert [hold.is_confirmed for hold in holds(database)] == [is_confirmed]
     assert mails(sent) == ["Launches of anna are held"]
 
@@ -559,7 +559,7 @@ def test_the_hold_of_a_removed_account_ends_when_its_jobs_are_deleted(runtime: R
     MetaScheduler(runtime).round()
     (hold,) = holds(database)  # the check has still to say whether the node is to blame
     with database.begin() as tx:
-        fault_holds.store_check(tx, hold, Blame.SERVICE, ["node-2"])
+        launch_holds.store_check(tx, hold, Blame.SERVICE, ["node-2"])
     MetaScheduler(runtime).round()
     assert holds(database) == []
 
@@ -610,7 +610,7 @@ def test_no_job_starts_and_no_besteffort_job_leaves_while_the_configuration_is_w
     add_job(database, JobState.RUNNING, on=resources[:1], types=["besteffort"], queue="besteffort")
     waiting = [add_job(database, user="anna"), add_job(database, user="ben"), add_job(database, types=["noop"])]
     with database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, "OPENSSH_CMD: /no/ssh: no such program.")
+        launch_holds.hold_for_configuration(tx, "OPENSSH_CMD: /no/ssh: no such program.")
     pass_time(database, 600)  # the Runner would have ended the hold
     MetaScheduler(runtime).round()
     assert {state_of(database, job) for job in waiting} == {JobState.WAITING}
@@ -623,7 +623,7 @@ def begin_configuration_trial(database: Database, **columns: Any) -> int:
     """Let a launch find a fault of the configuration and be its first trial; the pause is over."""
     trial = add_job(database, JobState.LAUNCHING, **columns)
     with database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, "the checker fails", trial)
+        launch_holds.hold_for_configuration(tx, "the checker fails", trial)
     pass_time(database, 600)
     return trial
 
@@ -631,7 +631,7 @@ def begin_configuration_trial(database: Database, **columns: Any) -> int:
 def may_go_on(database: Database, job_id: int, *types: str) -> bool:
     """Whether the launch of a job may go on."""
     with database.begin() as tx:
-        return fault_holds.may_go_on(tx, tx.jobs.get(job_id), JobTypes(types))
+        return launch_holds.may_go_on(tx, tx.jobs.get(job_id), JobTypes(types))
 
 
 def test_a_launch_that_waited_for_a_trial_goes_on_when_that_runs(runtime: Runtime, sent: list[Effect]) -> None:

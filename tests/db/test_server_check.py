@@ -19,7 +19,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history import policy_log
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds, queues
+from oar.lib.jobs import launch_holds, queues
 from oar.lib.jobs.ends import EndCode
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState
 from oar.lib.monitoring.health import judge_cluster
@@ -174,7 +174,7 @@ def test_a_fault_that_holds_all_launches_is_named_until_it_is_repaired(database:
         tx.launch_holds.hold(LaunchFault.CONFIGURATION, "", "", 0, "TAKTUK_CMD: no such program", is_confirmed=True)
     assert probed(config).launch_holds == ["TAKTUK_CMD: no such program"]
     with database.begin() as tx:
-        assert fault_holds.end_repaired(tx)
+        assert launch_holds.end_repaired(tx)
     assert probed(config).launch_holds == []
 
 

@@ -12,7 +12,7 @@ from oar.kao.rounds.meta_sched import run
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds
+from oar.lib.jobs import launch_holds
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.jobs.states import JobState, LaunchFault, Phase, Reservation
 from oar.lib.nodes.states import ResourceState
@@ -67,7 +67,7 @@ def resume(world: World) -> bool:
     """Let the hold be old enough, and release it."""
     pass_time(world, 60)
     with world.database.begin() as tx:
-        return fault_holds.end_repaired(tx)
+        return launch_holds.end_repaired(tx)
 
 
 #: Keys that make every launch fail, and the beginning of what is said.
@@ -106,7 +106,7 @@ def test_jobs_go_back_to_the_queue_and_the_fault_is_told_once(world: World, keys
 
 def test_rounds_start_no_job_while_launches_are_held_and_say_why(world: World) -> None:
     with world.database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, "TAKTUK_CMD: /no/taktuk: no such program")
+        launch_holds.hold_for_configuration(tx, "TAKTUK_CMD: /no/taktuk: no such program")
     job_id = world.job("true", JobState.WAITING)
     run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.WAITING
@@ -207,9 +207,9 @@ def test_what_is_not_known_neither_begins_nor_ends_a_hold(world: World) -> None:
 
 def test_a_hold_does_not_end_at_once_and_another_fault_replaces_it(world: World) -> None:
     with world.database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, "first")
-        assert not fault_holds.end_repaired(tx)
-        fault_holds.hold_for_configuration(tx, "second")
+        launch_holds.hold_for_configuration(tx, "first")
+        assert not launch_holds.end_repaired(tx)
+        launch_holds.hold_for_configuration(tx, "second")
     assert open_holds(world) == ["second"]
 
 
@@ -302,13 +302,13 @@ def test_a_held_job_that_is_deleted_ends_while_the_fault_lasts(world: World, tmp
 def test_a_fault_that_comes_again_is_mailed_once_a_day(world: World) -> None:
     for fault in ("first", "first", "second", "first"):
         with world.database.begin() as tx:
-            fault_holds.hold_for_configuration(tx, fault)
+            launch_holds.hold_for_configuration(tx, fault)
         assert resume(world)
     assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
     for _ in range(25):  # it comes and goes each hour
         with world.database.begin() as tx:
             tx.execute("UPDATE event_logs SET date = date - 3600")
-            fault_holds.hold_for_configuration(tx, "first")
+            launch_holds.hold_for_configuration(tx, "first")
         assert resume(world)
     assert len(mails(world)) == 3
 
@@ -317,7 +317,7 @@ def test_another_fault_that_a_trial_finds_is_told(world: World) -> None:
     trial = world.job("true", JobState.LAUNCHING)
     for fault in ("first", "second", "second"):
         with world.database.begin() as tx:
-            fault_holds.hold_for_configuration(tx, fault, trial)
+            launch_holds.hold_for_configuration(tx, fault, trial)
         pass_time(world, 600)
     assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
     with world.database.begin() as tx:
@@ -370,7 +370,7 @@ def test_a_fault_that_only_launches_find_is_tried_after_growing_pauses_and_told_
         assert runs(world) == number
         (hold,) = holds(world)
         with world.database.begin() as tx:
-            assert not fault_holds.end_repaired(tx)  # the Runner sees no fault, and does not end the hold
+            assert not launch_holds.end_repaired(tx)  # the Runner sees no fault, and does not end the hold
             pauses.append(round((hold.next_try - tx.now) / 30))
         pass_time(world, 600)
         launch_job(world.context, job_id)

@@ -18,7 +18,7 @@ from oar.lib.base.processes import run
 from oar.lib.db.connections import explain_failure
 from oar.lib.db.database import Database
 from oar.lib.db.statements import psycopg2
-from oar.lib.jobs.launch_faults import TEXTS, describe_hold
+from oar.lib.jobs.launch_holds import TEXTS, describe_hold
 from oar.lib.monitoring.health import FAILURES_PERIOD, Surroundings
 from oar.lib.monitoring.records import HealthFacts, UserHold
 from oar.lib.runtime import database_settings

@@ -13,7 +13,6 @@ from oar.lib.bus.messages import JobAction, Tag
 from oar.lib.history.event_types import OLD_EVENT_NAMES, EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs.ends import ExecCode
-from oar.lib.jobs.launch_faults import is_node_innocent
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JOB_MOVES, JobState, JobType, JobTypeName, Reservation
 from oar.lib.nodes.states import NodeCheck
@@ -69,7 +68,7 @@ class Consequence(NamedTuple):
 
 _ERROR = JobState.ERROR
 _SCRIPT_ERROR = Consequence(_ERROR)
-#: The command was never started.  Launches are held meanwhile (``launch_faults``), so that nothing loops.
+#: The command was never started.  Launches are held meanwhile (``launch_holds``), so that nothing loops.
 _NOT_LAUNCHED = Consequence(_ERROR, resubmit=ResubmitRule.ALWAYS)
 _HEAD_ERROR = Consequence(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.ALWAYS)
 _DISK_ERROR = _HEAD_ERROR._replace(check=NodeCheck.DISK)
@@ -96,7 +95,7 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.CANNOT_CREATE_TMP_DIRECTORY: _DISK_ERROR,
     EventType.CAN_NOT_WRITE_NODE_FILE: _DISK_ERROR,
     EventType.CAN_NOT_WRITE_PID_FILE: _DISK_ERROR,
-    # Nodes check these faults before a node is suspected (``launch_faults.judge_check``).
+    # Nodes check these faults before a node is suspected (``launch_holds.judge_check``).
     EventType.USER_SHELL: _NOT_LAUNCHED,
     EventType.HOME_MISSING: _NOT_LAUNCHED,
     # The Runner names no host if oarexec died on a host that answers and was not rebooted.
@@ -310,7 +309,8 @@ def _check_of(
 def _suspects(
     event: Event, consequence: Consequence, facts: JobFacts | None, site: ConsequenceSettings
 ) -> tuple[str, ...]:
-    is_innocent = facts is not None and facts.is_common and is_node_innocent(event_type(event.type))
+    # No check would end the suspicion of nodes for a failing prologue: a common one suspects no node.
+    is_innocent = facts is not None and facts.is_common and event_type(event.type) is EventType.PROLOGUE_ERROR
     if consequence.suspects is Suspects.NOBODY or is_innocent:
         return ()
     if consequence.suspects is Suspects.HOSTS or facts is None:

@@ -25,7 +25,7 @@ from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import clock_doubts, launch_faults, recovery
+from oar.lib.jobs import clock_doubts, launch_holds, recovery
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy_orders import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
@@ -280,7 +280,7 @@ class Runner:
             signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
             launch_needs.follow(tx, fault)
-            checks = tx.launch_holds.due_nodes(launch_faults.CHECKS)
+            checks = tx.launch_holds.due_nodes(launch_holds.CHECKS)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.job_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))

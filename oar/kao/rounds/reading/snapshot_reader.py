@@ -26,7 +26,7 @@ from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs import launch_faults
+from oar.lib.jobs import launch_holds
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.jobs.states import CURRENT, JobPriority, JobTypeName, Reservation
 from oar.lib.nodes import energy
@@ -206,13 +206,13 @@ def _held_launches(
 
     Reservations and the frames of advance reservations keep their placements in the plan.
     """
-    present = [hold for hold in holds if not launch_faults.is_over(hold)]
-    active = [hold for hold in present if not launch_faults.may_launch(hold, now)]
+    present = [hold for hold in holds if not launch_holds.is_over(hold)]
+    active = [hold for hold in present if not launch_holds.may_launch(hold, now)]
     held: dict[int, LaunchHold] = {}
     for job in jobs if active or rivals else ():
         types, applied = JobTypes(job.types), present if job.row.id in rivals else active
         if job.is_waiting and job.row.reservation is Reservation.NONE and JobTypeName.AR not in types:
-            hold = next((hold for hold in applied if launch_faults.concerns(hold, job.row.user, types)), None)
+            hold = next((hold for hold in applied if launch_holds.concerns(hold, job.row.user, types)), None)
             held |= {job.row.id: hold} if hold else {}
     return held
 

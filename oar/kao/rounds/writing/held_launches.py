@@ -13,7 +13,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.plan import Placement, Plan, Reason
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs import launch_faults
+from oar.lib.jobs import launch_holds
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.jobs.states import JobTypeName, Reservation
@@ -72,16 +72,16 @@ def begin_trials(tx: Transaction, situation: Situation, starting: Collection[int
 
 def reason_of(hold: LaunchHold) -> Reason:
     """Return the reason of jobs that wait because of a hold."""
-    return reasons.launch_held(hold.fault, hold.user, launch_faults.describe_hold(hold), hold.next_try)
+    return reasons.launch_held(hold.fault, hold.user, launch_holds.describe_hold(hold), hold.next_try)
 
 
 def _concerned_jobs(situation: Situation) -> _Concerned:
     """Return the planned jobs to which holds apply; frames of advance reservations are excluded."""
-    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
+    holds = [hold for hold in situation.launch_holds if not launch_holds.is_over(hold)]
     concerned = {}
     for job in situation.snapshot.waiting if holds else ():
         types = JobTypes(job.types)
-        concerning = [hold for hold in holds if launch_faults.concerns(hold, job.user, types)]
+        concerning = [hold for hold in holds if launch_holds.concerns(hold, job.user, types)]
         if concerning and JobTypeName.AR not in types:
             concerned[job.id] = concerning
     return concerned
@@ -97,13 +97,13 @@ def _choose_trials(situation: Situation, plan: Plan, concerned: _Concerned) -> s
 
     def turn(place: Placement) -> tuple[bool, bool, bool, int]:
         job_id = place.job_id
-        repeats = any(launch_faults.repeats(hold, situation.rows[job_id].user) for hold in concerned[job_id])
+        repeats = any(hold.trial_user == situation.rows[job_id].user for hold in concerned[job_id])
         return job_id not in started, job_id not in due, repeats, place.start
 
     now, tried, trials = situation.snapshot.now, set[int](), set[int]()
     for place in sorted((place for place in plan.placements if place.job_id in concerned), key=turn):
         holds = concerned[place.job_id]
-        if all(launch_faults.may_launch(hold, now) and hold.id not in tried for hold in holds):
+        if all(launch_holds.may_launch(hold, now) and hold.id not in tried for hold in holds):
             tried |= {hold.id for hold in holds}
             trials.add(place.job_id)
     return trials

@@ -31,7 +31,7 @@ from oar.kao.rounds.writing.reservation_moves import write_reservations
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds
+from oar.lib.jobs import launch_holds
 from oar.lib.jobs.sql_waits import StoredReason, ToldStart
 from oar.lib.jobs.states import FINAL, Reservation
 from oar.lib.nodes import state_changes
@@ -150,7 +150,7 @@ class PlanWriter:
         """Write a plan; return the ids of the jobs that start."""
         write_reservations(tx, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
-        fault_holds.end_holds(tx, situation.launch_holds)
+        launch_holds.end_holds(tx, situation.launch_holds)
         started = start_jobs(tx, situation, plan.started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds, launch_faults
-from oar.lib.jobs.launch_faults import Blame, CheckAnswer
+from oar.lib.jobs import launch_holds
+from oar.lib.jobs.launch_holds import Blame, CheckAnswer
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.logs import of_nodes
 from oar.lib.nodes import state_changes
@@ -41,7 +41,7 @@ def check(context: ActionContext, host: str) -> None:
         suspicions = tx.nodes.due_checks().get(host, []) if heals else []
         holds = [hold for hold in tx.launch_holds.all() if _is_due(hold, host, tx.now)]
         witnesses = tx.resources.alive_nodes(host, WITNESSES) if holds else []
-    held = [(launch_faults.CHECKS[hold.fault], hold.user) for hold in holds]
+    held = [(launch_holds.CHECKS[hold.fault], hold.user) for hold in holds]
     questions = {host: list(dict.fromkeys([*suspicions, *held])), **dict.fromkeys(witnesses, held)}
     answers = _ask(context, {node: checks for node, checks in questions.items() if checks})
     with context.database.begin() as tx:
@@ -52,7 +52,7 @@ def check(context: ActionContext, host: str) -> None:
 
 
 def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
-    return hold.fault in launch_faults.CHECKS and hold.node == host and hold.next_try <= now
+    return hold.fault in launch_holds.CHECKS and hold.node == host and hold.next_try <= now
 
 
 def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, Answers]:
@@ -106,7 +106,7 @@ def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check],
     if tx.resources.ask_state_of_node(host, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True):
         kinds = ", ".join(sorted({kind for kind, _ in suspicions}))
         tx.events.add(
-            EventType.FINAUD_RECOVER, 0, f"[Finaud] {host}: {launch_faults.CHECKED}: {kinds} works", hosts=[host]
+            EventType.FINAUD_RECOVER, 0, f"[Finaud] {host}: {launch_holds.CHECKED}: {kinds} works", hosts=[host]
         )
         tx.outbox.append(Wake(Tag.CHSTATE))
 
@@ -119,7 +119,7 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
     elsewhere = {
         node: answer.is_well for node, of in answers.items() if node != hold.node and (answer := of.get(question))
     }
-    blame = launch_faults.judge_check(here and here.is_well, elsewhere.values())
+    blame = launch_holds.judge_check(here and here.is_well, elsewhere.values())
     if here is None and hold.node in answers and blame is Blame.NOBODY:
         blame = Blame.USER  # an earlier check has not ended: the fault may still exist
     elif blame is Blame.NODE:
@@ -129,11 +129,11 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
             blame = Blame.USER
     is_well_there = blame in (Blame.NOBODY, Blame.NODE)
     witnesses = [node for node, is_well in elsewhere.items() if is_well is is_well_there]
-    fault_holds.store_check(tx, hold, blame, witnesses)
+    launch_holds.store_check(tx, hold, blame, witnesses)
 
 
 def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
     """Suspect the node of a held launch until the check succeeds there."""
-    text = launch_faults.describe_on_one_node(hold.fault, hold.user)
-    finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
+    text = launch_holds.TEXTS[hold.fault].only_here.format(user=hold.user)
+    finaud = not launch_holds.relapsed_nodes(tx, [hold.node])
     state_changes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})

@@ -17,7 +17,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history import event_consequences
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import control, fault_holds, lifecycle
+from oar.lib.jobs import control, launch_holds, lifecycle
 from oar.lib.jobs.end_decision import read_fault
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job, JobRun, NodeUsage
@@ -102,7 +102,7 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> RetryAfter:
     """Postpone the end of a job until the configuration is repaired. No job is started until then."""
     of_job(log, job_id).error("the end is held: %s", fault)
     with context.database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, fault)
+        launch_holds.hold_for_configuration(tx, fault)
     return RetryAfter(HELD_SECONDS)
 
 

@@ -20,7 +20,7 @@ from oar.lib.bus.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, W
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_consequences import NOT_STARTED, spares_reservations
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import fault_holds, lifecycle
+from oar.lib.jobs import launch_holds, lifecycle
 from oar.lib.jobs.end_decision import read_fault
 from oar.lib.jobs.ends import Cause, EndCode, ExecCode
 from oar.lib.jobs.records import JobRun
@@ -123,14 +123,14 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
     """
     of_job(log, job_id).error("the launch is held: %s", fault)
     with context.database.begin() as tx:
-        return fault_holds.hold_launch(tx, job_id, fault)
+        return launch_holds.hold_launch(tx, job_id, fault)
 
 
 def _note_fault(launch: Launch, fault: str) -> None:
     """Hold all launches for a fault of the configuration that was detected during this launch."""
     of_job(log, launch.id).error("the launch is held: %s", fault)
     with launch.context.database.begin() as tx:
-        fault_holds.hold_for_configuration(tx, fault, launch.id)
+        launch_holds.hold_for_configuration(tx, fault, launch.id)
 
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
@@ -139,7 +139,7 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     The kill request is checked first: a fault may prevent the preparation of nodes, and must not prevent the end of a
     job.
     """
-    if not claimed.is_sent and claimed.run.phase in fault_holds.ONLY_SERVER_KNOWS:
+    if not claimed.is_sent and claimed.run.phase in launch_holds.ONLY_SERVER_KNOWS:
         if claimed.is_killed:
             raise KillRequested
         if not _may_begin(launch):
@@ -160,7 +160,7 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
 def _may_begin(launch: Launch) -> bool:
     """Return whether the nodes may be prepared: launches may be held."""
     with launch.context.database.begin() as tx:
-        return fault_holds.may_go_on(tx, launch.data.job, launch.data.types)
+        return launch_holds.may_go_on(tx, launch.data.job, launch.data.types)
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:

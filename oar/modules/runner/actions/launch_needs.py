@@ -12,7 +12,7 @@ from pathlib import Path
 from oar.lib.base import programs
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs import fault_holds
+from oar.lib.jobs import launch_holds
 from oar.lib.nodes import ping_checker
 from oar.lib.remote import transports
 from oar.lib.remote.requests import RemoteSettings
@@ -59,8 +59,8 @@ def follow(tx: Transaction, fault: str | None) -> None:
     Do nothing if ``fault`` is None (unknown).
     """
     if fault:
-        fault_holds.hold_for_configuration(tx, fault)
-    elif fault is not None and fault_holds.end_repaired(tx):
+        launch_holds.hold_for_configuration(tx, fault)
+    elif fault is not None and launch_holds.end_repaired(tx):
         log.info("the configuration is repaired: jobs are started again")
 
 
