@@ -317,12 +317,12 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
     """Delete data older than the retention periods, or only print the counts; return the exit code."""
     from oar.lib.base import clock_memory, kernel_clock
     from oar.lib.db.database import Database
-    from oar.lib.jobs import clock_doubts
+    from oar.lib.jobs import retention
 
     database = Database(settings, application="oar:database")
     try:
         watched, kept = clock_memory.read(config.oar_run_dir), kernel_clock.kept_date()
-        why = "" if options.trust_clock else clock_doubts.of_purge(database, watched, kept)
+        why = "" if options.trust_clock else retention.why_clock_is_doubted(database, watched, kept)
         if why:
             raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
         _purge_all(database, config, dry=options.dry_run)
@@ -402,13 +402,13 @@ def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -
 def _after_restore(settings: DatabaseSettings, config: Config) -> int:
     """Prepare a restored database for use and print the changes; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.jobs import newest_job
+    from oar.lib.jobs import recovery
     from oar.lib.nodes import restoration
 
     database = Database(settings, application="oar:database")
     try:
         with database.begin() as tx:
-            done = restoration.after_restore(tx, newest_job.read(config.oar_run_dir))
+            done = restoration.after_restore(tx, recovery.read_newest_job(config.oar_run_dir))
     except DatabaseUnavailable as error:
         raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
     click.echo(done.report)

@@ -15,7 +15,7 @@ from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.control_delivery import delivering
 from oar.lib.db.user_sql import SITE, Subject, evaluate
-from oar.lib.jobs import clock_doubts
+from oar.lib.jobs import retention
 from oar.lib.monitoring.records import ServerTask
 from oar.lib.nodes import broken_node_reboot_commands
 from oar.lib.nodes.broken_node_reboot_commands import RebootCommand
@@ -55,7 +55,7 @@ def main(context: Context, *, only_tell: bool) -> None:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is running.")
             return
-        set_ahead = clock_doubts.ahead(context.database, clock_memory.read(config.oar_run_dir))
+        set_ahead = retention.seconds_set_ahead(context.database, clock_memory.read(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
         tried = {
             node: last

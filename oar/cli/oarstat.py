@@ -489,7 +489,7 @@ def _bills(context: Context, dates: tuple[int, int], user: str | None, options: 
 def _accounting(
     context: Context, dates: tuple[int, int], user: str | None, machine: Format | None, *, header: bool
 ) -> str:
-    from oar.lib.jobs.consumption import consumption_by_user
+    from oar.lib.jobs.accounting import consumption_by_user
 
     with context.database.snapshot() as tx:
         consumptions = consumption_by_user(tx, *dates, user)

@@ -1,4 +1,4 @@
-"""Jobs that wait in a restored database and run on a node: oar/lib/jobs/recognition.py."""
+"""Jobs that wait in a restored database and run on a node: oar/lib/jobs/recovery.py."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ import pytest
 from oar.lib.bus.frames import EndReport
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.recognition import FoundJob, recognise
 from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.recovery import FoundJob, recognise
 from oar.lib.jobs.states import JobState, JobType, Phase
 from oar.lib.nodes import state_changes
 from oar.lib.nodes.restoration import after_restore

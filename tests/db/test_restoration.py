@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.system import JOBS, SEQUENCES
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import newest_job
+from oar.lib.jobs import recovery
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
 from oar.lib.nodes.restoration import MARGIN, after_restore
@@ -88,7 +88,7 @@ def test_a_database_that_goes_on_is_no_restored_one(database: Database, tmp_path
     assert not watch.look(database)
     last = add_job(database)
     assert not watch.look(database)
-    assert newest_job.read(str(tmp_path)) == last
+    assert recovery.read_newest_job(str(tmp_path)) == last
     with database.begin() as tx:
         tx.retention.remove_jobs([last])
     assert not watch.look(database)
@@ -125,7 +125,7 @@ def test_the_chronicle_notices_too(database: Database, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-5", "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_a_file_that_says_nothing_is_none(tmp_path: Path, database: Database, text: str) -> None:
-    (tmp_path / newest_job.FILE).write_text(text)
+    (tmp_path / recovery.NEWEST_JOB_FILE).write_text(text)
     assert not IdWatch(str(tmp_path)).look(database)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.health_probes import find_writing_problem
-from oar.lib.jobs import newest_job
+from oar.lib.jobs import recovery
 from oar.modules.chronicle import append
 
 _PAGE = 4096
@@ -72,8 +72,8 @@ def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
     room = os.statvfs(log)
     log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
     with pytest.raises(OSError, match="No space left on device") as caught:
-        newest_job.write(str(log.parent), 12)
-    assert caught.value.filename == str(log.parent / newest_job.FILE)
+        recovery.write_newest_job(str(log.parent), 12)
+    assert caught.value.filename == str(log.parent / recovery.NEWEST_JOB_FILE)
     completions = str(log.parent / "completions")
     with pytest.raises(OSError, match="No space left on device") as caught:
         append(completions, b"x" * _PAGE)

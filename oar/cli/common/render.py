@@ -13,7 +13,7 @@ from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import STATE_LETTERS
 
 if TYPE_CHECKING:
-    from oar.lib.jobs.consumption import UserConsumption
+    from oar.lib.jobs.accounting import UserConsumption
     from oar.lib.jobs.fields import JobField, Kind
     from oar.lib.jobs.views import JobColumns, JobTimes, JobView
     from oar.lib.nodes.views import JobOnNode, ResourceView

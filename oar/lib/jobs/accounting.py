@@ -1,8 +1,8 @@
-"""Accounting: store the resource consumption of ended jobs per time window."""
+"""Accounting: store the resource consumption of ended jobs per time window, and report it per user and project."""
 
+from collections import defaultdict
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import OarError
 from oar.lib.db.lock_keys import ACCOUNTING_LOCK
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.sql_accounting import Consumption
 
 #: Number of jobs in one transaction.
 BATCH = 10_000
@@ -25,8 +26,7 @@ class OtherWindowWidth(OarError):
     """The table contains windows whose width differs from ACCOUNTING_WINDOW."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Jobs that were accounted in one transaction, and the changes of their windows."""
 
     ids: tuple[int, ...]
@@ -53,7 +53,10 @@ def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch
         if lock is None:
             raise _another_runs(database)
         with database.snapshot() as tx:
-            _check_width(tx, rules.width)
+            other = tx.accounting.other_width(rules.width)
+        if other is not None:
+            text = f"The table has windows of {other} s, ACCOUNTING_WINDOW is {rules.width}: use --reinitialize."
+            raise OtherWindowWidth(text)
         last = 0
         while True:
             with database.begin() as tx:
@@ -91,12 +94,75 @@ def _count(tx: "Transaction", ids: list[int], rules: Rules) -> Batch:
     return Batch(tuple(ids), tx.accounting.not_applicable(ids), tuple(changes))
 
 
-def _check_width(tx: "Transaction", width: int) -> None:
-    other = tx.accounting.other_width(width)
-    if other is not None:
-        raise OtherWindowWidth(f"The table has windows of {other} s, ACCOUNTING_WINDOW is {width}: use --reinitialize.")
-
-
 def _another_runs(database: "Database") -> AccountingIsRunning:
     location = database.lock_holder(ACCOUNTING_LOCK).partition(" ")[2]
     return AccountingIsRunning(" ".join(["Another oaraccounting is running", location]).rstrip() + ".")
+
+
+# -- consumption ------------------------------------------------------------------------------------------------------
+
+
+class ProjectConsumption(NamedTuple):
+    """The consumption of a user in a project, in resource seconds."""
+
+    project: str
+    requested: int
+    used: int
+    karma: float | None
+
+
+class UserConsumption(NamedTuple):
+    """The consumption of a user, in resource seconds, with the start of the first and the end of the last window."""
+
+    user: str
+    first_window_start: int
+    last_window_stop: int
+    projects: tuple[ProjectConsumption, ...]
+
+    @property
+    def requested(self) -> int:
+        """The requested consumption of all projects: resources times walltime."""
+        return sum(project.requested for project in self.projects)
+
+    @property
+    def used(self) -> int:
+        """The real consumption of all projects."""
+        return sum(project.used for project in self.projects)
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            "first_window_start": self.first_window_start,
+            "last_window_stop": self.last_window_stop,
+            "asked": self.requested,
+            "used": self.used,
+            "projects": {
+                project.project: {"asked": project.requested, "used": project.used, "karma": project.karma}
+                for project in self.projects
+            },
+        }
+
+
+def consumption_by_user(tx: "Transaction", start: int, stop: int, user: str | None = None) -> list[UserConsumption]:
+    """Return the consumption in the windows that overlap ``[start, stop)``, sorted by user.
+
+    ``user`` None: the consumption of all users, without karma.
+    """
+    by_user: dict[str, list[Consumption]] = defaultdict(list)
+    for row in tx.accounting.between(start, stop, user):
+        by_user[row.user].append(row)
+
+    def project_consumption(row: "Consumption") -> ProjectConsumption:
+        karma = tx.accounting.last_karma(user, row.project) if user is not None else None
+        return ProjectConsumption(row.project, row.asked, row.used, karma)
+
+    return [
+        UserConsumption(
+            name,
+            min(row.first_window_start for row in rows),
+            max(row.last_window_stop for row in rows),
+            tuple(map(project_consumption, rows)),
+        )
+        for name, rows in sorted(by_user.items())
+    ]

@@ -6,9 +6,10 @@ that the other programs get at least half of the disk throughput.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from oar.lib.base.clock_watch import TOLERANCE, ClockWatch, Look
+from oar.lib.base.times import format_date
 from oar.lib.db.lock_keys import PURGE_LOCK
 from oar.lib.jobs.sql_retention import EndedPlace
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 DAY = 86400
-#: At most so many jobs, or rows of a log, are removed in a transaction, which takes less than a tenth of a second then,
-#: also where jobs have many rows (measured by ``bench/retention.py``); fewer where it takes longer.
+#: Maximum numbers of jobs, and of rows of a log, that a transaction deletes. It takes less than 0.1 s then, also for
+#: jobs with many rows (measured by ``bench/retention.py``). The number is smaller where a transaction takes longer.
 JOBS, ROWS = 100, 2000
-#: So long a transaction may take, in seconds: half of what may hold somebody up, as the next one may be slower.
+#: Duration of a transaction that reduces the number, in seconds: half of what may delay others, since the next one may
+#: be slower.
 LONGEST = 0.05
 
 
@@ -55,27 +57,21 @@ class Kept(NamedTuple):
     key: str
     what: str  #: in the plural, for the report
     days: int  #: 0 = for ever
-    purge: "Callable[[Database, int], Iterator[int]]"  #: numbers of what was removed, a transaction each
-    foresee: "Callable[[Database, int], int]"  #: how many it would be
+    purge: "Callable[[Database, int], Iterator[int]]"  #: yields the number of deleted rows of each transaction
+    foresee: "Callable[[Database, int], int]"  #: the number of rows that ``purge`` would delete
 
 
 def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
     """Return the retention rules in the order of deletion. ``archive`` stores jobs before they are deleted."""
-    purge_jobs = partial(_purge_jobs, archive=archive)
+    plans = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
     return [
         _log("RETENTION_CHALLENGES", "key pairs of ended jobs", config.retention_challenges, "challenges"),
-        Kept("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, _purge_before, _count_plans),
+        _dated("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, plans),
         _log("RETENTION_JOB_STATE_LOGS", "states of ended jobs", config.retention_job_state_logs, "job_state_logs"),
         _log("RETENTION_EVENT_LOGS", "events", config.retention_event_logs, "event_logs"),
         _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
-        Kept("RETENTION_JOBS", "jobs", config.retention_jobs, purge_jobs, _count_jobs),
-        Kept(
-            "RETENTION_ACCOUNTING",
-            "accounting windows",
-            config.retention_accounting,
-            partial(_purge_before, tables=("accounting",)),
-            lambda database, days: _count_before(database, "accounting", days),
-        ),
+        _jobs("RETENTION_JOBS", "jobs", config.retention_jobs, archive),
+        _dated("RETENTION_ACCOUNTING", "accounting windows", config.retention_accounting, ("accounting",)),
     ]
 
 
@@ -92,10 +88,9 @@ def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pac
     return result
 
 
-# -- logs -------------------------------------------------------------------------------------------------------------
-
-
 def _log(key: str, what: str, days: int, table: str) -> Kept:
+    """Return the rule of a log, which is searched in the order of its ids."""
+
     def purge(database: "Database", days: int) -> Iterator[int]:
         place, is_end, pace = 0, False, Pace(ROWS)
 
@@ -111,100 +106,139 @@ def _log(key: str, what: str, days: int, table: str) -> Kept:
             yield rested(database, remove, pace)
 
     def count(database: "Database", days: int) -> int:
-        place, is_end, found = 0, False, 0
+        place, is_end, number = 0, False, 0
         while not is_end:
             with database.snapshot() as tx:
                 piece = tx.retention.piece(table, tx.now - days * DAY, place, ROWS)
             place, is_end = piece.last, piece.is_end
-            found += len(piece.old)
-        return found
+            number += len(piece.old)
+        return number
 
     return Kept(key, what, days, purge, count)
 
 
-# -- plans, accounting ------------------------------------------------------------------------------------------------
+def _dated(key: str, what: str, days: int, tables: Sequence[str]) -> Kept:
+    """Return the rule of tables that are sorted by a date."""
 
-_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
+    def purge(database: "Database", days: int) -> Iterator[int]:
+        for table in tables:
+            yield from purge_table(database, days, table)
 
-
-def _purge_before(database: "Database", days: int, tables: Sequence[str] = _PLANS) -> Iterator[int]:
-    for table in tables:
+    def purge_table(database: "Database", days: int, table: str) -> Iterator[int]:
         pace = Pace(ROWS)
         removed = limit = pace.size
         while removed == limit:
             limit = pace.size
-            removed = rested(database, partial(_remove_before, table=table, days=days, limit=limit), pace)
+            removed = rested(
+                database, lambda tx: tx.retention.remove_before(table, tx.now - days * DAY, pace.size), pace
+            )
             yield removed
 
+    def count(database: "Database", days: int) -> int:
+        with database.snapshot() as tx:
+            return sum(tx.retention.count_before(table, tx.now - days * DAY) for table in tables)
 
-def _remove_before(tx: "Transaction", *, table: str, days: int, limit: int) -> int:
-    return tx.retention.remove_before(table, tx.now - days * DAY, limit)
-
-
-def _count_plans(database: "Database", days: int) -> int:
-    return sum(_count_before(database, table, days) for table in _PLANS)
+    return Kept(key, what, days, purge, count)
 
 
-def _count_before(database: "Database", table: str, days: int) -> int:
-    with database.snapshot() as tx:
-        return tx.retention.count_before(table, tx.now - days * DAY)
-
-
-# -- jobs -------------------------------------------------------------------------------------------------------------
-
-
-def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) -> Iterator[int]:
-    place, is_end, pace = EndedPlace(), False, Pace(JOBS)
-
-    def remove(tx: "Transaction") -> int:
-        nonlocal place, is_end
-        jobs = tx.retention.jobs(tx.now - days * DAY, place, pace.size)
-        is_end = len(jobs) < pace.size
-        if jobs:
-            place = jobs[-1]
-            ids = [job.id for job in jobs]
+def _jobs(key: str, what: str, days: int, archive: Keeper | None) -> Kept:
+    def purge(database: "Database", days: int) -> Iterator[int]:
+        def remove(tx: "Transaction", ids: Sequence[int]) -> int:
             if archive:
                 archive.keep(tx, ids)
             tx.retention.remove_ended_jobs(ids)
-        return len(jobs)
+            return len(ids)
 
-    while not is_end:
-        yield rested(database, remove, pace)
+        yield from _each_batch(database, days, remove)
 
+    def count(database: "Database", days: int) -> int:
+        return sum(len(ids) for _, ids in _ended_jobs(database, days))
 
-def _count_jobs(database: "Database", days: int) -> int:
-    place, found, count = EndedPlace(), ROWS, 0
-    while found == ROWS:
-        with database.snapshot() as tx:
-            jobs = tx.retention.jobs(tx.now - days * DAY, place, ROWS)
-        found, place = len(jobs), jobs[-1] if jobs else place
-        count += found
-    return count
-
-
-# -- the archive ------------------------------------------------------------------------------------------------------
+    return Kept(key, what, days, purge, count)
 
 
 def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
     """Copy all ended and accounted jobs that the archive does not have; yield the number per transaction."""
-    place, is_end, pace = EndedPlace(), False, Pace(JOBS)
-
-    def copy(tx: "Transaction") -> int:
-        nonlocal place, is_end
-        jobs = tx.retention.jobs(tx.now, place, pace.size)
-        is_end, place = len(jobs) < pace.size, jobs[-1] if jobs else place
-        return archive.keep(tx, [job.id for job in jobs])
-
-    while not is_end:
-        yield rested(database, copy, pace)
+    return _each_batch(database, 0, archive.keep)
 
 
 def count_missing(database: "Database", archive: Keeper) -> int:
     """Return the number of jobs that ``archive_jobs`` would copy."""
-    place, is_end, count = EndedPlace(), False, 0
+    return sum(len(archive.missing(tx, ids)) for tx, ids in _ended_jobs(database, 0))
+
+
+def _each_batch(database: "Database", days: int, work: "Callable[[Transaction, Sequence[int]], int]") -> Iterator[int]:
+    """Run ``work`` for the jobs that may be deleted, in batches; yield its results."""
+    place, is_end, pace = EndedPlace(), False, Pace(JOBS)
+
+    def work_on_batch(tx: "Transaction") -> int:
+        nonlocal place, is_end
+        jobs = tx.retention.jobs(tx.now - days * DAY, place, pace.size)
+        is_end, place = len(jobs) < pace.size, jobs[-1] if jobs else place
+        return work(tx, [job.id for job in jobs]) if jobs else 0
+
     while not is_end:
+        yield rested(database, work_on_batch, pace)
+
+
+def _ended_jobs(database: "Database", days: int) -> "Iterator[tuple[Transaction, list[int]]]":
+    """Yield the jobs that may be deleted, in batches, each with a snapshot."""
+    place, number = EndedPlace(), ROWS
+    while number == ROWS:
         with database.snapshot() as tx:
-            jobs = tx.retention.jobs(tx.now, place, ROWS)
-            count += len(archive.missing(tx, [job.id for job in jobs]))
-        is_end, place = len(jobs) < ROWS, jobs[-1] if jobs else place
-    return count
+            jobs = tx.retention.jobs(tx.now - days * DAY, place, ROWS)
+            yield tx, [job.id for job in jobs]
+        number, place = len(jobs), jobs[-1] if jobs else place
+
+
+# -- the clock --------------------------------------------------------------------------------------------------------
+#
+# If the clock is far ahead, all rows look old enough to be deleted. When time really passes, OAR stores some rows, at
+# least one per purge. The date is therefore doubted after a long period without any stored row, unless a time service
+# confirms it. It is also doubted while the server holds its deadlines back because the clock was set ahead.
+
+#: A period without stored rows that raises doubts, in seconds, and the number of such periods that are searched.
+QUIET_SECONDS, QUIET_PERIODS = 10 * DAY, 6
+
+
+def seconds_set_ahead(database: "Database", remembered: Sequence[float]) -> int:
+    """Return by how many seconds the clock was set ahead as long as the server does not trust it, else 0.
+
+    ``remembered``: the stored state of the server's clock watch; empty if there is none.
+    """
+    watch, now = _watch_clock(database, remembered)
+    return watch.ahead(now)
+
+
+def why_clock_is_doubted(database: "Database", remembered: Sequence[float], synchronized: float | None = None) -> str:
+    """Return why rows must not be deleted by the date of the database; return '' if they may be deleted.
+
+    ``synchronized``: the date of a clock that a time service synchronizes; None if there is none.
+    """
+    watch, now = _watch_clock(database, remembered)
+    if held := watch.held_until(now):
+        return f"The clock was set ahead; the server waits until {format_date(held)} whether it is set back"
+    if synchronized is not None and abs(synchronized - now) <= TOLERANCE:
+        return ""
+    with database.snapshot() as tx:
+        signs = tx.retention.signs_of_life()
+        if not signs.first:  # there is no row to delete
+            return ""
+        since = max(signs.first, signs.last_purge, now - QUIET_PERIODS * QUIET_SECONDS)
+        for until in range(now, since + QUIET_SECONDS - 1, -QUIET_SECONDS):
+            last = tx.retention.last_sign(until)
+            if last <= until - QUIET_SECONDS:
+                return (
+                    f"The clock of the database says {format_date(now)}, but nothing has happened between"
+                    f" {format_date(last)} and {format_date(until)}"
+                )
+    return ""
+
+
+def _watch_clock(database: "Database", remembered: Sequence[float]) -> tuple[ClockWatch, int]:
+    """Return a watch that has read the clock of the database, and the date."""
+    watch, before = ClockWatch(remembered), time.monotonic()
+    with database.snapshot() as tx:
+        now = tx.now
+    watch.set_by(Look(now, before, time.monotonic()))
+    return watch, now

@@ -3,7 +3,7 @@
 The dump does not contain the events after it was made. Job numbers that were used since then must not be used again,
 and nodes may run jobs that the database does not contain. No user input is needed. The id sequences are advanced, and
 each node is taken out of service until two steps are completed. First, the node reports the jobs that were started
-since the dump (``oar/lib/jobs/recognition.py``). Then the sweep ends all other jobs on the node.
+since the dump (``oar/lib/jobs/recovery.py``). Then the sweep ends all other jobs on the node.
 See docs/design/launch.rst, "A restored database".
 """
 

@@ -25,7 +25,7 @@ from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import clock_doubts, launch_holds, recovery
+from oar.lib.jobs import launch_holds, recovery, retention
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy_orders import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
@@ -406,7 +406,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             _notice_restore(opened)
-            ahead = clock_doubts.ahead(opened.database, clock_memory.read(opened.config.oar_run_dir))
+            ahead = retention.seconds_set_ahead(opened.database, clock_memory.read(opened.config.oar_run_dir))
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 patience = opened.config.reservation_answer_timeout

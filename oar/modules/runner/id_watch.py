@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from oar.lib.db.system import JOBS
-from oar.lib.jobs import newest_job
+from oar.lib.jobs import recovery
 from oar.lib.nodes import restoration
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class IdWatch:
 
         Raises DatabaseUnavailable, OSError.
         """
-        seen = newest_job.read(self._directory)
+        seen = recovery.read_newest_job(self._directory)
         with database.begin() as tx:
             newest = tx.system.newest_job()
             is_older = restoration.is_older(tx.system.id_sequences()[JOBS], seen)
@@ -35,5 +35,5 @@ class IdWatch:
         for line in report.splitlines():
             log.warning("%s", line)
         if is_older or newest > seen:
-            newest_job.write(self._directory, newest)
+            recovery.write_newest_job(self._directory, newest)
         return is_older

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import recognition
-from oar.lib.jobs.recognition import FoundJob
+from oar.lib.jobs import recovery
+from oar.lib.jobs.recovery import FoundJob
 from oar.lib.logs import of_nodes
 from oar.lib.remote.protocol import LONGEST_AGO, NodeAction
 from oar.lib.remote.requests import CommandRan, NodeRequest
@@ -39,7 +39,7 @@ def precede_sweep(context: ActionContext, host: str) -> RetryAfter | None:
         if found is None:
             return RetryAfter(AGAIN_SECONDS)
         with context.database.begin() as tx:
-            known = recognition.recognise(tx, host, found)
+            known = recovery.recognise(tx, host, found)
             tx.events.done(mine)
             _, is_waiting = _to_survey(tx, host)
         of_nodes(log, host).info("survey of %s: %d jobs are there, recognised: %s", host, len(found), known or "none")
