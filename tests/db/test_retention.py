@@ -249,9 +249,8 @@ def test_a_date_that_a_time_service_keeps_is_believed_after_months_of_rest(past:
     past.ended(0)
     past.clock = NOW + 90 * DAY
     assert retention.why_clock_is_doubted(past.database, (), synchronized=past.clock + 1.5) == ""
-    assert retention.why_clock_is_doubted(
-        past.database, (), synchronized=NOW
-    )  # the clock that is kept is not that of the database
+    # The synchronized clock is not that of the database.
+    assert retention.why_clock_is_doubted(past.database, (), synchronized=NOW)
 
 
 def test_nights_without_any_job_are_told_apart_from_a_clock_by_their_purges(past: Past) -> None:
