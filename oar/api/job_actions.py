@@ -21,7 +21,7 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_duration
 from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.db.user_sql import Subject, evaluate
-from oar.lib.jobs import answer_texts, control, walltime
+from oar.lib.jobs import control, walltime
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
 from oar.lib.jobs.records import JobPlace
 from oar.lib.jobs.states import JobTypeName
@@ -84,7 +84,7 @@ class JobOrders(NamedTuple):
         with_inner = self.config.kill_inner_jobs_with_container
         response = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
         outcomes = [
-            _result(answer, "had ended" if answer.has_ended else "deletion registered", answer_texts.why_not_ended)
+            _result(answer, "had ended" if answer.has_ended else "deletion registered", control.why_not_ended)
             for answer in response.answers
         ]
         return Acted(outcomes, response.warnings)
@@ -94,17 +94,17 @@ class JobOrders(NamedTuple):
         config = self.config
         least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
         answers = control.force_end(self.tx, self.user, self.ids, least=least)
-        return _all(answers, "end forced", partial(answer_texts.why_not_forced, least=least))
+        return _all(answers, "end forced", partial(control.why_not_forced, least=least))
 
     def hold(self, *, running: bool) -> Acted:
         """Hold the jobs; ``running``: suspend running jobs."""
         answers = control.hold(self.tx, self.user, self.ids, HoldRules.of(self.config), running=running)
-        return _all(answers, "hold registered", answer_texts.why_not_held)
+        return _all(answers, "hold registered", control.why_not_held)
 
     def resume(self) -> Acted:
         """Resume the jobs."""
         answers = control.resume(self.tx, self.user, self.ids, HoldRules.of(self.config))
-        return _all(answers, "resumption registered", answer_texts.why_not_resumed)
+        return _all(answers, "resumption registered", control.why_not_resumed)
 
     def signal(self, number: int | None) -> Acted:
         """Send a signal to the jobs; None: the checkpoint signal."""
@@ -116,7 +116,7 @@ class JobOrders(NamedTuple):
                 self.tx.outbox.append(Ask(JobAction.SIGNAL, job_id))
                 outcomes.append(ActOutcome(job_id, done))
             else:
-                outcomes.append(_result(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
+                outcomes.append(_result(answer, done, partial(control.why_not_ended, verb=verb)))
         return Acted(outcomes)
 
     def toggle_besteffort(self, *, besteffort: bool) -> Acted:
@@ -127,7 +127,7 @@ class JobOrders(NamedTuple):
         toggled = {answer.job_id: answer for answer in control.toggle_besteffort(self.tx, self.user, others)}
         done = "besteffort" if besteffort else "not besteffort"
         answers = [toggled.get(job_id, ControlOutcome(job_id)) for job_id in self.ids]
-        return _all(answers, done, answer_texts.why_not_toggled)
+        return _all(answers, done, control.why_not_toggled)
 
 
 def _all(answers: Sequence[ControlOutcome], done: str, why_not: Callable[[ControlOutcome], str]) -> Acted:

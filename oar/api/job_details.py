@@ -17,7 +17,7 @@ from oar.lib.jobs import walltime
 from oar.lib.jobs.explanations import explain
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.usage import job_usages
-from oar.lib.jobs.views_dependencies import jobs_around
+from oar.lib.jobs.views import jobs_around
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -130,17 +131,11 @@ def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None
     for warning in deletions.warnings:
         context.warn(warning)
     answers = deletions.answers
-    _tell(report, answers, "Deleting the job", _why_not)
+    _report(report, answers, "Deleting the job", control.why_not_ended)
     for has_ended, end in ((False, "will be deleted in the near future."), (True, "had ended before.")):
         ids = [answer.job_id for answer in answers if answer.refusal is None and answer.has_ended is has_ended]
         if ids:
             report.say(f"The job(s) [ {' '.join(map(str, ids))} ] {end}")
-
-
-def _why_not(answer: ControlOutcome, verb: str = "frag") -> str:
-    from oar.lib.jobs import answer_texts
-
-    return answer_texts.why_not_ended(answer, verb)
 
 
 def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
@@ -149,15 +144,10 @@ def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     with context.database.begin() as tx:
         answers = control.force_end(tx, context.user, ids, least=least)
 
-    def why_not(answer: ControlOutcome) -> str:
-        from oar.lib.jobs import answer_texts
-
-        return answer_texts.why_not_forced(answer, least)
-
-    _tell(report, answers, "Force the termination of the job", why_not)
+    _report(report, answers, "Force the termination of the job", partial(control.why_not_forced, least=least))
 
 
-def _tell(
+def _report(
     report: OutcomeReport, answers: Sequence[ControlOutcome], begin: str, why: Callable[[ControlOutcome], str]
 ) -> None:
     """Print the outcome of each request."""
@@ -177,10 +167,8 @@ def _toggle(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None
         if answer.refusal is None:
             report.good(answer.job_id, f"{answer.text} besteffort type for the job {answer.job_id}.")
         else:
-            from oar.lib.jobs import answer_texts
-
             code = CODES[answer.refusal] if answer.refusal is ControlRefusal.UNKNOWN_JOB else NOT_RUNNING
-            report.bad(answer.job_id, code, answer_texts.why_not_toggled(answer))
+            report.bad(answer.job_id, code, control.why_not_toggled(answer))
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -260,7 +248,7 @@ def _result(
     report.say("ERROR.")
     if isinstance(request, ControlOutcome):
         code = CODES[request.refusal or ControlRefusal.WRONG_STATE]
-        report.bad(job_id, code, _why_not(request, texts.verb))
+        report.bad(job_id, code, control.why_not_ended(request, texts.verb))
     elif unreachable:
         report.bad(job_id, SERVER_UNREACHABLE, unreachable)
     else:

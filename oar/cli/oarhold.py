@@ -37,9 +37,7 @@ def request(
         elif answer.text and answer.refusal is not ControlRefusal.FRAME:
             report.bad(answer.job_id, IMPOSSIBLE, answer.text)
         else:
-            from oar.lib.jobs import answer_texts
-
-            why_not = answer_texts.why_not_held if verb == "hold" else answer_texts.why_not_resumed
+            why_not = control.why_not_held if verb == "hold" else control.why_not_resumed
             report.bad(answer.job_id, FAILED, why_not(answer))
     report.close()
     return max(report.codes, default=0)

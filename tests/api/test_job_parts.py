@@ -7,7 +7,7 @@ import httpx
 from oar.api.rate_limits import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.jobs import views_dependencies
+from oar.lib.jobs import views
 from oar.lib.jobs.sql_waits import ToldStart
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.usage import job_usages
@@ -95,12 +95,12 @@ def test_dependencies_are_told_both_ways_and_three_steps_far(anonymous: httpx.Cl
 def test_a_circle_and_a_crowd_come_to_an_end(database: Database) -> None:
     first, second, *others = (add_job(database) for _ in range(6))
     _require(database, (first, second), (second, first), *((other, first) for other in others))
-    most, views_dependencies.MOST = views_dependencies.MOST, 3
+    most, views.MAX_DEPENDENCIES = views.MAX_DEPENDENCIES, 3
     try:
         with database.snapshot() as tx:
-            around = views_dependencies.jobs_around(tx, first)
+            around = views.jobs_around(tx, first)
     finally:
-        views_dependencies.MOST = most
+        views.MAX_DEPENDENCIES = most
     assert not around.is_complete
     assert (first, second) in [(each.job_id, each.required) for each in around.dependencies]
 

@@ -19,7 +19,7 @@ from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer
 from oar.lib.desktop.records import AgentJob, PullAnswer
 from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import answer_texts, control
+from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
 from oar.lib.jobs.ends import Cause, EndCode, ExecCode
 from oar.lib.jobs.sql_runs import HostsHeard
@@ -335,7 +335,7 @@ def test_nothing_is_sent_to_a_running_job(desk: Desk) -> None:
         ControlRefusal.FETCHED
     ] * 2
     assert (held.refusal, held.text) == (ControlRefusal.WRONG_STATE, NOT_FOR_DESKTOPS)
-    assert answer_texts.why_not_ended(outcomes[0], "signal").endswith(NOT_FOR_DESKTOPS)  # type: ignore[arg-type]
+    assert control.why_not_ended(outcomes[0], "signal").endswith(NOT_FOR_DESKTOPS)  # type: ignore[arg-type]
 
 
 def test_results_go_some_days_after_the_end_of_their_job(database: Database, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests to delete, hold, resume or signal jobs: permissions and conditions.
+"""Requests to delete, hold, resume or signal jobs: permissions, conditions, and messages for rejected requests.
 
 Commands and the server's modules use this module. A request that needs no node is executed here: a job is held or
 released in the transaction of the command. Any other request is stored as a row or an event, and the server's modules
@@ -74,15 +74,12 @@ def frame_text(number: int) -> str:
 
 def _with_frames(tx: "Transaction", answers: Sequence[ControlOutcome]) -> list[ControlOutcome]:
     """Reject requests on frames. Rejections for missing permission stay: they must not reveal frames."""
-    texts = frame_texts(tx, [answer.job_id for answer in answers if answer.refusal not in _FIRST])
+    first = (ControlRefusal.UNKNOWN_JOB, ControlRefusal.NOT_YOURS, ControlRefusal.NOT_ADMIN)
+    texts = frame_texts(tx, [answer.job_id for answer in answers if answer.refusal not in first])
     return [
         ControlOutcome(answer.job_id, ControlRefusal.FRAME, texts[answer.job_id]) if answer.job_id in texts else answer
         for answer in answers
     ]
-
-
-#: What is said of somebody else's job, whatever it is.
-_FIRST = frozenset({ControlRefusal.UNKNOWN_JOB, ControlRefusal.NOT_YOURS, ControlRefusal.NOT_ADMIN})
 
 
 # -- the end of jobs --------------------------------------------------------------------------------------------------
@@ -97,25 +94,24 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
     killed = tx.job_requests.jobs_to_kill([job.id for job in jobs.values() if not job.is_final])
     answers = {}
     for job_id in ids:
-        refusal = _why_not_deleted(user, jobs.get(job_id), killed)
-        answers[job_id] = ControlOutcome(job_id, refusal, has_ended=refusal is None and jobs[job_id].is_final)
-    live_ids = [job_id for job_id, answer in answers.items() if answer.refusal is None and not answer.has_ended]
-    ask_end(tx, {job_id: _deletion(user, jobs[job_id]) for job_id in live_ids}, by=user.name, with_inner=with_inner)
+        job, refusal = jobs.get(job_id), None
+        if job is None:
+            refusal = ControlRefusal.UNKNOWN_JOB
+        elif not owns(user, job):
+            refusal = ControlRefusal.NOT_YOURS
+        elif job_id in killed:
+            refusal = ControlRefusal.ALREADY_KILLED
+        has_ended = job is not None and refusal is None and job.is_final
+        answers[job_id] = ControlOutcome(job_id, refusal, has_ended=has_ended)
+    causes = {
+        job_id: Cause(EndCode.DELETED if user.name == jobs[job_id].user else EndCode.ADMINISTRATOR, {"by": user.name})
+        for job_id, answer in answers.items()
+        if answer.refusal is None and not answer.has_ended
+    }
+    ask_end(tx, causes, by=user.name, with_inner=with_inner)
     if killed:  # notify Leon again, in case it missed the first notification
-        _ring_leon(tx)
+        _wake_leon(tx)
     return [answers[job_id] for job_id in ids]
-
-
-def _why_not_deleted(user: User, job: Job | None, killed: Collection[int]) -> ControlRefusal | None:
-    if job is None:
-        return ControlRefusal.UNKNOWN_JOB
-    if not owns(user, job):
-        return ControlRefusal.NOT_YOURS
-    return ControlRefusal.ALREADY_KILLED if job.id in killed else None
-
-
-def _deletion(user: User, job: Job) -> Cause:
-    return Cause(EndCode.DELETED if user.name == job.user else EndCode.ADMINISTRATOR, {"by": user.name})
 
 
 def owns(user: User, job: Job) -> bool:
@@ -148,7 +144,7 @@ def ask_end(
             if (job_id in with_notices) is has_notice
         ]
         tx.events.add_many(texts, to_check=has_notice)
-    _ring_leon(tx)
+    _wake_leon(tx)
     return sorted(new + (end_inner_jobs(tx, new) if with_inner else []))
 
 
@@ -156,7 +152,7 @@ def exterminate(tx: "Transaction", ids: Collection[int]) -> list[int]:
     """Request that jobs with a kill request end without waiting for their nodes; return the changed jobs."""
     given_up = tx.job_requests.move_kill(ids, KillState.LEON_EXTERMINATE, (KillState.LEON, KillState.TIMER_ARMED))
     if given_up:
-        _ring_leon(tx)
+        _wake_leon(tx)
     return given_up
 
 
@@ -182,11 +178,11 @@ def end_inner_jobs(tx: "Transaction", containers: Collection[int]) -> list[int]:
         )
         ended += outer
     if ended:
-        _ring_leon(tx)
+        _wake_leon(tx)
     return ended
 
 
-def _ring_leon(tx: "Transaction") -> None:
+def _wake_leon(tx: "Transaction") -> None:
     for effect in (Wake(Tag.CHSTATE), Wake(Tag.QDEL)):
         if effect not in tx.outbox:
             tx.outbox.append(effect)
@@ -212,26 +208,23 @@ def force_end(tx: "Transaction", user: User, ids: Sequence[int], *, least: int) 
     changes = tx.jobs.state_changes(jobs)
     answers = []
     for job_id in ids:
-        job = jobs.get(job_id)
+        job, refusal = jobs.get(job_id), None
         since = max((change.start for change in changes.get(job_id, ())), default=tx.now)
-        answer = ControlOutcome(job_id, _why_not_forced(user, job, tx.now - since > least), seconds=tx.now - since)
-        (answer,) = _with_frames(tx, [answer])
+        if not user.is_admin:
+            refusal = ControlRefusal.NOT_ADMIN
+        elif job is None:
+            refusal = ControlRefusal.UNKNOWN_JOB
+        elif job.state is not JobState.FINISHING:
+            refusal = ControlRefusal.NOT_FINISHING
+        elif tx.now - since <= least:
+            refusal = ControlRefusal.NOT_LONG_ENOUGH
+        (answer,) = _with_frames(tx, [ControlOutcome(job_id, refusal, seconds=tx.now - since)])
         if answer.refusal is None:
             text = f"[oardel] force the termination of the job {job_id}, asked by {user.name}"
             tx.events.add(EventType.FORCE_TERMINATE_FINISHING_JOB, job_id, text, to_check=True)
             tx.outbox.append(Wake(Tag.CHSTATE))
         answers.append(answer)
     return answers
-
-
-def _why_not_forced(user: User, job: Job | None, long_enough: bool) -> ControlRefusal | None:
-    if not user.is_admin:
-        return ControlRefusal.NOT_ADMIN
-    if job is None:
-        return ControlRefusal.UNKNOWN_JOB
-    if job.state is not JobState.FINISHING:
-        return ControlRefusal.NOT_FINISHING
-    return None if long_enough else ControlRefusal.NOT_LONG_ENOUGH
 
 
 # -- besteffort -------------------------------------------------------------------------------------------------------
@@ -250,27 +243,26 @@ def toggle_besteffort(tx: "Transaction", user: User, ids: Sequence[int]) -> list
         if job_id in frames:
             answers.append(ControlOutcome(job_id, ControlRefusal.FRAME, frames[job_id]))
             continue
-        job = jobs.get(job_id)
-        refusal = ControlRefusal.NOT_ADMIN if not user.is_admin else None if job else ControlRefusal.UNKNOWN_JOB
-        if refusal is None and job and job.state is not JobState.RUNNING:
+        job, refusal, text = jobs.get(job_id), None, ""
+        if not user.is_admin:
+            refusal = ControlRefusal.NOT_ADMIN
+        elif job is None:
+            refusal = ControlRefusal.UNKNOWN_JOB
+        elif job.state is not JobState.RUNNING:
             refusal = ControlRefusal.NOT_RUNNING
-        if refusal is None:
-            removed = JobTypeName.BESTEFFORT in types.get(job_id, ())
-            _set_besteffort(tx, job_id, not removed)
-        answers.append(ControlOutcome(job_id, refusal, text="" if refusal else "Remove" if removed else "Add"))
+        elif JobTypeName.BESTEFFORT in types.get(job_id, ()):
+            text = "Remove"
+            tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.LOG)
+            tx.events.add(EventType.DELETE_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort no more")
+        else:
+            text = "Add"
+            if not tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.CURRENT):
+                tx.jobs.insert_types({job_id: (JobTypeName.BESTEFFORT,)})
+            tx.events.add(EventType.ADD_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort from now on")
+        answers.append(ControlOutcome(job_id, refusal, text))
     if any(answer.refusal is None for answer in answers):
         tx.outbox.append(Wake(Tag.TERM))
     return answers
-
-
-def _set_besteffort(tx: "Transaction", job_id: int, besteffort: bool) -> None:
-    if not besteffort:
-        tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.LOG)
-        tx.events.add(EventType.DELETE_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort no more")
-        return
-    if not tx.jobs.mark_types(job_id, JobTypeName.BESTEFFORT, Index.CURRENT):
-        tx.jobs.insert_types({job_id: (JobTypeName.BESTEFFORT,)})
-    tx.events.add(EventType.ADD_BESTEFFORT_JOB_TYPE, job_id, "[oardel] the job is besteffort from now on")
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -290,11 +282,16 @@ def request_signal(tx: "Transaction", user: User, job_id: int, number: int | Non
 
     ``number`` None: the checkpoint signal of the job.
     """
-    job = tx.jobs.find(job_id)
-    types = tx.jobs.types([job_id], current=True).get(job_id, ())
     from oar.lib.submission.resource_request import JobTypes
 
-    (answer,) = _with_frames(tx, [ControlOutcome(job_id, _why_not_signalled(user, job, JobTypes(types)))])
+    types = JobTypes(tx.jobs.types([job_id], current=True).get(job_id, ()))
+    refusal = _why_not_signalled(user, tx.jobs.find(job_id), types)
+    text = ""
+    if refusal is ControlRefusal.FETCHED:
+        from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
+
+        text = NOT_FOR_DESKTOPS
+    (answer,) = _with_frames(tx, [ControlOutcome(job_id, refusal, text)])
     if answer.refusal is not None:
         return answer
     if number is None:
@@ -359,7 +356,10 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
         refusal = ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, running)
         text = ""
         if refusal is None and running:
-            text = _why_never_suspended(types.get(job_id, ()), rules)
+            from oar.lib.history.event_consequences import why_not_suspended
+            from oar.lib.submission.resource_request import JobTypes
+
+            text = why_not_suspended(JobTypes(types.get(job_id, ())), confines=rules.confines)
         answers.append(ControlOutcome(job_id, ControlRefusal.WRONG_STATE if text else refusal, text))
     answers = _with_frames(tx, answers)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
@@ -373,19 +373,21 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
 
 
 def _note_requests(tx: "Transaction", type_: EventType, jobs: Sequence[Job], text: str) -> list[Job]:
-    """Write the events of requests; return the jobs to move in this transaction. NodeChangeState moves the others."""
-    left = [job for job in jobs if job.state in SUSPENDABLE or _is_owner_told(job)]
+    """Write the events of requests; return the jobs to move in this transaction. NodeChangeState moves the others.
+
+    It also makes the moves between Suspended and Resuming if the owner is notified: only the server sends notices.
+    """
+    left = [
+        job
+        for job in jobs
+        if job.state in SUSPENDABLE or (job.notify and job.state in (JobState.SUSPENDED, JobState.RESUMING))
+    ]
     mine = [job for job in jobs if job not in left]
     tx.events.add_many([(type_, job.id, f"{text} {job.id}") for job in mine], to_check=False)
     tx.events.add_many([(type_, job.id, f"{text} {job.id}") for job in left], to_check=True)
     if left:
         tx.outbox.append(Wake(Tag.CHSTATE))
     return mine
-
-
-def _is_owner_told(job: Job) -> bool:
-    """Return whether the owner is notified of a move between Suspended and Resuming; only the server sends notices."""
-    return bool(job.notify) and job.state in (JobState.SUSPENDED, JobState.RESUMING)
 
 
 def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, JobState]) -> None:
@@ -396,14 +398,6 @@ def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, Job
         ids = [job.id for job in jobs if job.state is source]
         if ids:
             lifecycle.move_all(tx, ids, target, (source,))
-
-
-def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
-    """Return why jobs of these types are never suspended; return '' if they can be."""
-    from oar.lib.history import event_consequences
-    from oar.lib.submission.resource_request import JobTypes
-
-    return event_consequences.why_not_suspended(JobTypes(types), confines=rules.confines)
 
 
 def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> ControlRefusal | None:
@@ -453,3 +447,74 @@ def jobs_of_arrays(tx: "Transaction", arrays: Sequence[int]) -> tuple[list[int],
     jobs = tx.jobs.of_arrays(arrays)
     array_ids = {job.array_id for job in jobs}
     return [job.id for job in jobs], [array for array in arrays if array not in array_ids]
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+_SIGNAL = {
+    ControlRefusal.NOT_YOURS: "You are not the right user.",
+    ControlRefusal.NOT_RUNNING: "This job is not running.",
+    ControlRefusal.ALREADY_KILLED: "This job was already killed.",
+    ControlRefusal.INTERACTIVE: "The job is Interactive.",
+    ControlRefusal.NOOP: "The job is of the noop type.",
+    ControlRefusal.UNKNOWN_JOB: "This job does not exist.",
+}
+_HOLD = {
+    ControlRefusal.UNKNOWN_JOB: "this job does not exist.",
+    ControlRefusal.NOT_YOURS: "you are not the right user.",
+    ControlRefusal.WRONG_STATE: "the job is not in the right state (try '-r' option).",
+    ControlRefusal.HAS_BEGUN: "the job is not in the right state: it has begun (try '-r' option).",
+    ControlRefusal.HAS_ENDED: "it has ended.",
+    ControlRefusal.ADMIN_HOLD: "only oar or root users can use '-r' option.",
+}
+_RESUME = {
+    ControlRefusal.UNKNOWN_JOB: "this job does not exist.",
+    ControlRefusal.NOT_YOURS: "you are not the right user.",
+    ControlRefusal.WRONG_STATE: "the job is not in the Hold or Suspended state.",
+    ControlRefusal.ADMIN_RESUME: "only oar or root user can resume Suspended jobs.",
+}
+
+
+def why_not_ended(outcome: ControlOutcome, verb: str = "frag") -> str:
+    """Return why a job is not deleted or signalled; ``verb`` names the requested operation.
+
+    >>> why_not_ended(ControlOutcome(42, ControlRefusal.ALREADY_KILLED))
+    'Cannot frag 42 ; This job was already killed.'
+    """
+    return f"Cannot {verb} {outcome.job_id} ; {_reason(outcome, _SIGNAL)}"
+
+
+def why_not_held(outcome: ControlOutcome) -> str:
+    return f"/!\\ Cannot hold {outcome.job_id}: {_reason(outcome, _HOLD)}"
+
+
+def why_not_resumed(outcome: ControlOutcome) -> str:
+    return f"/!\\ Cannot resume {outcome.job_id}: {_reason(outcome, _RESUME)}"
+
+
+def why_not_forced(outcome: ControlOutcome, least: int) -> str:
+    """Return why the end of a job is not forced; ``least``: required time in state Finishing, in seconds."""
+    is_early = outcome.refusal is ControlRefusal.NOT_LONG_ENOUGH
+    seconds = f" for more than {least}s ({outcome.seconds}s)" if is_early else ""
+    return _why_not_administered(outcome, "force the end", f"Finishing state{seconds}")
+
+
+def why_not_toggled(outcome: ControlOutcome) -> str:
+    """Return why the type besteffort of a job is not changed."""
+    return _why_not_administered(outcome, "toggle the type", "Running state")
+
+
+def _why_not_administered(outcome: ControlOutcome, act: str, required_state: str) -> str:
+    match outcome.refusal:
+        case ControlRefusal.UNKNOWN_JOB:
+            return f"The job {outcome.job_id} does not exist."
+        case ControlRefusal.FRAME:
+            return f"Cannot {act} of {outcome.job_id} ; {outcome.text}"
+        case ControlRefusal.NOT_ADMIN:
+            return "only administrators may do this."
+        case _:
+            return f"The job {outcome.job_id} is not in the {required_state}."
+
+
+def _reason(outcome: ControlOutcome, reasons: Mapping[ControlRefusal, str]) -> str:
+    return outcome.text or reasons.get(outcome.refusal or ControlRefusal.WRONG_STATE, "unknown reason.")

@@ -4,9 +4,9 @@ Loading many jobs needs a few queries, one for each table. ``Privacy`` decides w
 can see (docs/design/formats.rst, "Privacy").
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
-from types import MappingProxyType
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from oar.lib.base.errors import NoSuchJob
@@ -21,9 +21,7 @@ from oar.lib.jobs.states import FINAL, NOT_STARTED, JobType, Reservation
 if TYPE_CHECKING:
     from oar.lib.db.statements import About
     from oar.lib.db.transaction import Transaction
-    from oar.lib.jobs.sql_listings import Assigned
     from oar.lib.jobs.usage import JobUsage
-
 
 T = TypeVar("T")
 
@@ -60,7 +58,6 @@ class JobView(NamedTuple):
         """The end cause with its texts; None if no cause is stored."""
         if self.cause is None:
             return None
-
         return job_end(self.job, self.cause, next(iter(self.assigned.nodes), None), self.copy)
 
     @property
@@ -154,15 +151,6 @@ class _Beside(NamedTuple):
     reservations: Mapping[int, int]
 
 
-class _Ends(NamedTuple):
-    """Data about ended jobs, by job."""
-
-    causes: Mapping[int, Cause] = MappingProxyType({})
-    copies: Mapping[int, int] = MappingProxyType({})
-    copies_of_all: Mapping[int, int] = MappingProxyType({})
-    usages: "Mapping[int, JobUsage]" = MappingProxyType({})
-
-
 def job_view(tx: "Transaction", job_id: int, privacy: Privacy) -> JobView:
     """Return the view of one job; a live job needs only one SQL statement. Raises NoSuchJob."""
     jobs, *beside = tx.about([job_id], tx.jobs.ROWS, *_questions(tx))
@@ -181,16 +169,11 @@ def job_columns(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> Job
     """Return the views of jobs, in their order, stored by field."""
     if not jobs:
         return JobColumns([()] * len(JobView._fields))
-    return _columns(tx, jobs, _beside(tx, jobs), privacy)
-
-
-def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
-    """Return the data of jobs from other tables; skip the query for resources if no job has any."""
     questions = _questions(tx)
-    if not any(job.assigned_moldable for job in jobs):
+    if not any(job.assigned_moldable for job in jobs):  # no job has resources: skip their query
         questions = tuple([question for question in questions if question is not tx.listings.ASSIGNED])
     answers = dict(zip(questions, tx.about([job.id for job in jobs], *questions), strict=True))
-    return _Beside(*[answers.get(question, {}) for question in _questions(tx)])
+    return _columns(tx, jobs, _Beside(*[answers.get(question, {}) for question in _questions(tx)]), privacy)
 
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
@@ -206,7 +189,7 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
         predictions = {job.id: foreseen[job.id] for job in jobs if job.id in foreseen and job.state in NOT_STARTED}
     reserved = [job.id for job in jobs if job.reservation is scheduled and job.id in predictions]
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
-    ends = _ends(tx, [job for job in jobs if job.state in final])
+    causes, copies, copies_of_all, usages = _ends(tx, [job for job in jobs if job.state in final])
     ids = [job.id for job in jobs]
     commands, initial_requests, notifications = privacy.texts(jobs)
     fields: list[Sequence[object]] = [
@@ -220,11 +203,11 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
         _of_each(ids, {job_id: privacy.events(events) for job_id, events in beside.events.items()}, ()),
         commands,
         initial_requests,
-        _of_each(ids, ends.causes, None),
-        _of_each(ids, ends.copies, None),
-        _of_each(ids, ends.usages, None),
+        _of_each(ids, causes, None),
+        _of_each(ids, copies, None),
+        _of_each(ids, usages, None),
         _of_each(ids, beside.reservations, 0),
-        _of_each(ids, ends.copies_of_all, None),
+        _of_each(ids, copies_of_all, None),
         notifications,
     ]
     return JobColumns(fields)
@@ -235,15 +218,17 @@ def _of_each(ids: Sequence[int], found: Mapping[int, T], missing: T) -> list[T]:
     return list(map(found.get, ids, repeat(missing))) if found else [missing] * len(ids)
 
 
-def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
+def _ends(
+    tx: "Transaction", ended: Sequence[Job]
+) -> "tuple[Mapping[int, Cause], Mapping[int, int], Mapping[int, int], Mapping[int, JobUsage]]":
+    """Return the causes, the automatic copies, all copies, and the usage of ended jobs, each by job."""
     if not ended:
-        return _Ends()
+        return {}, {}, {}, {}
     from oar.lib.jobs.usage import usages_of
 
     questions = (tx.job_runs.CAUSES, tx.new_jobs.COPIES, tx.listings.COPIES, tx.job_runs.USAGE)
     causes, copies, copies_of_all, reported = tx.about([job.id for job in ended], *questions)
-    usages = {usage.job.id: usage for usage in usages_of(tx, ended, reported, None)}
-    return _Ends(causes, copies, copies_of_all, usages)
+    return causes, copies, copies_of_all, {usage.job.id: usage for usage in usages_of(tx, ended, reported, None)}
 
 
 class JobTimes(NamedTuple):
@@ -294,9 +279,12 @@ def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
     """Return the end causes of jobs, without jobs whose cause is unknown."""
     ended = {job.id: job for job in jobs if job.is_final}
     causes = tx.job_runs.end_causes(ended) if ended else {}
-    hosts, copies = tx.listings.assigned(list(causes)), tx.new_jobs.resubmitted_copies(causes) if causes else {}
+    if not causes:
+        return {}
+    assigned, copies = tx.listings.assigned(causes), tx.new_jobs.resubmitted_copies(causes)
+    first_nodes = {job_id: next(iter(held.nodes), None) for job_id, held in assigned.items()}
     return {
-        job_id: job_end(ended[job_id], cause, _first(hosts.get(job_id)), copies.get(job_id))
+        job_id: job_end(ended[job_id], cause, first_nodes.get(job_id), copies.get(job_id))
         for job_id, cause in causes.items()
     }
 
@@ -310,5 +298,64 @@ def job_end(job: Job, cause: Cause, host: str | None, copy: int | None) -> JobEn
     return JobEnd(cause, cause_text(cause, job.id, stderr, copy), copy)
 
 
-def _first(assigned: "Assigned | None") -> str | None:
-    return assigned.nodes[0] if assigned and assigned.nodes else None
+# -- dependencies -----------------------------------------------------------------------------------------------------
+
+#: Steps in each direction of the dependency graph.
+DEPENDENCY_STEPS = 3
+#: Dependencies that are shown in each direction, at most.
+MAX_DEPENDENCIES = 1000
+
+
+class JobsAround(NamedTuple):
+    """The jobs before and after a job in the dependency graph."""
+
+    job_id: int
+    jobs: tuple[Job, ...]  #: those that still exist, by id, the job itself among them
+    dependencies: tuple[Dependency, ...]
+    is_complete: bool  #: whether nothing was left out because there is too much of it
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            "dependencies": [
+                {
+                    "job": dependency.job_id,
+                    "requires": dependency.required,
+                    "condition": dependency.condition or None,
+                    "min_shift": dependency.min_shift or None,
+                    "max_shift": dependency.max_shift or None,
+                }
+                for dependency in self.dependencies
+            ],
+            "jobs": [{"id": job.id, "user": job.user, "name": job.name, "state": job.state} for job in self.jobs],
+            "complete": self.is_complete,
+        }
+
+
+def jobs_around(tx: "Transaction", job_id: int) -> JobsAround:
+    """Return the dependencies of a job and the jobs that depend on it, up to ``DEPENDENCY_STEPS`` steps."""
+    before = _follow(job_id, tx.new_jobs.dependencies_of, attrgetter("required"))
+    after = _follow(job_id, tx.new_jobs.dependencies_on, attrgetter("job_id"))
+    dependencies = tuple(sorted({*before[:MAX_DEPENDENCIES], *after[:MAX_DEPENDENCIES]}))
+    ids = {job_id}.union(*((dependency.job_id, dependency.required) for dependency in dependencies))
+    jobs = tuple(sorted(tx.jobs.select(sorted(ids)), key=attrgetter("id")))
+    return JobsAround(job_id, jobs, dependencies, max(len(before), len(after)) <= MAX_DEPENDENCIES)
+
+
+def _follow(
+    job_id: int,
+    load: Callable[[Collection[int], int], Collection[Dependency]],
+    other_job: Callable[[Dependency], int],
+) -> list[Dependency]:
+    """Return the dependencies in one direction; more than ``MAX_DEPENDENCIES`` results show that there are others."""
+    dependencies: list[Dependency] = []
+    seen, reached = {job_id}, {job_id}
+    for _ in range(DEPENDENCY_STEPS):
+        if not reached or len(dependencies) > MAX_DEPENDENCIES:
+            break
+        step = load(reached, MAX_DEPENDENCIES + 1)
+        dependencies += step
+        reached = set(map(other_job, step)) - seen
+        seen |= reached
+    return dependencies
