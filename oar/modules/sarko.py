@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +23,7 @@ from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.ends import Cause, EndCode
-from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
+from oar.lib.jobs.sql_requests import KillTimer, TimeLimit
 from oar.lib.jobs.states import FINAL, JobState, KillState
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
@@ -120,7 +119,7 @@ def kill_step(timer: KillTimer, now: int, soft: int, hard: int) -> KillStep:
 
 def _by_clock(timer: KillTimer, clock: ClockWatch, now: int) -> KillTimer:
     """Return the timer with its times corrected for a clock that was set ahead."""
-    return replace(timer, asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
+    return timer._replace(asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
 
 
 def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], *, config: "Config") -> bool:

@@ -16,7 +16,7 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
+from oar.lib.jobs.sql_requests import KillTimer, TimeLimit
 from oar.lib.jobs.states import JobState, JobType, KillState, Reservation
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime

@@ -25,49 +25,33 @@ class ApiToken(NamedTuple):
 
 
 _COLUMNS = "token_id, token_user, scope, comment, created, expires, last_used, revoked, proved, parent"
-
 _LIVES = f"revoked = 0 AND (expires = 0 OR expires > {CLOCK})"
-
 #: A session that began with a token is valid while the token is, whatever happened since to either of them.
 _VALID = f"""{_LIVES}
     AND (parent = 0 OR parent IN (SELECT token_id FROM api_tokens AS parents WHERE {_LIVES}))"""
-
 _FIND_TOKEN = Prepared(f"SELECT {_COLUMNS} FROM api_tokens WHERE token_hash = %s AND {_VALID}")
-
 _OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE {_VALID} AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
-
 _INSERT = """
     INSERT INTO api_tokens (token_user, token_hash, scope, comment, created, expires, proved, parent)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING token_id"""
-
 _REVOKE = "UPDATE api_tokens SET revoked = %s WHERE revoked = 0 AND (token_id = ANY(%s) OR parent = ANY(%s))"
-
 _FORGET = "DELETE FROM api_tokens WHERE token_user = %s AND expires <> 0 AND expires < %s"
-
 #: Jobs that live, or ended a short time ago.
 _LIVE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND (stop_time = 0 OR stop_time > %s)"
-
 _REMEMBER = "INSERT INTO token_jobs (token_id, job_id) SELECT %s, unnest(%s::bigint[]) ON CONFLICT DO NOTHING"
-
 _SUBMITTED = "SELECT job_id FROM token_jobs WHERE job_id = ANY(%s) AND token_id = %s"
-
 _FIND_CHALLENGE = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
-
 _IS_IN_USE = f"""
     SELECT 1 FROM jobs j JOIN challenges c USING (job_id)
     WHERE c.ssh_public_key = %s AND j.job_user = %s AND j.job_id <> %s
       AND {LIVE} LIMIT 1"""
-
 _ENTRIES = """
     SELECT s.userset_name, e.entry FROM usersets s LEFT JOIN userset_entries e ON e.userset_name = s.userset_name
     WHERE s.userset_name = ANY(%s) ORDER BY s.userset_name, e.entry"""
-
 _KEEP = "SELECT userset_name FROM usersets WHERE userset_name = ANY(%s) ORDER BY userset_name FOR SHARE"
-
 _ADD = """
     INSERT INTO userset_entries (userset_name, entry) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING
     RETURNING entry"""
-
 _REMOVE = "DELETE FROM userset_entries WHERE userset_name = %s AND entry = ANY(%s) RETURNING entry"
 
 

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from oar.lib.history.sql_history import History
     from oar.lib.history.sql_usage import Usage
     from oar.lib.jobs.sql_accounting import Accounting
-    from oar.lib.jobs.sql_deadlines import Deadlines
     from oar.lib.jobs.sql_jobs import Jobs
     from oar.lib.jobs.sql_launch_holds import LaunchHolds
     from oar.lib.jobs.sql_listings import Listings
     from oar.lib.jobs.sql_queues import Queues
-    from oar.lib.jobs.sql_requests import JobRequests
+    from oar.lib.jobs.sql_requests import Deadlines, JobRequests
     from oar.lib.jobs.sql_retention import Retention
     from oar.lib.jobs.sql_runs import JobRuns
     from oar.lib.jobs.sql_waits import JobWaits
@@ -74,7 +73,7 @@ class Transaction(Statements):
     access: "Lazy[Access]" = Lazy("oar.lib.access.sql_access", "Access")
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
     admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_rules", "AdmissionRules")
-    deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_deadlines", "Deadlines")
+    deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_requests", "Deadlines")
     desktop_computers: "Lazy[DesktopComputers]" = Lazy("oar.lib.desktop.sql_desktop", "DesktopComputers")
     events: "Lazy[Events]" = Lazy("oar.lib.history.sql_events", "Events")
     figures: "Lazy[Figures]" = Lazy("oar.lib.monitoring.sql_figures", "Figures")

@@ -53,19 +53,14 @@ class JobRecords(RecordTables):
         """Yield all records in tables; records of reservations that have not started contain an additional key."""
         for start in range(0, len(self._jobs), PAGE):
             page = self._jobs[start : start + PAGE]
-            if Reservation.SCHEDULED in [job.reservation for job in page.fields.job]:
-                yield from (_table(some) for some in _alike(page))
-            else:
+            if Reservation.SCHEDULED not in [job.reservation for job in page.fields.job]:
                 yield _table(page)
-
-
-def _alike(page: JobColumns) -> Iterator[JobColumns]:
-    """Yield runs of consecutive jobs that all have reserved resources, or all have none."""
-    start = 0
-    for _, some in groupby(page, lambda view: view.reserved_resources is not None):
-        stop = start + sum(1 for _ in some)
-        yield page[start:stop]
-        start = stop
+                continue
+            begin = 0
+            for _, jobs in groupby(page, lambda view: view.reserved_resources is not None):
+                end = begin + sum(1 for _ in jobs)
+                yield _table(page[begin:end])
+                begin = end
 
 
 def _table(page: JobColumns) -> RecordTable:
@@ -184,8 +179,8 @@ class JobValues:
     @property
     def max_rss(self) -> Column:
         """Peak memory in bytes on the node that used most."""
-        fullest = [usage.fullest if usage else None for usage in self._of.usage]
-        return [each.memory_peak if each else None for each in fullest]
+        fullest_nodes = [usage.fullest if usage else None for usage in self._of.usage]
+        return [node.memory_peak if node else None for node in fullest_nodes]
 
     @property
     def version(self) -> Column:
@@ -201,13 +196,15 @@ def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
     if set(map(len, of.moldables)) == {1}:
         alternatives: Any = Moldable._make(zip(*chain.from_iterable(of.moldables), strict=True))
         walltimes = alternatives.walltime
-        asked: list[object] = list(zip(map(id, alternatives.groups), walltimes, strict=True))
+        keys: list[object] = list(zip(map(id, alternatives.groups), walltimes, strict=True))
     else:
         walltimes = list(map(walltime_of, of.moldables, job.assigned_moldable, of.prediction))
-        asked = [tuple([(id(one.groups), one.walltime) for one in some]) for some in of.moldables]
-    one_of_each = dict(zip(asked, of.moldables, strict=True))
-    texts = {request: format_wanted_resources(some) for request, some in one_of_each.items()}
-    return list(map(texts.__getitem__, asked)), walltimes
+        keys = [
+            tuple([(id(moldable.groups), moldable.walltime) for moldable in moldables]) for moldables in of.moldables
+        ]
+    requests = dict(zip(keys, of.moldables, strict=True))
+    texts = {key: format_wanted_resources(moldables) for key, moldables in requests.items()}
+    return list(map(texts.__getitem__, keys)), walltimes
 
 
 def _output_names(patterns: Sequence[str | None], hosts: Sequence[str | None], job: Any, of: Any) -> list[str]:
@@ -280,9 +277,8 @@ def text_values(jobs: JobColumns) -> Iterator[list[tuple[JobField, object]]]:
     for start in range(0, len(jobs), PAGE):
         values = JobValues(jobs[start : start + PAGE])
         for row in zip(*(values[field.name] for field in fields), strict=True):
-            yield [pair for pair in zip(fields, row, strict=True) if not _is_left_out(*pair)]
-
-
-def _is_left_out(field: JobField, value: object) -> bool:
-    is_empty = value is None if field.kind in ZERO_COUNTS else not value
-    return field.is_left_out and is_empty
+            yield [
+                (field, value)
+                for field, value in zip(fields, row, strict=True)
+                if not field.is_left_out or (value is not None if field.kind in ZERO_COUNTS else value)
+            ]

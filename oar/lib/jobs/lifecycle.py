@@ -71,29 +71,27 @@ def _follow(
     if not moved:
         return []
     moved_ids = [job.id for job in moved]
-    causes: Mapping[int, Cause] = {}
+    causes: dict[int, Cause] = {}
+    usages: dict[int, str] = {}
     if to in FINAL:
-        causes = _note_causes(tx, moved_ids, because)
+        causes = _store_causes(tx, moved_ids, because)
         tx.jobs.close(moved_ids)
-    if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
-        _settle_suspension(tx, moved_ids, to, moved)
-    used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
+        notified = tx.jobs.select([job.id for job in moved if job.notify])
+        usages = {usage.job.id: usage.sentence for usage in job_usages(tx, notified, None)}
+    if to is JobState.SUSPENDED:
+        tx.jobs.mark_suspended(moved_ids)
+    if to is JobState.SUSPENDED or (to in (JobState.RUNNING, *FINAL) and any(job.suspended for job in moved)):
+        tx.resources.recount_suspended()
     if to is JobState.RUNNING:
         is_suspension_asked, is_trial = tx.events.awaited_starts(moved_ids, EventType.HOLD_RUNNING_JOB)
         awaiting = ((Tag.CHSTATE, is_suspension_asked), (Tag.SCHEDULING, is_trial))  # a scheduling pass ends the hold
         tx.outbox.extend(Wake(tag) for tag, is_asked in awaiting if is_asked)
     for job in moved:
-        tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))
+        tx.outbox.extend(_effects(job, to, causes.get(job.id), usages.get(job.id, "")))
     return moved_ids
 
 
-def _used(tx: "Transaction", ids: Collection[int]) -> dict[int, str]:
-    """Return the sentences about the resource usage of jobs, for their end notices."""
-    usages = job_usages(tx, tx.jobs.select(ids), None) if ids else []
-    return {usage.job.id: usage.sentence for usage in usages}
-
-
-def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[int, Cause]) -> dict[int, Cause]:
+def _store_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[int, Cause]) -> dict[int, Cause]:
     """Store and return the end causes of jobs; call it before the rows with the facts are deleted."""
     causes = {job_id: given_causes[job_id] for job_id in ids if job_id in given_causes}
     for facts in tx.job_runs.end_facts([job_id for job_id in ids if job_id not in causes]):
@@ -102,15 +100,7 @@ def _note_causes(tx: "Transaction", ids: Collection[int], given_causes: Mapping[
     return causes
 
 
-def _settle_suspension(tx: "Transaction", ids: list[int], to: JobState, moved: "list[MovedJob]") -> None:
-    """Update ``jobs.suspended`` and ``resources.suspended_jobs`` after a move."""
-    if to is JobState.SUSPENDED:
-        tx.jobs.mark_suspended(ids)
-    if to is JobState.SUSPENDED or any(job.suspended for job in moved):
-        tx.resources.recount_suspended()
-
-
-def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> list[Effect]:
+def _effects(job: "MovedJob", to: JobState, cause: Cause | None, usage: str) -> list[Effect]:
     effects: list[Effect] = []
     if to is JobState.TO_LAUNCH:
         effects.append(Ask(JobAction.RUN, job.id))
@@ -121,23 +111,18 @@ def _effects(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> l
     if to is JobState.RUNNING and job.suspended:  # the job has an end time again
         effects.append(Wake(Tag.VILLAINS))
     if job.notify and to in NOTICES:
-        effects.append(_notice(job, to, cause, used))
+        effects.append(_notice(job, to, cause, usage))
     return effects
 
 
-def _notice(job: "MovedJob", to: JobState, cause: Cause | None, used: str) -> Notice:
+def _notice(job: "MovedJob", to: JobState, cause: Cause | None, usage: str) -> Notice:
     tag = NOTICES[to]
     text = TEXTS[tag]
     if to is JobState.TERMINATED:
         text += f"\nexit_code: {format_exit_code(job.exit_code)}"
+    details = [usage]
+    if cause and cause.code is not EndCode.SUCCESS:
+        details[:0] = cause_text(cause, job.id)
     host = (job.info_type or "").partition(":")[0]
     about = (job.id, job.name or "", job.user, job.notify or "", host)
-    return Notice(*about, tag, text, job.array_id, "\n".join(filter(None, (_why(job.id, cause), used))))
-
-
-def _why(job_id: int, cause: Cause | None) -> str:
-    """Return the text of an end cause; return '' for a success or an unknown cause."""
-    if cause is None or cause.code is EndCode.SUCCESS:
-        return ""
-    text = cause_text(cause, job_id)
-    return "\n".join(filter(None, (text.sentence, text.advice)))
+    return Notice(*about, tag, text, job.array_id, "\n".join(filter(None, details)))

@@ -14,7 +14,6 @@ _BY_USER = """
         COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'USED'), 0)::bigint
     FROM accounting WHERE window_stop >= %s AND window_start < %s AND (%s::text IS NULL OR accounting_user = %s)
     GROUP BY accounting_user, accounting_project ORDER BY accounting_user, accounting_project"""
-
 #: Ended jobs that were not counted, locked until the end of the transaction: no job is counted twice.
 _NOT_COUNTED = """
     SELECT job_id FROM jobs

@@ -16,46 +16,33 @@ from oar.lib.jobs.states import FINAL, Accounted, Index, JobState, JobType, Rese
 from oar.lib.nodes.records import Resource
 
 _COLUMNS = ", ".join(f"j.{COLUMNS[name]}" for name in Job._fields)
-
 #: One job.
 _GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")
-
 #: One job, locked until the end of the transaction.
 _LOCK = Prepared(f"{_GET} FOR NO KEY UPDATE")
-
 #: Locks several jobs in a fixed order.
 _HOLD = Prepared("SELECT job_id FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
-
 #: Several jobs, locked in a fixed order.
 _LOCK_ALL = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE")
-
 #: Several jobs.
 _SELECT = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id")
-
 #: All live jobs, or those of one user.
 _LIVE = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} ORDER BY j.job_id"
-
 _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY j.job_id"
-
 #: Live jobs in some states.
 _IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
-
 #: Jobs of arrays.
 _ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
-
 #: How the jobs of an array have ended.
 _ARRAY_SUMMARY = f"""
     SELECT COALESCE(max(array_index), 0), max(job_id) FILTER (WHERE {LIVE}),
         count(*) FILTER (WHERE state = 'Terminated' AND COALESCE(exit_code, 0) = 0),
         count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
     FROM jobs j WHERE array_id = %s"""
-
 #: States of jobs.
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
-
 #: What is returned of a job that has moved.
 _MOVED = "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended"
-
 #: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
 _MOVE = Prepared(f"""
     UPDATE jobs j SET state = %(to)s,
@@ -63,14 +50,12 @@ _MOVE = Prepared(f"""
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
     {_MOVED}""")
-
 #: The same of jobs that are started, with the dates and the alternatives that they get.
 _MOVE_STARTED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, start_time = n.start, assigned_moldable_job = n.moldable
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
-
 #: The resources of a job that was not launched, and its alternative, are its own no more.
 _TAKE_BACK = Prepared("""
     WITH given AS (
@@ -79,7 +64,6 @@ _TAKE_BACK = Prepared("""
         WHERE j.job_id = former.job_id RETURNING former.moldable)
     DELETE FROM assigned_resources a USING given
     WHERE a.moldable_job_id = given.moldable AND a.assigned_resource_index = 'CURRENT'""")
-
 #: The same of jobs whose ends are told: perhaps of ends long ago, but of none before the start.
 _MOVE_ENDED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, exit_code = n.status,
@@ -87,23 +71,19 @@ _MOVE_ENDED = Prepared(f"""
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(statuses)s::integer[]) AS n (id, date, status)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
-
 #: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
 _LOG_MOVE = Prepared("""
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
     SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id""")
-
 _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
       AND a.assigned_resource_index = 'CURRENT'"""
-
 _TAKE = """
     INSERT INTO assigned_resources (moldable_job_id, resource_id)
     SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s
     ON CONFLICT (moldable_job_id, resource_id) DO UPDATE SET assigned_resource_index = 'CURRENT'"""
-
 #: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
 #: left in hand (docs/design/locks.rst, "State changes").
 _CLOSE = Prepared("""
@@ -134,22 +114,17 @@ _CLOSE = Prepared("""
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id;
     DELETE FROM gantt_jobs_sets p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id""")
-
 _SET_ENDS = """
     UPDATE jobs j SET stop_time = n.date, exit_code = 0
     FROM unnest(%s::bigint[], %s::bigint[]) AS n (id, date) WHERE j.job_id = n.id"""
-
 #: Types of jobs, in order of insertion.
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
-
 _CURRENT_TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
-
 #: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required"""
-
 #: Resources of jobs; those of a live job are CURRENT, those of an ended one LOG.
 _ASSIGNED = Prepared("""
     SELECT m.moldable_job_id, a.resource_id, r.network_address, r.type
@@ -159,30 +134,25 @@ _ASSIGNED = Prepared("""
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE m.moldable_job_id = ANY(%s) AND (NOT %s OR a.assigned_resource_index = 'CURRENT')
     ORDER BY m.moldable_job_id, a.resource_id""")
-
 #: How long jobs have been in which state.
 _STATE_CHANGES = """
     SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
     ORDER BY job_id, job_state_log_id"""
-
 #: Seconds spent in Suspended and Resuming; an open stretch counts to now.
 _SUSPENDED_TIMES = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
     FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
-
 #: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
 _ON_NODES = f"""
     SELECT DISTINCT j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE r.network_address = ANY(%s) AND {LIVE} ORDER BY j.job_id"""
-
 _ON_RESOURCES = f"""
     SELECT DISTINCT j.job_id, a.resource_id FROM assigned_resources a
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
     WHERE a.resource_id = ANY(%s) AND a.assigned_resource_index = 'CURRENT'
       AND {LIVE} ORDER BY j.job_id, a.resource_id"""
-
 #: Live jobs inside containers: inner=<id> names the container, inner=<name> the newest container=<name> before the job.
 _INNER = f"""
     SELECT DISTINCT inside.container, inside.job_id FROM (
@@ -244,11 +214,8 @@ class ArraySummary(NamedTuple):
 
 #: The members of enumerations by the words of rows: a call of the class takes eight times as long.
 _STATE_OF = {str(state): state for state in JobState}
-
 _TYPE_OF = {str(kind): kind for kind in JobType}
-
 _RESERVATION_OF = {str(reservation): reservation for reservation in Reservation}
-
 _ACCOUNTED_OF = {str(accounted): accounted for accounted in Accounted}
 
 
@@ -309,13 +276,10 @@ _CHOSEN = f"""
     FROM jobs j
     WHERE j.job_id > %(after)s AND j.job_id <= %(last)s AND {ENDED} AND {NO_FRAME}
       AND j.submission_time >= %(start)s AND j.submission_time <= %(stop)s"""
-
 _NEXT = f"SELECT j.job_id {_CHOSEN} ORDER BY j.job_id LIMIT %(limit)s"
-
 _SUMMARY = f"""
     SELECT count(*), min(j.submission_time), array_agg(DISTINCT j.job_user::text), array_agg(DISTINCT j.project::text),
         array_agg(DISTINCT j.queue_name::text) {_CHOSEN}"""
-
 _FRAMES = "SELECT frame_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
 
 
@@ -332,7 +296,6 @@ class EndedSummary(NamedTuple):
 #: The rows of so many resources come with their job.  As JSON: it has another column when the table has, which what is
 #: prepared cannot have; and it takes thrice as long, which many would feel.
 FEW_RESOURCES = 8
-
 _READ = Prepared(f"""
     SELECT j.job_id, COALESCE(m.moldable_walltime, 0), i.reservation_id,
         ARRAY(SELECT t.type FROM job_types t WHERE t.job_id = j.job_id AND t.types_index = 'CURRENT'

@@ -1,4 +1,4 @@
-"""Requests about jobs (``tx.job_requests``).
+"""Requests about jobs (``tx.job_requests``), and deadlines that have passed, for Sarko (``tx.deadlines``).
 
 Kill requests are rows of ``frag_jobs``, walltime changes are rows of ``walltime_change``.
 """
@@ -8,26 +8,24 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from oar.lib.bus.topics import Topic
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table, flag
 from oar.lib.jobs.ends import Cause
 from oar.lib.jobs.records import KillRequest
-from oar.lib.jobs.states import KillState
+from oar.lib.jobs.states import JobState, KillState
 
 _FIND_WALLTIME_CHANGE = """
     SELECT pending, force = 'YES', delay_next_jobs = 'YES', whole = 'YES', timeout,
         granted, granted_with_force, granted_with_delay_next_jobs, granted_with_whole
     FROM walltime_change WHERE job_id = %s"""
-
 _REQUEST_WALLTIME = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     VALUES (%(job)s, %(pending)s, %(force)s, %(delay)s, %(whole)s, %(timeout)s)
     ON CONFLICT (job_id) DO UPDATE SET pending = %(pending)s, force = %(force)s, delay_next_jobs = %(delay)s,
         whole = %(whole)s, timeout = %(timeout)s"""
-
 _ASK_ALL = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     SELECT id, %s, 'NO', 'NO', 'NO', 0 FROM unnest(%s::bigint[]) AS id"""
-
 #: Changes of running jobs that are pending, and when they were asked.  The rows are locked.
 _PENDING = """
     SELECT w.job_id, w.pending, w.force = 'YES', w.delay_next_jobs = 'YES', w.whole = 'YES', w.granted, w.timeout,
@@ -35,11 +33,9 @@ _PENDING = """
         j.assigned_moldable_job
     FROM walltime_change w JOIN jobs j ON j.job_id = w.job_id
     WHERE w.pending <> 0 AND j.state = 'Running' ORDER BY w.job_id FOR NO KEY UPDATE OF j, w"""
-
 _CHANGE_WALLTIME = """
     UPDATE moldable_job_descriptions SET moldable_walltime = moldable_walltime + %s WHERE moldable_id = %s
     RETURNING moldable_walltime"""
-
 #: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
 _GRANT = """
     UPDATE walltime_change SET pending = %(left)s::bigint, granted = granted + %(seconds)s::bigint,
@@ -52,7 +48,6 @@ _GRANT = """
         whole = CASE WHEN %(left)s::bigint = 0 THEN 'NO' ELSE whole END,
         timeout = CASE WHEN %(left)s::bigint = 0 THEN 0 ELSE timeout END
     WHERE job_id = %(job)s"""
-
 _DROP = """
     UPDATE walltime_change SET pending = 0, force = 'NO', delay_next_jobs = 'NO', whole = 'NO', timeout = 0
     WHERE job_id = %s"""
@@ -91,20 +86,15 @@ _REQUEST_KILL = """
     INSERT INTO frag_jobs (frag_id_job, frag_date, frag_state, frag_cause, frag_data)
     SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
     ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
-
 _FIND_KILL = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
-
 _ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)")
-
 _IN_STATES = Prepared("""
     SELECT frag_id_job, frag_date, frag_state FROM frag_jobs
     WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job""")
-
 #: Requests that wait for Leon.
 _IS_LEON_LATE = Prepared("""
     SELECT 1 FROM frag_jobs
     WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE') AND frag_date < %s LIMIT 1""")
-
 _MOVE = """
     UPDATE frag_jobs SET frag_state = %s WHERE frag_id_job = ANY(%s) AND frag_state = ANY(%s) RETURNING frag_id_job"""
 
@@ -185,3 +175,122 @@ class JobRequests(Table):
         """Set the state ``to`` for requests in one of the states ``sources``; return the jobs of these requests."""
         self._changed(Topic.JOBS)
         return sorted(self._tx.column(_MOVE, (to, sorted(ids), [str(state) for state in sources])))
+
+
+# -- deadlines --------------------------------------------------------------------------------------------------------
+
+#: Kills that were sent, and whether the job has obeyed.
+_KILL_TIMERS = Prepared("""
+    SELECT f.frag_id_job, f.frag_date, j.state, COALESCE((
+            SELECT max(e.date) FROM event_logs e WHERE e.job_id = f.frag_id_job AND e.type = 'SEND_KILL_JOB'), 0),
+        EXISTS (SELECT 1 FROM job_types t WHERE t.job_id = f.frag_id_job AND t.type ~ '^container([=:]|$)')
+    FROM frag_jobs f LEFT JOIN jobs j ON j.job_id = f.frag_id_job
+    WHERE f.frag_state = 'TIMER_ARMED' AND f.frag_state <> 'FRAGGED' ORDER BY f.frag_id_job""")
+#: Running jobs and when their time is over; the time that they were suspended does not count.  Those whose end is
+#: known, or already asked for, are left to it.
+_WALLTIMES = Prepared(f"""
+    SELECT j.job_id, j.start_time, m.moldable_walltime,
+        CASE WHEN j.suspended = 'YES' THEN COALESCE((
+            SELECT sum(CASE WHEN l.date_stop = 0 THEN %(now)s ELSE l.date_stop END - l.date_start)
+            FROM job_state_logs l WHERE l.job_id = j.job_id AND l.job_state IN ('Suspended', 'Resuming')), 0)::bigint
+        ELSE 0 END,
+        CASE WHEN j.job_type = 'PASSIVE' THEN j.checkpoint ELSE 0 END, COALESCE(r.updated, 0)
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    LEFT JOIN job_runs r ON r.job_id = j.job_id
+    WHERE {LIVE} AND j.state = 'Running' AND COALESCE(r.report_date, 0) = 0
+      AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
+      AND {NO_FRAME}
+    ORDER BY j.job_id""")
+#: When the checkpoint signal was last sent to jobs since they began, and whether that failed.
+_CHECKPOINTS = Prepared("""
+    SELECT e.job_id, max(e.date), EXISTS (
+        SELECT 1 FROM event_logs f WHERE f.job_id = e.job_id AND f.type = 'CHECKPOINT_ERROR'
+          AND f.event_id > max(e.event_id))
+    FROM event_logs e JOIN jobs j ON j.job_id = e.job_id
+    WHERE e.job_id = ANY(%s) AND e.type = 'CHECKPOINT' AND e.date >= j.start_time GROUP BY e.job_id""")
+#: Desktop computers that did not call in time.
+_EXPIRE_DESKTOPS = Prepared("""
+    UPDATE resources SET next_state = 'Suspected', next_finaud_decision = 'YES'
+    WHERE resource_id IN (
+        SELECT resource_id FROM resources
+        WHERE state = 'Alive' AND desktop_computing = 'YES' AND expiry_date > 0 AND expiry_date < %s
+          AND next_state = 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE)
+    RETURNING resource_id, network_address""")
+#: Suspected for too long.
+_EXPIRE_SUSPECTED = Prepared("""
+    UPDATE resources SET next_state = 'Dead', next_finaud_decision = 'YES'
+    WHERE resource_id IN (
+        SELECT r.resource_id FROM resources r JOIN resource_logs l USING (resource_id)
+        WHERE r.state = 'Suspected' AND r.next_state = 'UnChanged'
+          AND l.attribute = 'state' AND l.date_stop = 0 AND l.date_start < %s
+        ORDER BY r.resource_id FOR NO KEY UPDATE OF r)
+    RETURNING network_address""")
+
+
+class KillTimer(NamedTuple):
+    """A kill request that Leon is processing."""
+
+    job_id: int
+    asked: int  #: date of the request
+    state: JobState | None  #: None: the job does not exist
+    sent: int  #: date of the last kill that was sent, 0 if none was
+    is_container: bool
+
+
+class TimeLimit(NamedTuple):
+    """A running job and its walltime."""
+
+    job_id: int
+    start: int
+    walltime: int
+    suspended: int  #: seconds that it spent suspended
+    checkpoint: int  #: seconds before its end at which it is to be sent the checkpoint signal, 0 = never
+    heard: int  #: date at which the Runner last heard of it
+
+    @property
+    def end(self) -> int:
+        """The time at which the walltime of the job ends."""
+        return self.start + self.walltime + self.suspended
+
+
+class Deadlines(Table):
+    """Expired kill requests, walltimes, reservations and resource states."""
+
+    def kill_timers(self) -> list[KillTimer]:
+        """Return the kill requests whose job has not ended yet, by job id."""
+        return [
+            KillTimer(row[0], row[1], JobState(row[2]) if row[2] else None, row[3], row[4])
+            for row in self._tx.rows(_KILL_TIMERS)
+        ]
+
+    def reservation_starts(self) -> list[int]:
+        """Return the start dates of the accepted reservations that have not begun, ascending."""
+        return self._tx.column(
+            "SELECT DISTINCT start_time FROM jobs WHERE state = 'Waiting' AND reservation = 'Scheduled'"
+            " ORDER BY start_time"
+        )
+
+    def time_limits(self) -> list[TimeLimit]:
+        """Return the running jobs without a reported end and without a kill request, by id."""
+        return [TimeLimit(*row) for row in self._tx.rows(_WALLTIMES, {"now": self._tx.now})]
+
+    def checkpoints(self, ids: Collection[int]) -> dict[int, tuple[int, bool]]:
+        """Return for each job with a checkpoint signal the date of its last signal, and whether it failed."""
+        return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
+
+    def expire_desktops(self) -> dict[int, str]:
+        """Request the state Suspected for desktop computers that did not call in time.
+
+        Return the resources with their nodes.
+        """
+        resources: dict[int, str] = dict(self._tx.rows(_EXPIRE_DESKTOPS, (self._tx.now,)))
+        if resources:
+            self._changed(Topic.RESOURCES)
+        return resources
+
+    def expire_suspected(self, seconds: int) -> set[str]:
+        """Request the state Dead for resources that were Suspected for more than ``seconds``; return their nodes."""
+        nodes = set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))
+        if nodes:
+            self._changed(Topic.RESOURCES)
+        return nodes

@@ -23,24 +23,20 @@ _JOBS = f"""
       AND NOT EXISTS (SELECT 1 FROM reservation_jobs i JOIN reservations v USING (reservation_id)
         WHERE i.job_id = j.job_id AND v.ended = 0)
     ORDER BY j.stop_time, j.job_id LIMIT %(limit)s"""
-
 #: Of each log, a piece behind an id: id, date, and whether the row may go if it is old.
 _KEYS = f"""
     SELECT c.job_id, COALESCE(j.submission_time, 0), COALESCE(j.stop_time < %(before)s AND {ENDED}, true)
     FROM challenges c LEFT JOIN jobs j USING (job_id)
     WHERE c.job_id > %(id)s ORDER BY c.job_id LIMIT %(limit)s"""
-
 _STATES = f"""
     SELECT l.job_state_log_id, l.date_start,
         l.date_stop <> 0 AND COALESCE({ENDED} AND j.accounted <> 'NO' AND j.stop_time < %(before)s, true)
     FROM job_state_logs l LEFT JOIN jobs j USING (job_id)
     WHERE l.job_state_log_id > %(id)s ORDER BY l.job_state_log_id LIMIT %(limit)s"""
-
 _EVENTS = f"""
     SELECT e.event_id, e.date, e.to_check = 'NO' AND COALESCE({ENDED}, true)
     FROM event_logs e LEFT JOIN jobs j ON j.job_id = e.job_id AND e.job_id <> 0
     WHERE e.event_id > %(id)s ORDER BY e.event_id LIMIT %(limit)s"""
-
 _RESOURCES = """
     SELECT resource_log_id, date_start, date_stop <> 0 AND date_stop < %(before)s FROM resource_logs
     WHERE resource_log_id > %(id)s ORDER BY resource_log_id LIMIT %(limit)s"""
@@ -76,7 +72,6 @@ LOGS = {
         ),
     )
 }
-
 #: The first rows of tables that are sorted by a date, and which of them are too old.
 _BY_DATE = {
     table: f"""
@@ -88,25 +83,19 @@ _BY_DATE = {
         ("accounting", "window_start", "window_start < %(before)s AND window_stop < %(before)s"),
     )
 }
-
 _COUNTS = {
     "gantt_jobs_predictions_log": "SELECT count(*) FROM gantt_jobs_predictions_log WHERE sched_date < %s",
     "gantt_jobs_resources_log": "SELECT count(*) FROM gantt_jobs_resources_log WHERE sched_date < %s",
     "accounting": "SELECT count(*) FROM accounting WHERE window_stop < %s",
 }
-
 #: What tells that time has passed, by table and column: each has an index.
 _DATES = (
     *(("event_logs", "date"), ("jobs", "submission_time"), ("jobs", "start_time"), ("jobs", "stop_time")),
     ("resource_logs", "date_start"),
 )
-
 _FIRSTS = ", ".join(f"(SELECT min({date}) FROM {table} WHERE {date} > 0)" for table, date in _DATES)
-
 _LASTS = ", ".join(f"(SELECT max({date}) FROM {table} WHERE {date} <= %(until)s)" for table, date in _DATES)
-
 _LAST_SIGN = f"SELECT GREATEST({_LASTS}, 0)"
-
 #: The first date at all, and that of the last purge.
 _SIGNS = f"""
     SELECT COALESCE(LEAST({_FIRSTS}), 0), COALESCE((SELECT max(date) FROM event_logs WHERE type = %s), 0)"""
@@ -137,18 +126,12 @@ class SignsOfLife(NamedTuple):
 _JOBS_OF_RESOURCE = """
     SELECT DISTINCT m.moldable_job_id FROM assigned_resources a
     JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1"""
-
 _NOT_ACCOUNTED = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id"
-
 #: Tables that are walked by the date of a round alone.
 _FORMER_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
-
 ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
-
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})"
-
 _EVENTS_OF_JOBS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
-
 #: The rows of jobs, which are removed in an order in which each condition still finds its rows.
 ROWS_OF_JOBS = (
     f"job_resource_descriptions WHERE res_job_group_id IN ({_GROUPS})",
@@ -190,7 +173,6 @@ ROWS_OF_JOBS = (
         )
     ),
 )
-
 #: Advance reservations that ended before a date, no job of which is kept, and whose frame is accounted.
 _OLD_RESERVATIONS = """
     SELECT v.reservation_id FROM reservations v
@@ -199,16 +181,12 @@ _OLD_RESERVATIONS = """
         WHERE i.reservation_id = v.reservation_id)
       AND NOT EXISTS (SELECT 1 FROM jobs f WHERE f.job_id = v.frame_id AND f.accounted = 'NO')
     ORDER BY v.reservation_id LIMIT %s"""
-
 _FRAMES = "SELECT frame_id FROM reservations WHERE reservation_id = ANY(%s) AND frame_id <> 0"
-
 _SERIES = "SELECT DISTINCT series_id FROM reservations WHERE reservation_id = ANY(%s) AND series_id <> 0"
-
 #: Series that are over, and of which no reservation is kept.
 _EMPTY_SERIES = """
     DELETE FROM reservation_series s WHERE s.series_id = ANY(%s) AND s.ended <> 0
       AND NOT EXISTS (SELECT 1 FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0)"""
-
 _TABLES_OF_RESERVATIONS = (
     "reservation_acl",
     "reservation_jobs",

@@ -19,33 +19,25 @@ from oar.lib.remote.protocol import NodeFault
 _COLUMNS = """
     r.job_id, r.attempt, r.phase, r.head_host, r.bad_hosts, r.oarexec_code, r.script_status, r.report_date, r.boot_id,
     r.failures, r.silent_since, r.updated, r.detail"""
-
 _ALL = f"SELECT {_COLUMNS} FROM job_runs r"
-
 _FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
-
 _SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
-
 _CLAIM = Prepared("""
     INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
     SELECT id, 1, phase, head, %(now)s
     FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
     ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
         head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
-
 #: The phase of some jobs.
 _SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
-
 #: The phase of some jobs that are told to start, with the lives of their heads.
 _NOTE_GO = Prepared("""
     UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
-
 _NOTE_STARTED = Prepared("""
     UPDATE job_runs r SET phase = 'STARTED', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
     WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
-
 #: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
 _REPORT = Prepared(f"""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
@@ -57,7 +49,6 @@ _REPORT = Prepared(f"""
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
         script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
     WHERE job_runs.report_date = 0 RETURNING job_id""")
-
 #: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
 #: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
 _IN_HAND = f"""
@@ -73,14 +64,11 @@ _IN_HAND = f"""
           AND ({{}})))
       AND {NO_FRAME} AND {{}}
     ORDER BY j.job_id"""
-
 _ALL_IN_HAND = Prepared(
     _IN_HAND.format("r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %s", "true")
 )
-
 #: A statement of its own: it must find some jobs by their ids, however many others wait.
 _THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
-
 #: Requests of signals that are young enough and have no result yet.
 _SIGNAL_EVENTS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
@@ -91,20 +79,17 @@ _SIGNAL_EVENTS = Prepared("""
                            THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
                            ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
     ORDER BY e.event_id""")
-
 #: What an end report is compared with; the jobs stay as they are until the end of the transaction.
 _REPORTED = Prepared("""
     SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
     FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
     WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
-
 #: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
     SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
     ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
     WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
-
 #: The heads of running jobs that the server reaches: those that are silent, the number of those heard since a date, the
 #: others.
 _HEARD = """
@@ -183,24 +168,19 @@ _FACTS = Prepared("""
     LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id
     LEFT JOIN job_runs r ON r.job_id = j.job_id
     WHERE j.job_id = ANY(%s)""")
-
 #: The events that tell of it.
 _EVENTS = Prepared("""
     SELECT e.job_id, e.type, e.description, ARRAY(
         SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
     FROM event_logs e WHERE e.job_id = ANY(%s) AND e.type = ANY(%s) ORDER BY e.event_id""")
-
 _STORE = Prepared("""
     INSERT INTO job_ends (job_id, date, code, data)
     SELECT id, %s, code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS n (id, code, data)
     ON CONFLICT DO NOTHING""")
-
 _CAUSES = Prepared("SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%s)")
-
 _USAGE = Prepared("""
     SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
     FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address""")
-
 #: What was found last holds, if anything was: a second clean-up finds nothing any more.
 _ADD_USAGE = Prepared("""
     INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
@@ -213,10 +193,8 @@ _ADD_USAGE = Prepared("""
         memory_limit = COALESCE(EXCLUDED.memory_limit, job_usage.memory_limit),
         oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
         forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)""")
-
 #: Numbers of the signals that users can request, by the type of the event.
 _SIGNAL_NUMBERS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
-
 _EVENT_TYPES = [*(str(type_) for type_ in end_decision.EVENTS), *_SIGNAL_NUMBERS]
 
 

@@ -14,19 +14,14 @@ from oar.lib.jobs.states import JobState
 
 #: So many changes of the reason of a job may be stored one by one, and so many stay when they are more.
 MOST_CHANGES, CHANGES_LEFT = 100, 50
-
 _REASONS = Prepared("SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)")
-
 _ALL_REASONS = Prepared("SELECT job_id, code, reason, data FROM job_reasons")
-
 _HISTORY = "SELECT job_id, date, code, seconds FROM job_waits WHERE job_id = ANY(%s) ORDER BY job_id, date"
-
 _FOLD = Prepared("""
     DELETE FROM job_waits WHERE job_id = %(job)s AND (date < %(until)s OR seconds IS NOT NULL);
     INSERT INTO job_waits (job_id, date, code, seconds)
     SELECT %(job)s, * FROM unnest(%(dates)s::bigint[], %(codes)s::text[], %(seconds)s::bigint[]);
     UPDATE job_reasons SET changes = %(kept)s WHERE job_id = %(job)s""")
-
 #: Jobs with the date at which they end at the latest.
 _AWAITED = Prepared("""
     SELECT j.job_id, j.job_user, j.state, max(p.start_time + m.moldable_walltime)
@@ -34,7 +29,6 @@ _AWAITED = Prepared("""
     LEFT JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s) GROUP BY j.job_id, j.job_user, j.state ORDER BY j.job_id""")
-
 _FORESEEN_STARTS = """
     SELECT min(p.start_time) AS start
     FROM gantt_jobs_predictions_visu p
@@ -42,7 +36,6 @@ _FORESEEN_STARTS = """
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
     WHERE NOT EXISTS (SELECT 1 FROM reservations r WHERE r.frame_id = j.job_id AND r.frame_id <> 0)
     GROUP BY j.job_id ORDER BY start"""
-
 #: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
 #: returns are the jobs whose history has become long.
 _EXPLAIN = Prepared("""
@@ -87,30 +80,23 @@ class AwaitedJob(NamedTuple):
 
 
 _PENDING = Prepared("SELECT job_id, near_date > 0 FROM job_predictions WHERE real_start = 0")
-
 _TELL_FIRST = Prepared("""
     INSERT INTO job_predictions (job_id, queue_name, first_date, first_start)
     SELECT n.id, n.queue, %(now)s, n.start
     FROM unnest(%(ids)s::bigint[], %(queues)s::text[], %(starts)s::bigint[]) AS n (id, queue, start)
     JOIN jobs j ON j.job_id = n.id AND j.state = 'Waiting'
     ON CONFLICT DO NOTHING""")
-
 _TELL_NEAR = Prepared("""
     UPDATE job_predictions p SET near_date = %(now)s, near_start = n.start
     FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start)
     WHERE p.job_id = n.id AND p.near_date = 0""")
-
 _NOTE_STARTS = Prepared("""
     UPDATE job_predictions p SET real_start = n.start
     FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id""")
-
 _TOLD = """
     SELECT first_date, first_start, near_date, near_start, real_start FROM job_predictions WHERE job_id = %s"""
-
 _FIRST_STARTS = "SELECT job_id, first_start FROM job_predictions WHERE job_id = ANY(%s)"
-
 _FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
-
 #: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
 _ERRORS = """
     SELECT queue_name, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY abs(error)),
@@ -120,7 +106,6 @@ _ERRORS = """
         SELECT queue_name::text, real_start - CASE WHEN %(near)s THEN near_start ELSE first_start END AS error
         FROM job_predictions WHERE real_start >= %(since)s AND (near_date > 0 OR NOT %(near)s)) e
     GROUP BY GROUPING SETS ((queue_name), ()) ORDER BY queue_name"""
-
 #: A start that is later by no more than this is on time: dates are whole seconds, and a launch takes a moment.
 TOLERANCE = 1
 
@@ -156,10 +141,8 @@ class Errors(NamedTuple):
 
 #: The fewest resources of each class of sizes.
 CLASSES = (1, 2, 5, 17, 65, 257)
-
 #: Hours that are looked at together.
 BLOCK_HOURS = 3
-
 #: The jobs that started last in a period: what was asked for without a date, and how long it waited.
 _STARTED = f"""started AS (
         SELECT j.queue_name::text AS queue, j.submission_time AS submitted, j.start_time AS started,
@@ -170,13 +153,11 @@ _STARTED = f"""started AS (
           AND j.reservation = 'None' AND {NO_FRAME}
         ORDER BY j.start_time DESC LIMIT %(most)s),
     classed AS (SELECT *, width_bucket(size, %(classes)s::bigint[]) AS class FROM started WHERE size > 0)"""
-
 _BY_SIZE = f"""
     WITH {_STARTED}
     SELECT class, queue, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait),
         percentile_disc(0.9) WITHIN GROUP (ORDER BY wait)
     FROM classed GROUP BY GROUPING SETS ((class, queue), (class)) ORDER BY class, queue NULLS FIRST"""
-
 _BY_HOUR = f"""
     WITH {_STARTED},
     dated AS (SELECT class, wait, to_timestamp(submitted) AT TIME ZONE %(zone)s AS date FROM classed)
@@ -184,7 +165,6 @@ _BY_HOUR = f"""
         + extract(hour FROM date)::integer / {BLOCK_HOURS} AS block,
         count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait)
     FROM dated GROUP BY 1, 2 ORDER BY 1, 2"""
-
 _BY_PIECE = {
     bucket: f"""
     WITH {_STARTED}

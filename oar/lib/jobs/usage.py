@@ -92,18 +92,18 @@ class JobUsage(NamedTuple):
             "memory_limit": fullest.memory_limit if fullest else None,
             "oom_kills": sum(node.oom_kills or 0 for node in self.nodes),
             "complete": self.job.is_final and bool(self.nodes) and not self.silent,
-            "nodes": {node.node: self._node_record(node) for node in self.nodes},
-        }
-
-    def _node_record(self, node: NodeUsage) -> dict[str, object]:
-        return {
-            "cores": node.cores,
-            "cpu_seconds": node.cpu_seconds,
-            "cpu_efficiency": self.efficiency_on(node),
-            "max_rss": node.memory_peak,
-            "memory_limit": node.memory_limit,
-            "oom_kills": node.oom_kills,
-            "forks_denied": node.forks_denied,
+            "nodes": {
+                node.node: {
+                    "cores": node.cores,
+                    "cpu_seconds": node.cpu_seconds,
+                    "cpu_efficiency": self.efficiency_on(node),
+                    "max_rss": node.memory_peak,
+                    "memory_limit": node.memory_limit,
+                    "oom_kills": node.oom_kills,
+                    "forks_denied": node.forks_denied,
+                }
+                for node in self.nodes
+            },
         }
 
 
@@ -125,25 +125,16 @@ def usages_of(
     tx: "Transaction", jobs: Sequence[Job], reported: Mapping[int, Sequence[NodeUsage]], field: str | None
 ) -> list[JobUsage]:
     """Return the usage of jobs from the reports of their nodes (``reported``)."""
-    had = _processors(tx, field or "", [job for job in jobs if job.state in _ACTIVE])
-    pauses = _frozen_seconds(tx, [job.id for job in jobs if job.suspended])
-    return [
-        JobUsage(job, _elapsed(tx, job, pauses.get(job.id, 0)), _by_node(reported.get(job.id, ()), had.get(job.id, {})))
-        for job in jobs
-    ]
-
-
-def _by_node(usages: Iterable[NodeUsage], processors: Mapping[str, int]) -> tuple[NodeUsage, ...]:
-    """Return the usage of a job by node, with an empty entry for each node without a report."""
-    reported = {node.node: node for node in usages}
-    missing = {node: NodeUsage(node, cores) for node, cores in processors.items() if node not in reported}
-    return tuple((reported | missing)[node] for node in sorted(reported | missing))
-
-
-def _elapsed(tx: "Transaction", job: Job, pause: int) -> int:
-    if not job.started:
-        return 0
-    return max(0, (job.stop_time or tx.now) - job.started - pause)
+    processors = _processors(tx, field or "", [job for job in jobs if job.state in _ACTIVE])
+    frozen = _frozen_seconds(tx, [job.id for job in jobs if job.suspended])
+    usages = []
+    for job in jobs:
+        elapsed = max(0, (job.stop_time or tx.now) - job.started - frozen.get(job.id, 0)) if job.started else 0
+        cores = processors.get(job.id, {})
+        nodes = {node: NodeUsage(node, number) for node, number in cores.items()}  # those without a report stay empty
+        nodes |= {node.node: node for node in reported.get(job.id, ())}
+        usages.append(JobUsage(job, elapsed, tuple(nodes[name] for name in sorted(nodes))))
+    return usages
 
 
 def _frozen_seconds(tx: "Transaction", ids: Sequence[int]) -> dict[int, int]:
@@ -180,13 +171,12 @@ def _count_by_node(resources: Iterable[Resource], field: str) -> dict[str, int]:
 
 def read_usage(node: str, cores: int, report: object) -> NodeUsage:
     """Return the usage of a job on a node from the node's report; invalid values are treated as unknown."""
-    figures = report if isinstance(report, dict) else {}
-    cpu, *others = (_whole(figures.get(name)) for name in _FIGURES)
+    values = report if isinstance(report, dict) else {}
+    cpu, *others = (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+        for value in map(values.get, _FIGURES)
+    )
     return NodeUsage(node, cores, None if cpu is None else cpu / 1e6, *others)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 def count_processors(values: Iterable[str]) -> int:

@@ -181,7 +181,7 @@ def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tup
 # -- a request --------------------------------------------------------------------------------------------------------
 
 
-def request(tx: "Transaction", config: "Config", user: User | None, job_id: int, wish: WalltimeRequest) -> str:
+def request(tx: "Transaction", config: "Config", user: User | None, job_id: int, options: WalltimeRequest) -> str:
     """Store a request for a walltime change, which replaces a pending one; return the text for the user.
 
     ``user`` None: the user is unknown. Raises ChangeRefused.
@@ -193,20 +193,19 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
     job = _locked_job(tx, user, job_id)
     walltime, former = _walltime(tx, job), tx.job_requests.find_walltime_change(job_id)
     limits = limits_of(config, job.queue)
-    seconds = _seconds_asked(wish.change, walltime)
+    seconds = _parse_change(options.change, walltime)
     if job.state is not JobState.RUNNING:
         waits = job.state in (JobState.WAITING, JobState.HOLD)
         way_out = f"It has not begun: oaralter {job_id} -l walltime=HOURS:MINUTES" if waits else ""
         raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} is not running", way_out)
-    verb = "updated" if former.pending else "accepted"
     if seconds:
-        _check_options(user, wish, limits)
-        _check_change(tx, user, job, seconds, limits, original=walltime - former.granted)
-        _check_most(user, seconds, former, _most(limits, walltime - former.granted), verb)
+        _check_options(user, options, limits)
+        _check_site_limits(tx, user, job, former, limits, walltime=walltime, seconds=seconds)
         _check_reservations(tx, config, job, walltime, seconds)
     if seconds < 0:
-        _check_least(tx, job, walltime, seconds)
-    _store(tx, user, job, wish, seconds=seconds, timeout=limits.timeout)
+        _check_used_time(tx, job, walltime, seconds)
+    _store(tx, user, job, options, seconds=seconds, timeout=limits.timeout)
+    verb = "updated" if former.pending else "accepted"
     return f"walltime change request {verb} for job {job_id}, it will be handled shortly"
 
 
@@ -222,32 +221,27 @@ def _locked_job(tx: "Transaction", user: User, job_id: int) -> Job:
     return job
 
 
-def _seconds_asked(text: str, walltime: int) -> int:
+def _parse_change(text: str, walltime: int) -> int:
     """Return the requested change in seconds. Raises ChangeRefused."""
     match = _CHANGE.match(text.strip())
     try:
         seconds = parse_duration(match["duration"] if match else "")
     except BadRequest:
         raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error", CHANGE_FORM) from None
-    match match["sign"] if match else "":
-        case "+":
-            return seconds
-        case "-":
-            return -seconds
-        case _:
-            return seconds - walltime
+    sign = match["sign"] if match else ""
+    return {"+": seconds, "-": -seconds, "": seconds - walltime}[sign]
 
 
-def _check_options(user: User, wish: WalltimeRequest, limits: Limits) -> None:
-    if wish.whole and limits.increment:
+def _check_options(user: User, options: WalltimeRequest, limits: Limits) -> None:
+    if options.whole and limits.increment:
         raise ChangeRefused(
             WalltimeOutcome.BAD_REQUEST,
             "OAR is configured to place walltime changes incrementally, disallowing usage of oarwalltime 'whole'"
             " option",
         )
-    if wish.force and not _is_in(user, limits.may_force):
+    if options.force and not _is_in(user, limits.may_force):
         raise ChangeRefused(WalltimeOutcome.FORBIDDEN, "walltime change for this job is not allowed to be forced")
-    if wish.delay_next_jobs and not _is_in(user, limits.may_delay):
+    if options.delay_next_jobs and not _is_in(user, limits.may_delay):
         raise ChangeRefused(
             WalltimeOutcome.FORBIDDEN, "walltime change for this job is not allowed to delay other jobs"
         )
@@ -257,29 +251,26 @@ def _is_in(user: User, allowed: tuple[str, ...]) -> bool:
     return user.is_admin or EVERYBODY in allowed or user.name in allowed
 
 
-def _check_change(tx: "Transaction", user: User, job: Job, seconds: int, limits: Limits, *, original: int) -> None:
-    """Check the rules of the site. ``original``: the walltime without granted changes. Raises ChangeRefused."""
+def _check_site_limits(
+    tx: "Transaction", user: User, job: Job, former: WalltimeChange, limits: Limits, *, walltime: int, seconds: int
+) -> None:
+    """Check the rules of the site, which apply to the walltime without granted changes. Raises ChangeRefused."""
+    original = walltime - former.granted
     if seconds < 0 and not (limits.may_reduce or user.is_admin):
         raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "walltime reduction is not allowed")
-    least = seconds_of(limits.least, original)
+    least, most = seconds_of(limits.least, original), _most(limits, original)
     if original < least:
         text = f"walltime change is not allowed for a job with walltime < {format_duration(least)}"
         raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
-    if seconds < 0 and _is_container(tx, job):
-        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, "reducing the walltime of a container job is not allowed")
+    if seconds < 0:
+        from oar.lib.submission.resource_request import JobTypes
 
-
-def _is_container(tx: "Transaction", job: Job) -> bool:
-    from oar.lib.submission.resource_request import JobTypes
-
-    return JobTypeName.CONTAINER in JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ()))
-
-
-def _check_most(user: User, seconds: int, former: WalltimeChange, most: int, verb: str) -> None:
-    if seconds <= 0 or user.is_admin or most == NO_LIMIT or former.granted + seconds <= most:
-        return
-    text = f"request cannot be {verb} because the walltime cannot increase by more than {format_duration(most)}"
-    raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
+        if JobTypeName.CONTAINER in JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ())):
+            raise ChangeRefused(WalltimeOutcome.FORBIDDEN, "reducing the walltime of a container job is not allowed")
+    elif not user.is_admin and most != NO_LIMIT and former.granted + seconds > most:
+        verb = "updated" if former.pending else "accepted"
+        text = f"request cannot be {verb} because the walltime cannot increase by more than {format_duration(most)}"
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, text)
 
 
 def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime: int, seconds: int) -> None:
@@ -297,7 +288,7 @@ def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime:
     raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job.id} cannot {most}: {why}")
 
 
-def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
+def _check_used_time(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:
     """Reject a walltime that is not longer than the time already used, since it would end the job.
 
     Raises ChangeRefused.
@@ -312,27 +303,22 @@ def _check_least(tx: "Transaction", job: Job, walltime: int, seconds: int) -> No
     )
 
 
-def _store(tx: "Transaction", user: User, job: Job, wish: WalltimeRequest, *, seconds: int, timeout: int) -> None:
+def _store(tx: "Transaction", user: User, job: Job, options: WalltimeRequest, *, seconds: int, timeout: int) -> None:
     change = WalltimeChange()
-    if seconds:
-        timeout = timeout if wish.timeout is None else wish.timeout
-        change = WalltimeChange(seconds, wish.force, wish.delay_next_jobs, wish.whole, timeout)
-    tx.job_requests.request_walltime(job.id, change)
     event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.name} cancelled the walltime change"
+    details = ""
     if seconds:
+        timeout = timeout if options.timeout is None else options.timeout
+        change = WalltimeChange(seconds, options.force, options.delay_next_jobs, options.whole, timeout)
         event, text = EventType.WALLTIME_REQUEST, f"User {user.name} requested a walltime change"
-    tx.events.add(event, job.id, f"{text} of the job {job.id}{_details(change)}")
+        parts = {
+            format_signed_duration(seconds): True,
+            "force": options.force,
+            "whole": options.whole,
+            "delay next jobs": options.delay_next_jobs,
+            f"timeout: {format_duration(timeout)}": timeout,
+        }
+        details = f" ({'/'.join(part for part, is_set in parts.items() if is_set)})"
+    tx.job_requests.request_walltime(job.id, change)
+    tx.events.add(event, job.id, f"{text} of the job {job.id}{details}")
     tx.outbox.append(Wake(Tag.WALLTIME))
-
-
-def _details(change: WalltimeChange) -> str:
-    if not change.pending:
-        return ""
-    parts = [
-        format_signed_duration(change.pending),
-        *(["force"] if change.force else []),
-        *(["whole"] if change.whole else []),
-        *(["delay next jobs"] if change.delay_next_jobs else []),
-        *([f"timeout: {format_duration(change.timeout)}"] if change.timeout else []),
-    ]
-    return f" ({'/'.join(parts)})"
