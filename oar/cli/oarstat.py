@@ -20,7 +20,7 @@ from oar.cli.common.options import (
     optional_argument,
 )
 from oar.cli.common.process import Hangup
-from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
+from oar.cli.oarstat_parts.filters import JobFilter, filters, find_reservations, parse_since, parse_states
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump, pieces
 from oar.lib.db.transaction import Transaction
@@ -102,7 +102,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @machine_formats
 @click.argument("arguments", nargs=-1, metavar="[JOB_ID]...")
 def main(context: Context, **values: Any) -> None:
-    """Check what goes together, then show, once or again and again."""
+    """Check the combination of options, then print once, repeatedly, or as events happen."""
     options = OarstatOptions(**values)
     options.check()
     if options.follow:
@@ -110,20 +110,16 @@ def main(context: Context, **values: Any) -> None:
         return
     shown = _Oarstat(context, options)
     if not options.watch:
-        _print(shown.pieces())
+        for piece in shown.pieces():
+            if len(piece) > NARROW_PIPE:
+                _widen_pipe()
+            click.echo(piece, nl=False, color=True)  # the functions that add colors decide about them
         for complaint in shown.complaints:
             context.warn(complaint)
         return
     from oar.cli.oarstat_parts import follow as oarstat_follow
 
     oarstat_follow.repeat(context, oarstat_follow.read_seconds(options.watch[-1]), shown.text)
-
-
-def _print(pieces: Iterable[str]) -> None:
-    for piece in pieces:
-        if len(piece) > NARROW_PIPE:
-            _widen_pipe()
-        click.echo(piece, nl=False, color=True)  # whether there are colours is decided where they are put
 
 
 def _widen_pipe() -> None:
@@ -222,8 +218,6 @@ class OarstatOptions(NamedTuple):
 
 
 class _Oarstat:
-    """One call of the command."""
-
     def __init__(self, context: Context, options: OarstatOptions) -> None:
         self._context = context
         self._options = options
@@ -252,11 +246,20 @@ class _Oarstat:
             raise Stop("No job specified")
         matching = _matching(context, options.sql)
         with context.database.snapshot() as tx:
-            chosen = read_filters(options.states, options.since, tx.now)
-            chosen = chosen._replace(name=options.name, queue=options.queue, project=options.project)
             arrays, named = _given(options.arrays), next(reversed(options.advance_reservation), None)
-            inside = None if named is None else reservations_of(tx, named)
-            selection = JobFilter(self._ids, arrays, matching, user, inside, options.frames, chosen)
+            selection = JobFilter(
+                self._ids,
+                arrays,
+                matching,
+                user,
+                frames=options.frames,
+                states=None if options.states is None else parse_states(options.states),
+                name=options.name,
+                queue=options.queue,
+                project=options.project,
+                since=None if options.since is None else parse_since(options.since, tx.now),
+                advance_reservations=None if named is None else find_reservations(tx, named),
+            )
             selection.check()
             pieces = self._of_jobs(tx, selection)
             self.complaints = [] if options.machine else selection.complaints(tx)
@@ -280,10 +283,10 @@ class _Oarstat:
     def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         options, machine = self._options, self._options.machine
         if options.usage and not (options.starts or options.explain):
-            from oar.cli.oarstat_parts import usage as oarstat_usage
+            from oar.cli.oarstat_parts.tables import usage_table
 
             header = not options.no_header
-            return oarstat_usage.shown(self._context, tx, jobs, machine, by_node=options.full, header=header)
+            return usage_table(self._context, tx, jobs, machine, by_node=options.full, header=header)
         from oar.cli.oarstat_parts import explain as oarstat_explain
 
         if options.starts:
@@ -292,6 +295,7 @@ class _Oarstat:
 
     def _table(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         options = self._options
+        is_terminal = sys.stdout.isatty()
         times = places = None
         if jobs and (options.resources or self._layout == TIMES):
             from oar.lib.jobs.views import job_times
@@ -306,8 +310,9 @@ class _Oarstat:
             by_array=bool(options.arrays),
             folded=options.compact,
             header=not options.no_header,
-            colored=_is_colored(options.color, self._context),
-            has_failures=sys.stdout.isatty() or options.color == "always" or self._layout == TIMES,
+            colored=options.color == "always"
+            or (options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")),
+            has_failures=is_terminal or options.color == "always" or self._layout == TIMES,
             times=times,
             resources=places,
         )
@@ -317,18 +322,18 @@ class _Oarstat:
 
 
 def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the jobs that are named; None if none is.  Raises Stop, BadRequest."""
-    numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in arguments if word and DIGITS.issuperset(word)]
+    """Return the given job ids; None if there is none. Raises Stop, BadRequest."""
+    numbers = [min(int(text[:20]), LARGEST_NUMBER) for text in arguments if text and DIGITS.issuperset(text)]
     # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
     is_named = bool(numbers) or any(job is not None for job in jobs)
     with_option = [job for job in jobs if job is not None or not is_named]
     named = [_job_of_environment(context, arguments) if job is None else job for job in with_option] + numbers
-    _check_others(context, [word for word in arguments if not DIGITS.issuperset(word)])
+    _check_others(context, [text for text in arguments if not DIGITS.issuperset(text)])
     return tuple(dict.fromkeys(named)) if named else None
 
 
 def _check_others(context: Context, names: Sequence[str]) -> None:
-    """Refuse words that are no job ids, but for a queue, which changes nothing.  Raises BadRequest.
+    """Reject arguments that are no job ids; ignore names of queues. Raises BadRequest.
 
     Nextflow passes the requested queue, but jobs may be in another one: it is not used as a filter.
     """
@@ -366,9 +371,9 @@ def _layout(context: Context, option: int | None) -> int:
         if option not in LAYOUTS:
             raise BadRequest("--format must be 1, 2, 3 or 4")
         return option
-    wish = context.environment.get("OAR_OARSTAT_OUTPUT_FORMAT", "")
-    if wish in map(str, LAYOUTS):
-        return int(wish)
+    variable = context.environment.get("OAR_OARSTAT_OUTPUT_FORMAT", "")
+    if variable in map(str, LAYOUTS):
+        return int(variable)
     default = context.runtime.config.oarstat_default_output_format
     return default if default in LAYOUTS else LAYOUTS[0]
 
@@ -441,20 +446,15 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
     return [render.full_jobs(columns, layout=layout)]
 
 
-def _is_colored(wish: str, context: Context) -> bool:
-    """Return whether to use colors: with always, and with auto on a terminal."""
-    return wish == "always" or (wish == "auto" and sys.stdout.isatty() and not context.environment.get("NO_COLOR"))
-
-
 def _fields(
-    context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
+    context: Context, tx: Transaction, jobs: Sequence[Job], names: str, machine: Format | None, *, header: bool
 ) -> str:
     from oar.cli.oarstat_parts import tables as oarstat_tables
     from oar.lib.jobs.formats import JobRecords
     from oar.lib.jobs.privacy import privacy_for
     from oar.lib.jobs.views import job_columns
 
-    fields = oarstat_tables.read_fields(wish)
+    fields = oarstat_tables.read_fields(names)
     records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
     if machine:
         return dump(oarstat_tables.chosen_fields(records, fields), machine)
@@ -479,7 +479,7 @@ def _bills(context: Context, dates: tuple[int, int], user: str | None, options: 
 
     named = options.advance_reservation[-1]
     with context.database.snapshot() as tx:
-        ids = None if named is None else reservations_of(tx, named)
+        ids = None if named is None else find_reservations(tx, named)
         totals = tx.reservation_logs.reservation_totals(*dates, ids=ids, owner=user)
     if options.machine:
         return dump(oarstat_tables.bill_records(totals), options.machine)

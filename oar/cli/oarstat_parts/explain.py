@@ -1,7 +1,7 @@
 """``oarstat --explain``: why a job waits and when it starts, where its waiting time went, how it ended."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oar.cli.common.render import cell, visible
 from oar.lib.base.formats import Format, dump
@@ -10,7 +10,6 @@ from oar.lib.jobs import explanations as wait_explanations
 from oar.lib.jobs.ends import format_exit_code
 from oar.lib.jobs.explanations import Explanation, Firmness, PredictedStart
 from oar.lib.jobs.reasons import WAITING_FOR, ReasonCode, RoundLimit
-from oar.lib.jobs.sql_waits import AwaitedJob
 from oar.lib.jobs.views import JobEnd, job_ends
 
 if TYPE_CHECKING:
@@ -23,41 +22,26 @@ _NO_TIME = "unknown: the search ran out of time"
 _NO_CHANGE = "no change of one number in its request is enough"
 
 
-class EndExplanation(NamedTuple):
-    """How a job ended."""
-
-    lines: tuple[str, ...]
-    record: Mapping[str, object] = {}
-
-
 def explained(
     context: "Context", tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, with_change: bool
 ) -> str:
     """Return the explanations of jobs as text.  ``with_change``: also the change that lets a waiting one start now."""
     explanations = wait_explanations.explain(tx, jobs, context.runtime.config)
-    changes = _changes(context, explanations) if with_change else {}
-    ended = end_explanations(tx, [job for job in jobs if job.is_final])
+    waiting = [explanation.job.id for explanation in explanations if explanation.reason]
+    changes: Mapping[int, str | None] = {}  #: by job: '' if no change is enough, None if it is not known
+    if with_change and waiting:
+        from oar.kao.rounds.hypothetical import estimates
+
+        changes = estimates.smallest_changes(context.database, context.runtime.config, waiting)
+    ends = job_ends(tx, jobs)
     if machine:
-        records = {
-            explanation.job.id: _record(explanation, changes, ended.get(explanation.job.id))
-            for explanation in explanations
-        }
+        records = {item.job.id: _record(item, changes, ends.get(item.job.id)) for item in explanations}
         return dump(records, machine)
-    texts = [_lines(explanation, changes, ended.get(explanation.job.id)) for explanation in explanations]
+    texts = [_lines(item, changes, ends.get(item.job.id)) for item in explanations]
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in texts)
 
 
-def _changes(context: "Context", explanations: Sequence[Explanation]) -> dict[int, str | None]:
-    """Return the smallest change that lets each waiting job start now; '' if none does, None if it is not known."""
-    waiting = [explanation.job.id for explanation in explanations if explanation.reason]
-    if not waiting:
-        return {}
-    from oar.kao.rounds.hypothetical import estimates
-
-    return estimates.smallest_changes(context.database, context.runtime.config, waiting)
-
-
-# --------------------------------------------------------------------------------------------------------------- starts
+# -- starts -----------------------------------------------------------------------------------------------------------
 
 _HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" * 14, "-" * 10, "-" * 19, "-" * 12))
 
@@ -72,7 +56,7 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
             str(outlook.job.id),
             visible(outlook.job.user),
             visible(outlook.job.queue),
-            _date(outlook.start),
+            format_date(outlook.start) if outlook.start else "-",
             visible(outlook.why),
         )
         for outlook in outlooks
@@ -89,52 +73,20 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
     return "".join(line + "\n" for line in lines)
 
 
-def _date(date: int | None) -> str:
-    return format_date(date) if date else "-"
+# -- texts ------------------------------------------------------------------------------------------------------------
 
 
-# ---------------------------------------------------------------------------------------------------------------- ended
+def _record(explanation: Explanation, changes: Mapping[int, str | None], end: JobEnd | None) -> dict[str, object]:
+    job, record = explanation.job, explanation.record
+    if job.id in changes:
+        record["smallest_change"] = changes[job.id] or None
+        record["smallest_change_known"] = changes[job.id] is not None
+    if job.is_final:
+        record |= {"exit_code": job.exit_code, "stop_time": job.stop_time, "end": end.record if end else None}
+    return record
 
 
-def end_explanations(tx: "Transaction", jobs: "Sequence[Job]") -> dict[int, EndExplanation]:
-    """Return how jobs that have ended did so, by id."""
-    ends = job_ends(tx, jobs)
-    return {
-        job.id: EndExplanation(_end_lines(job, ends.get(job.id)), _end_record(job, ends.get(job.id))) for job in jobs
-    }
-
-
-def _end_record(job: "Job", end: JobEnd | None) -> dict[str, object]:
-    return {"exit_code": job.exit_code, "stop_time": job.stop_time, "end": end.record if end else None}
-
-
-def _end_lines(job: "Job", end: JobEnd | None) -> tuple[str, ...]:
-    lines = [_end_line(job)]
-    if end:
-        lines.append(f"Why it ended: {end.text.sentence}")
-        lines += [f"What to do: {end.text.advice}"] if end.text.advice else []
-    return tuple(lines)
-
-
-def _end_line(job: "Job") -> str:
-    code = format_exit_code(job.exit_code)
-    return f"Ended: {format_date(job.stop_time)}, {job.state}{f', exit code {code}' if code else ''}"
-
-
-# ---------------------------------------------------------------------------------------------------------------- texts
-
-
-def _record(
-    explanation: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None
-) -> dict[str, object]:
-    record = explanation.record
-    if explanation.job.id in changes:
-        record["smallest_change"] = changes[explanation.job.id] or None
-        record["smallest_change_known"] = changes[explanation.job.id] is not None
-    return record | dict(ended.record) if ended else record
-
-
-def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: EndExplanation | None) -> list[str]:
+def _lines(explanation: Explanation, changes: Mapping[int, str | None], end: JobEnd | None) -> list[str]:
     job = explanation.job
     since = format_date(job.submission_time)
     lines = [f"Job {job.id} of {visible(job.user)}, {job.state}, in the queue {visible(job.queue)} since {since}"]
@@ -148,7 +100,9 @@ def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: E
         lines += _start_lines(explanation.start)
     elif explanation.reason:
         lines.append(f"    Start: {_without_start(explanation.reason)}")
-    lines += [f"    In front: {_other(other)}" for other in explanation.in_front]
+    for other in explanation.in_front:
+        until = f", ends by {format_date(other.end)}" if other.end else ""
+        lines.append(f"    In front: job {other.id} of {visible(other.user)}, {other.state}{until}")
     if explanation.start:
         lines += _experience(explanation.start)
     share = explanation.reason.data.get("fairshare") if explanation.reason else None
@@ -160,8 +114,22 @@ def _lines(explanation: Explanation, changes: Mapping[int, str | None], ended: E
         lines.append(f"    Would start now: {change_text if change is not None else _NO_TIME}")
     if job.started:
         lines.append(f"    Started: {format_date(job.started)}")
-    lines += _waited(explanation.waited)
-    return lines + [f"    {visible(line)}" for line in ended.lines] if ended else lines
+    if explanation.waited:
+        lines.append(f"    Waited: {format_duration(sum(explanation.waited.values()))}")
+    lines += [
+        f"        {format_duration(seconds):>8} {WAITING_FOR.get(code, code)}"
+        for code, seconds in explanation.waited.items()
+    ]
+    return lines + _end_lines(job, end) if job.is_final else lines
+
+
+def _end_lines(job: "Job", end: JobEnd | None) -> list[str]:
+    status = format_exit_code(job.exit_code)
+    lines = [f"    Ended: {format_date(job.stop_time)}, {job.state}{f', exit code {status}' if status else ''}"]
+    if end:
+        lines.append(f"    Why it ended: {visible(end.text.sentence)}")
+        lines += [f"    What to do: {visible(end.text.advice)}"] if end.text.advice else []
+    return lines
 
 
 def _without_start(reason: "WaitReason") -> str:
@@ -204,15 +172,3 @@ def _share(job: "Job", share: Mapping[str, float]) -> str:
         f"{karma}{user}, his share is {share['user_target']:.1%};"
         f" its project used {share['project_used']:.1%}, its share is {share['project_target']:.1%}"
     )
-
-
-def _other(other: AwaitedJob) -> str:
-    end = f", ends by {format_date(other.end)}" if other.end else ""
-    return f"job {other.id} of {visible(other.user)}, {other.state}{end}"
-
-
-def _waited(waited: Mapping[str, int]) -> list[str]:
-    lines = [f"    Waited: {format_duration(sum(waited.values()))}"] if waited else []
-    return lines + [
-        f"        {format_duration(seconds):>8} {WAITING_FOR.get(code, code)}" for code, seconds in waited.items()
-    ]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
+from oar.cli.common.render import visible
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import parse_date
 from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, states_of
@@ -40,74 +41,37 @@ _DECLARATIONS = (
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare the options of the filters; ``read_filters`` reads their values."""
+    """Declare the options of the filters."""
     for declare in reversed(_DECLARATIONS):
         function = declare(function)
     return function
 
 
-class Filters(NamedTuple):
-    """What jobs must be like; None does not restrict."""
-
-    states: frozenset[JobState] | None = None
-    name: str | None = None
-    queue: str | None = None
-    project: str | None = None
-    since: int | None = None  #: jobs that ended before that date are left out
-
-    @property
-    def asks_for_ended(self) -> bool:
-        """Whether jobs that have ended are meant by the states."""
-        return self.states is not None and not self.states.isdisjoint(FINAL)
-
-    def take(self, job: "Job") -> bool:
-        """Whether a job is like that."""
-        comparisons = ((self.name, job.name), (self.queue, job.queue), (self.project, job.project))
-        if any(pattern is not None and pattern != value for pattern, value in comparisons):
-            return False
-        if self.states is not None and job.state not in self.states:
-            return False
-        return self.since is None or job.state not in FINAL or job.stop_time >= self.since
-
-
-def read_filters(states: str | None, since: str | None, now: int) -> Filters:
-    """Return the filters that have to be understood.  Raises BadRequest, Stop."""
-    return Filters(
-        None if states is None else _states(states),
-        since=None if since is None else _since(since, now),
-    )
-
-
-def reservations_of(tx: "Transaction", word: str) -> frozenset[int]:
-    """Return the ids of the advance reservations that a number or a name means.  Raises BadRequest."""
-    is_number = word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER
-    ids = tx.reservations.ids_of(int(word) if is_number else word)
+def find_reservations(tx: "Transaction", text: str) -> frozenset[int]:
+    """Return the ids of the advance reservations with a number or a name. Raises BadRequest."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
+    ids = tx.reservations.ids_of(int(text) if is_number else text)
     if not ids:
-        raise BadRequest(f"the advance reservation {word} does not exist.")
+        raise BadRequest(f"the advance reservation {text} does not exist.")
     return ids
 
 
-def _is_nobody(tx: "Transaction", user: str) -> bool:
-    """Return whether a name belongs to no account of this machine, present or past."""
-    from oar.lib.access.accounts import has_account
-
-    return not has_account(user) and not tx.listings.has_jobs(user)
-
-
-def _states(text: str) -> frozenset[JobState]:
+def parse_states(text: str) -> frozenset[JobState]:
+    """Return the states of a list of names and letters. Raises Stop."""
     states: set[JobState] = set()
     for name in (part.strip() for part in text.split(",")):
-        meant = states_of(name)
-        if not meant:
+        named_states = states_of(name)
+        if not named_states:
             from oar.lib.base.did_you_mean import did_you_mean
 
             letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
             raise Stop(f'# Error: "{name}" is no state: {letters}, or a name{did_you_mean(name, JobState)}')
-        states.update(meant)
+        states.update(named_states)
     return frozenset(states)
 
 
-def _since(text: str, now: int) -> int:
+def parse_since(text: str, now: int) -> int:
+    """Return the date of ``--since``. Raises BadRequest."""
     match = re.match(_AGO, text.strip())
     if match:
         return now - int(match[1]) * _UNITS[match[2]]
@@ -125,17 +89,22 @@ class JobFilter(NamedTuple):
     matching: frozenset[int] | None = None  #: those that satisfy --sql
     user: str | None = None
     advance_reservations: frozenset[int] | None = None  #: ids; the jobs are in one of them
-    frames: bool = False  #: the jobs by which advance reservations stand in the plan, too
-    filters: Filters = Filters()
+    frames: bool = False  #: also the frames of advance reservations
+    states: frozenset[JobState] | None = None
+    name: str | None = None
+    queue: str | None = None
+    project: str | None = None
+    since: int | None = None  #: jobs that ended before that date are left out
 
     @property
     def names_jobs(self) -> bool:
-        """Whether jobs are named, ended ones too."""
+        """Whether jobs are named, including ended ones."""
         return bool(self.ids is not None or self.arrays or self.matching is not None)
 
     def check(self) -> None:
-        """Refuse to look through all that ever ran.  Raises BadRequest."""
-        if self.filters.asks_for_ended and self.filters.since is None and not self.names_jobs:
+        """Reject a search through all jobs that ever ran. Raises BadRequest."""
+        includes_ended = self.states is not None and not self.states.isdisjoint(FINAL)
+        if includes_ended and self.since is None and not self.names_jobs:
             raise BadRequest("say since when for jobs that have ended: --since 1d, or a date")
 
     def jobs(self, tx: "Transaction") -> "list[Job]":
@@ -147,48 +116,49 @@ class JobFilter(NamedTuple):
         elif self.matching is not None:
             jobs = tx.jobs.select(self.matching)
         else:
-            jobs = self._live_and_recent(tx)
+            jobs = tx.jobs.live(self.user)
+            if self.since is not None:
+                ended = tx.jobs.select(tx.listings.ended_since(self.since, self.user))
+                jobs = sorted([*ended, *jobs], key=lambda job: job.id)
         if not (self.frames or self.names_jobs) or self.advance_reservations is not None:
             jobs = self._without_frames(tx, jobs)
-        is_open = self.user is None and self.matching is None and self.filters == Filters()
-        return jobs if is_open else [job for job in jobs if self._takes(job)]
+        exact = {"user": self.user, "name": self.name, "queue": self.queue, "project": self.project}
+        exact = {field: value for field, value in exact.items() if value is not None}
+        if not exact and self.matching is None and self.states is None and self.since is None:
+            return jobs
+        return [
+            job
+            for job in jobs
+            if all(getattr(job, field) == value for field, value in exact.items())
+            and (self.matching is None or job.id in self.matching)
+            and (self.states is None or job.state in self.states)
+            and (self.since is None or job.state not in FINAL or job.stop_time >= self.since)
+        ]
 
     def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
-        """Remove frame jobs of advance reservations, and jobs outside the requested reservation."""
+        """Remove frame jobs of advance reservations, and jobs outside the requested reservations."""
         ids = [job.id for job in jobs]
-        frames = {} if self.frames else tx.reservations.of_frames(ids)
-        shown = [job for job in jobs if job.id not in frames]
+        frames = tx.reservations.of_frames(ids)
+        shown = jobs if self.frames else [job for job in jobs if job.id not in frames]
         if (wanted := self.advance_reservations) is None:
             return shown
-        own = {frame: reservation for frame, (reservation, _) in tx.reservations.of_frames(ids).items()}
-        inside = tx.reservations.of_jobs(ids) | own
+        inside = tx.reservations.of_jobs(ids) | {frame: reservation for frame, (reservation, _) in frames.items()}
         return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:
         """Return complaints about given jobs, users and queues that do not exist."""
         missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
         complaints = [f"job {job_id} does not exist." for job_id in sorted(missing)]
-        if self.user is not None and _is_nobody(tx, self.user):
-            from oar.cli.common.render import visible
+        if self.user is not None:
+            from oar.lib.access.accounts import has_account
 
-            complaints.append(f"there is no user {visible(self.user)} here.")
-        if self.filters.queue is not None:
+            if not has_account(self.user) and not tx.listings.has_jobs(self.user):
+                complaints.append(f"there is no user {visible(self.user)} here.")
+        if self.queue is not None:
             queues = [queue.name for queue in tx.queues.all()]
-            if self.filters.queue not in queues:
-                from oar.cli.common.render import visible
+            if self.queue not in queues:
                 from oar.lib.base.did_you_mean import did_you_mean
 
-                guess = did_you_mean(self.filters.queue, queues)
-                complaints.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")
+                guess = did_you_mean(self.queue, queues)
+                complaints.append(f"queue {visible(self.queue)} does not exist.{guess}")
         return complaints
-
-    def _live_and_recent(self, tx: "Transaction") -> "list[Job]":
-        live = tx.jobs.live(self.user)
-        if self.filters.since is None:
-            return live
-        ended = tx.jobs.select(tx.listings.ended_since(self.filters.since, self.user))
-        return sorted([*ended, *live], key=lambda job: job.id)
-
-    def _takes(self, job: "Job") -> bool:
-        is_users = self.user is None or job.user == self.user
-        return is_users and (self.matching is None or job.id in self.matching) and self.filters.take(job)

@@ -1,15 +1,24 @@
-"""Further layouts of oarstat: chosen fields, bills of reservations, a text chart."""
+"""Further layouts of oarstat: chosen fields, usage of jobs, bills of reservations, a text chart."""
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Stop
-from oar.cli.common.render import padded, places, visible
+from oar.cli.common.render import cell, padded, places, visible
+from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.fields import FIELDS, Kind
+from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.jobs.usage import JobUsage, job_usages
 from oar.lib.reservations.sql_logs import ReservationTotal
+
+if TYPE_CHECKING:
+    from oar.cli.common.command import Context
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.records import Job, NodeUsage
 
 Record = Mapping[str, object]
 
@@ -63,7 +72,7 @@ def fields_table(records: Mapping[int, Record], fields: Sequence[Field], *, head
         rows.insert(0, [visible(field.label) for field in fields])
     widths = [max(map(places, column)) for column in zip(*rows, strict=True)]
     return "".join(
-        " ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+        " ".join(padded(text, width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
     )
 
 
@@ -82,6 +91,87 @@ def _shown(key: str, value: object) -> str:
         text = "" if value is None else str(value)
     return visible(text) or "-"
 
+
+# -- usage ------------------------------------------------------------------------------------------------------------
+
+_USAGE_HEAD = (
+    "Job id     User           S Cores Elapsed     CPU time    CPU used Memory peak Memory limit\n"
+    "---------- -------------- - ----- ----------- ----------- -------- ----------- ------------\n"
+)
+
+
+def usage_table(
+    context: "Context",
+    tx: "Transaction",
+    jobs: "Sequence[Job]",
+    machine: Format | None,
+    *,
+    by_node: bool,
+    header: bool = True,
+) -> str:
+    """Return what jobs used: a line each, or with a line for each node."""
+    usages = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
+    if machine:
+        return dump({use.job.id: use.record for use in usages}, machine)
+    if by_node:
+        return "\n".join("".join(f"{line}\n" for line in _usage_by_node(use)) for use in usages)
+    head = _USAGE_HEAD if usages and header else ""
+    return head + "".join(f"{line}\n" for use in usages for line in _usage_row(use))
+
+
+def _usage_row(use: JobUsage) -> Iterator[str]:
+    job, fullest = use.job, use.fullest
+    elapsed = format_duration(use.elapsed) if job.started else "-"
+    limit = "-" if fullest is None or fullest.memory_limit is None else memory_size(fullest.memory_limit)
+    yield (
+        f"{job.id:<10} {cell(visible(job.user), 14)} {STATE_LETTERS[job.state]} {use.cores or '-':<5}"
+        f" {elapsed:<11} {_time(use.cpu_seconds):<11} {_percent(use.efficiency):<8}"
+        f" {_memory(fullest):<11} {limit}"
+    ).rstrip()
+    if use.silent and use.cpu_seconds is not None:
+        yield f"           without {', '.join(map(visible, use.silent))}: not known"
+
+
+def _usage_by_node(use: JobUsage) -> Iterator[str]:
+    job = use.job
+    yield f"Job_Id: {job.id}"
+    yield f"    owner = {visible(job.user)}"
+    yield f"    state = {job.state}"
+    if not job.started:
+        yield f"    usage = none: it {'never' if job.is_final else 'has not'} started"
+        return
+    yield f"    cores = {use.cores or '-'}"
+    yield f"    elapsed = {format_duration(use.elapsed)}"
+    yield f"    cpu_time = {_time(use.cpu_seconds)} of {format_duration(use.cores * use.elapsed)}"
+    yield f"    cpu_efficiency = {_percent(use.efficiency)}"
+    yield f"    max_rss = {_memory(use.fullest)}"
+    for node in use.nodes:
+        yield f"    {visible(node.node)}: {_on_node(use, node)}"
+
+
+def _on_node(use: JobUsage, node: "NodeUsage") -> str:
+    cores = f"{node.cores} core{'s' * (node.cores != 1)}"
+    if node.cpu_seconds is None:
+        return f"{cores}, the rest is not known"
+    limit = f" of {memory_size(node.memory_limit)}" if node.memory_limit else ""
+    kills = f", {node.oom_kills} processes killed because memory was exhausted" if node.oom_kills else ""
+    used = f"CPU time {_time(node.cpu_seconds)} ({_percent(use.efficiency_on(node))})"
+    return f"{cores}, {used}, memory peak {_memory(node)}{limit}{kills}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(int(seconds))
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f}%"
+
+
+def _memory(node: "NodeUsage | None") -> str:
+    return "-" if node is None or node.memory_peak is None else memory_size(node.memory_peak)
+
+
+# -- bills ------------------------------------------------------------------------------------------------------------
 
 _UNIT = "slot seconds"
 _BILLS_HEAD = (
@@ -114,6 +204,8 @@ def bill_records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, obje
         for total in totals
     }
 
+
+# -- chart ------------------------------------------------------------------------------------------------------------
 
 #: Letters of jobs; reused when there are more jobs.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw0123456789"
