@@ -7,7 +7,6 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import OutcomeReport, is_id
 from oar.cli.common.options import COUNT, machine_formats, option
-from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchJob, NotAllowed
 from oar.lib.base.formats import Format
 from oar.lib.base.times import format_duration, format_signed_duration
@@ -61,8 +60,8 @@ def main(
         return BAD_SYNTAX
     if len(arguments) == 1:
         return _show(context, int(arguments[0]), machine)
-    wish = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
-    return _ask(context, int(arguments[0]), wish, machine)
+    options = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
+    return _request(context, int(arguments[0]), options, machine)
 
 
 def _mistake(arguments: tuple[str, ...]) -> str:
@@ -78,11 +77,15 @@ def _mistake(arguments: tuple[str, ...]) -> str:
     return ""
 
 
-def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format | None) -> int:
+def _request(context: Context, job_id: int, options: WalltimeRequest, machine: Format | None) -> int:
+    try:
+        user = context.user
+    except NotAllowed:
+        user = None  # an unknown account
     report = OutcomeReport(machine)
     try:
         with context.database.begin() as tx:
-            text = walltime.request(tx, context.runtime.config, _asking(context), job_id, wish)
+            text = walltime.request(tx, context.runtime.config, user, job_id, options)
         report.good(job_id, f"{walltime.WalltimeOutcome.ACCEPTED.value}: {text}.")
     except ChangeRefused as refused:
         line = f"{refused.outcome.value}: {refused}."
@@ -93,14 +96,6 @@ def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format |
     return max(report.codes, default=0)
 
 
-def _asking(context: Context) -> User | None:
-    """Return the caller; None for an unknown account."""
-    try:
-        return context.user
-    except NotAllowed:
-        return None
-
-
 # -- status -----------------------------------------------------------------------------------------------------------
 
 
@@ -108,41 +103,42 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
     """Print the walltime of a job and its change requests."""
     config = context.runtime.config
     if not config.walltime_change_enabled:
-        code = _nothing("FUNCTIONALITY IS DISABLED", machine)
+        _print_nothing("FUNCTIONALITY IS DISABLED", machine)
         click.echo(f"# {WAY_TO_ENABLE}", err=True)
-        return code
+        return NOTHING_TO_SHOW
     try:
         with context.database.snapshot() as tx:
-            standing = walltime.walltime_status(tx, config, job_id)
+            status = walltime.walltime_status(tx, config, job_id)
     except NoSuchJob:
-        return _nothing("UNKNOWN JOB", machine)
+        _print_nothing("UNKNOWN JOB", machine)
+        return NOTHING_TO_SHOW
     if machine is None:
-        click.echo("".join(f"{line}\n" for line in lines_of(standing)), nl=False)
+        click.echo("".join(f"{line}\n" for line in _lines(status)), nl=False)
     else:
-        from oar.lib.base.formats import dump
-
-        click.echo(dump(record_of(standing), machine), nl=False)
+        _print_record(_record(status), machine)
     return 0
 
 
-def _nothing(text: str, machine: Format | None) -> int:
-    """Say why nothing is shown."""
+def _print_nothing(reason: str, machine: Format | None) -> None:
     if machine is not None:
-        from oar.lib.base.formats import dump
-
-        click.echo(dump({}, machine), nl=False)
-    click.echo(text, err=machine is not None)
-    return NOTHING_TO_SHOW
+        _print_record({}, machine)
+    click.echo(reason, err=machine is not None)
 
 
-def record_of(standing: WalltimeStatus) -> dict[str, object]:
+def _print_record(record: dict[str, object], machine: Format) -> None:
+    from oar.lib.base.formats import dump
+
+    click.echo(dump(record, machine), nl=False)
+
+
+def _record(status: WalltimeStatus) -> dict[str, object]:
     """Return the record of a job's walltime, durations in seconds; ``possible_increase`` is None without limit."""
-    change = standing.change
+    change = status.change
     return {
-        "job_id": standing.job.id,
-        "state": str(standing.job.state),
-        "walltime": standing.walltime,
-        "possible_increase": standing.possible,
+        "job_id": status.job.id,
+        "state": str(status.job.state),
+        "walltime": status.walltime,
+        "possible_increase": status.possible,
         "granted": change.granted,
         "granted_with_force": change.granted_with_force,
         "granted_with_delay_next_jobs": change.granted_with_delay_next_jobs,
@@ -155,24 +151,24 @@ def record_of(standing: WalltimeStatus) -> dict[str, object]:
     }
 
 
-def lines_of(standing: WalltimeStatus) -> Iterable[str]:
+def _lines(status: WalltimeStatus) -> Iterable[str]:
     """Return the text about the walltime of a job."""
-    state = standing.job.state
-    head = f"Walltime change status for job {standing.job.id}"
+    state = status.job.state
+    head = f"Walltime change status for job {status.job.id}"
     if state in _STARTED:
         yield f"{head} (job is {'running' if state is JobState.RUNNING else 'suspended'}):"
-        yield from _open_lines(standing)
+        yield from _open_lines(status)
     elif state in FINAL or state is JobState.FINISHING:
         yield f"{head} (job is not running):"
-        yield from _closed_lines(standing)
+        yield from _closed_lines(status)
     else:
         yield f"{head} (job is not running yet):"
         yield "  N/A"
 
 
-def _open_lines(standing: WalltimeStatus) -> Iterable[str]:
-    change, possible = standing.change, standing.possible
-    yield f"  Current walltime: {format_duration(standing.walltime):>11}"
+def _open_lines(status: WalltimeStatus) -> Iterable[str]:
+    change, possible = status.change, status.possible
+    yield f"  Current walltime: {format_duration(status.walltime):>11}"
     yield f"  Possible increase: {'UNLIMITED' if possible is None else format_signed_duration(possible):>10}"
     parts = (
         ("forced", change.granted_with_force),
@@ -181,28 +177,19 @@ def _open_lines(standing: WalltimeStatus) -> Iterable[str]:
     )
     details = ", ".join(f"{name}: {format_signed_duration(seconds)}" for name, seconds in parts if seconds)
     yield f"  Already granted: {format_signed_duration(change.granted):>12}{f' ({details})' if details else ''}"
-    yield f"  Pending/unsatisfied: {format_signed_duration(change.pending):>8}{_ways(standing)}"
+    pending = [f"  Pending/unsatisfied: {format_signed_duration(change.pending):>8}"]
+    if change.pending:
+        pending += [f" (timeout: {format_duration(change.timeout)})"] if change.timeout else []
+        pending += [" (force: yes)"] if change.force else []
+        pending += [" (whole: yes)"] if change.whole else []
+        pending += [" (will possibly delay next jobs)"] if change.delay_next_jobs else []
+    yield "".join(pending)
 
 
-def _ways(standing: WalltimeStatus) -> str:
-    """Return the conditions of a pending change."""
-    change = standing.change
-    if not change.pending:
-        return ""
-    return "".join(
-        [
-            *([f" (timeout: {format_duration(change.timeout)})"] if change.timeout else []),
-            *([" (force: yes)"] if change.force else []),
-            *([" (whole: yes)"] if change.whole else []),
-            *([" (will possibly delay next jobs)"] if change.delay_next_jobs else []),
-        ]
-    )
-
-
-def _closed_lines(standing: WalltimeStatus) -> Iterable[str]:
-    change = standing.change
+def _closed_lines(status: WalltimeStatus) -> Iterable[str]:
+    change = status.change
     delays = " (would possibly have delayed next jobs)" if change.pending and change.delay_next_jobs else ""
-    yield f"  Walltime: {format_duration(standing.walltime):>11}"
+    yield f"  Walltime: {format_duration(status.walltime):>11}"
     yield f"  Granted: {format_signed_duration(change.granted):>12}"
     yield f"  Unsatisfied: {format_signed_duration(change.pending):>8}{delays}"
 
