@@ -71,10 +71,7 @@ class ParsedTypes:
     assign: PluginCall | None = None  #: chooses start and resources
 
     def container_names(self, job_id: int) -> tuple[str, ...]:
-        """Return the names that inner jobs may use for this container: its name and its job id.
-
-        Return () if the job is not a container.
-        """
+        """Return the names that inner jobs may use for this container, its name and its job id; () for no container."""
         return (self.container, str(job_id)) if self.container else ()
 
     def may_share_with(self, other: "ParsedTypes") -> bool:
@@ -164,10 +161,7 @@ def expiry_date(job: WaitingJob) -> int:
 
 
 def _timesharing_key(types: JobTypes, job_user: str, job_name: str) -> SharingKey | None:
-    """Return the sharing key of a timesharing job: its user and its name, each ``*`` if not restricted.
-
-    Return None for other jobs.  Raises BadRequest for an invalid value.
-    """
+    """Return user and name of a timesharing job, ``*`` if not restricted; None for other jobs."""
     if JobTypeName.TIMESHARING not in types:
         return None
     value = types.value(JobTypeName.TIMESHARING)
@@ -181,10 +175,7 @@ def _timesharing_key(types: JobTypes, job_user: str, job_name: str) -> SharingKe
 
 
 def _dates(types: JobTypes) -> tuple[dict[JobTypeName, int], str]:
-    """Return the dates of the types postpone (the last one), expire and deadline (the first one).
-
-    The second value is the name of the first of these types that cannot be parsed; '' if all can.
-    """
+    """Return the last postpone, the first expire and deadline, and the name of a type that cannot be parsed."""
     dates = dict.fromkeys((JobTypeName.POSTPONE, JobTypeName.EXPIRE, JobTypeName.DEADLINE), 0)
     for name in dates:
         try:
@@ -221,7 +212,6 @@ def _factor(types: JobTypes, name: JobTypeName, largest: float = 1e9) -> float:
 
 
 def is_inside(types: ParsedTypes, reservation: PlannedReservation) -> bool:
-    """Return whether a job with these types belongs to a reservation."""
     if reservation.is_flexible:
         return (JobTypeName.PLACEHOLDER, f"ar{reservation.id}") in types.shared_keys
     return types.inner == str(reservation.frame_id)

@@ -37,7 +37,6 @@ class Placement:
 
     @property
     def end(self) -> int:
-        """Return the date at which the walltime ends."""
         return self.start + self.walltime
 
 
@@ -120,7 +119,6 @@ class ReservationStep:
 
     @property
     def state(self) -> ReservationState:
-        """Return the state after this step."""
         return self.notes[-1].state if self.notes else self.seen
 
 

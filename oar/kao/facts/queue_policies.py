@@ -29,7 +29,6 @@ class QueuePolicy:
     is_backfilling: bool = True
 
     def has_quotas(self, settings: Settings) -> bool:
-        """Return whether quotas apply to the queue."""
         return self.quotas is QuotaUse.ALWAYS or (self.quotas is QuotaUse.IF_CONFIGURED and settings.has_quotas)
 
     def condition(self, settings: Settings) -> DependencyCondition:
@@ -37,10 +36,7 @@ class QueuePolicy:
         return self.dependency_condition or settings.dependency_condition
 
     def order_by(self, settings: Settings) -> JobPriority:
-        """Return the order of the queue.
-
-        An explicit JOB_PRIORITY replaces FIFO, but never fair share.
-        """
+        """Return the order of the queue. An explicit JOB_PRIORITY replaces FIFO, but never fair share."""
         if self.order is JobPriority.FAIRSHARE or (self.order and not settings.is_priority_explicit):
             return self.order
         return settings.job_priority

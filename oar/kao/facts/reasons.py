@@ -1,5 +1,7 @@
 """Reasons why a job has no placement, or does not start now: code, sentence and data.
 
+Each function makes one reason; its sentence says when it applies.
+
 See docs/design/planner.rst, "Reasons".
 """
 
@@ -18,7 +20,6 @@ NAMED = 10
 
 
 def unreadable_request(text: str, levels: Sequence[Level], trouble: str) -> Reason:
-    """The request cannot be evaluated: a property or condition is invalid."""
     data: dict[str, Json] = {"group": _group(text, levels), "trouble": trouble}
     return Reason(ReasonCode.CONDITION, f"cannot evaluate the request: {trouble}", data)
 
@@ -53,8 +54,7 @@ def not_alive(suspected: Sequence[str], absent: Sequence[str], counts: tuple[int
 
 
 def busy(date: int, jobs: Sequence[int]) -> Reason:
-    """The job starts when other jobs have ended."""
-    data: dict[str, Json] = {"date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
+    data: dict[str, Json] = {"date": date, **_jobs(jobs)}
     named = f" (jobs {_listed(jobs)})" if jobs else ""
     return Reason(ReasonCode.BUSY, f"waiting for resources until {format_date(date)}{named}", data)
 
@@ -63,8 +63,7 @@ def overdue(numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
     """Jobs and advance reservations past their planned end hold the resources: the start date is unknown."""
     data: dict[str, Json] = {
         "advance_reservations": list(numbers[:NAMED]),
-        "jobs": list(jobs[:NAMED]),
-        "count": len(jobs),
+        **_jobs(jobs),
         "overdue": True,
     }
     holders = [f"advance reservations {_listed(numbers)}"] if numbers else []
@@ -79,8 +78,7 @@ def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reaso
     data: dict[str, Json] = {
         "date": date,
         "reservations": list(reservations[:NAMED]),
-        "jobs": list(jobs[:NAMED]),
-        "count": len(jobs),
+        **_jobs(jobs),
     }
     named = f" (jobs {_listed(jobs)})" if jobs else ""
     return Reason(
@@ -89,15 +87,11 @@ def behind(date: int, reservations: Sequence[int], jobs: Sequence[int]) -> Reaso
 
 
 def reserved_for_others(date: int, numbers: Sequence[int], jobs: Sequence[int]) -> Reason:
-    """The job starts when advance reservations have ended.
-
-    ``jobs`` (reservations included) end at the same date.
-    """
+    """The job starts when advance reservations have ended. ``jobs`` (reservations included) end at the same date."""
     data: dict[str, Json] = {
         "date": date,
         "advance_reservations": list(numbers[:NAMED]),
-        "jobs": list(jobs[:NAMED]),
-        "count": len(jobs),
+        **_jobs(jobs),
     }
     those = f"advance reservation{'s' * (len(numbers) > 1)} {_listed(numbers)}"
     named = f", jobs {_listed(jobs)}" if jobs else ""
@@ -110,8 +104,12 @@ def until_over(number: int, over: int) -> Reason:
     return Reason(ReasonCode.RESERVATION, text, {"advance_reservations": [number], "over": over})
 
 
-def _listed(jobs: Sequence[int]) -> str:
-    return ",".join(map(str, jobs[:NAMED])) + (",..." if len(jobs) > NAMED else "")
+def _jobs(jobs: Sequence[int]) -> dict[str, Json]:
+    return {"jobs": list(jobs[:NAMED]), "count": len(jobs)}
+
+
+def _listed(items: Sequence[object]) -> str:
+    return ",".join(map(str, items[:NAMED])) + (",..." if len(items) > NAMED else "")
 
 
 def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:
@@ -133,13 +131,11 @@ def leaving(date: int) -> Reason:
 
 
 def container_full(container: str) -> Reason:
-    """The container has no free time that is long enough before its end."""
     text = f"its container {container} has no room for it until its end"
     return Reason(ReasonCode.NO_SLOT, "no matching slot", {"detail": text, "container": container})
 
 
 def unknown_dependency(job: int) -> Reason:
-    """The end of the required job is unknown."""
     text = f"cannot determine scheduling time due to dependency with the job {job}"
     return Reason(ReasonCode.DEPENDENCY, text, {"job": job})
 
@@ -150,65 +146,54 @@ def broken_dependency(job: int) -> Reason:
 
 
 def dependency_until(job: int, date: int) -> Reason:
-    """The job starts when the required job is expected to satisfy the dependency."""
     return Reason(ReasonCode.DEPENDENCY, f"waiting for job {job} until {format_date(date)}", {"job": job, "date": date})
 
 
 def overdue_dependency(job: int) -> Reason:
-    """The required job is past its planned end and still running: the start date is unknown."""
     text = f"waiting for job {job}, whose time is over"
     return Reason(ReasonCode.DEPENDENCY, text, {"job": job, "overdue": True})
 
 
 def cyclic_dependency(jobs: Sequence[int]) -> Reason:
-    """Jobs depend on each other in a cycle."""
     named = ", ".join(str(job) for job in jobs[:NAMED])
     return Reason(ReasonCode.DEPENDENCY, f"the jobs {named} wait for each other", {"jobs": list(jobs[:NAMED])})
 
 
 def container_unplaced(container: str, *, is_treated: bool) -> Reason:
-    """The container has no placement yet, or is planned later in the round."""
     text = "is yet to scheduled, inner job not scheduled" if is_treated else "is not known yet"
     return Reason(ReasonCode.CONTAINER, f"inner job: container {container} {text}", {"container": container})
 
 
 def container_small(container: str, size: int) -> Reason:
-    """The container has fewer resources than the job needs."""
     text = f"inner job: container {container} holds only {size} resources"
     return Reason(ReasonCode.CONTAINER, text, {"container": container, "resources": size})
 
 
 def container_until(container: str, date: int) -> Reason:
-    """The job starts when its container starts, or when resources in it become free."""
     text = f"inner job: waiting for room in container {container} until {format_date(date)}"
     return Reason(ReasonCode.CONTAINER, text, {"container": container, "date": date})
 
 
 def postponed(date: int) -> Reason:
-    """The user requested a later start."""
     return Reason(ReasonCode.POSTPONED, f"postponed to {format_date(date)}", {"date": date})
 
 
 def deadline(end: int, limit: int) -> Reason:
-    """The job would end after its deadline."""
     text = f"its deadline is not met: {format_date(end)} > {format_date(limit)}"
     return Reason(ReasonCode.DEADLINE, text, {"end": end, "deadline": limit})
 
 
 def few_tokens(name: str, have: int, want: int) -> Reason:
-    """The site has fewer free tokens than the job needs."""
     return Reason(
         ReasonCode.TOKEN, f"no enough tokens: {name} ({have} < {want})", {"token": name, "have": have, "want": want}
     )
 
 
 def no_tokens(name: str) -> Reason:
-    """The script of the site returned no number of tokens."""
     return Reason(ReasonCode.TOKEN, f"token value cannot be retrieved ({name})", {"token": name})
 
 
 def no_script(name: str) -> Reason:
-    """The site has no script for this token (or no longer has one)."""
     return Reason(ReasonCode.TOKEN, f"there is no token {name} (any more)", {"token": name, "has_script": False})
 
 
@@ -230,28 +215,22 @@ def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequ
 
 
 def behind_quotas(latest: int) -> Reason:
-    """The job would start at a date for which no quota rules have been read."""
     text = f"quotas are not looked at after {format_date(latest)}"
     return Reason(ReasonCode.QUOTA, text, {"latest": latest})
 
 
 def array_limit(array: int, most: int, overdue: Sequence[int] = ()) -> Reason:
-    """The maximum number of jobs of the array is running.
-
-    ``overdue``: jobs of the array that are past their planned end.
-    """
+    """The maximum number of jobs of the array is running; ``overdue``: those past their planned end."""
     text = f"waiting for one of the {most} jobs that may run at a time of the array {array}"
     data: dict[str, Json] = {"array": array, "limit": most}
     return Reason(ReasonCode.ARRAY, text, data | _held_by(overdue) if overdue else data)
 
 
 def _held_by(overdue: Sequence[int]) -> dict[str, Json]:
-    """Return the data of a reason without a date: these jobs are past their planned end."""
-    return {"overdue": True, "jobs": list(overdue[:NAMED]), "count": len(overdue)}
+    return {"overdue": True, **_jobs(overdue)}
 
 
 def limit(before: int, which: RoundLimit) -> Reason:
-    """The planner reached a limit of the round before it came to this job."""
     text = f"not planned in this round: {before} jobs before it"
     return Reason(ReasonCode.LIMIT, text, {"count": before, "limit": which})
 
@@ -263,45 +242,36 @@ def behind_depth(depth: int) -> Reason:
 
 
 def waits_for_nodes(hosts: Sequence[str]) -> Reason:
-    """The job has its resources, but their nodes are not Alive yet."""
-    named = ",".join(hosts[:NAMED]) + (",..." if len(hosts) > NAMED else "")
-    return Reason(ReasonCode.LAUNCH, f"waiting for {named} to be Alive", {"hosts": list(hosts[:NAMED])})
+    return Reason(ReasonCode.LAUNCH, f"waiting for {_listed(hosts)} to be Alive", {"hosts": list(hosts[:NAMED])})
 
 
 def waits_for_besteffort(jobs: Sequence[int]) -> Reason:
-    """The job has a placement, but besteffort jobs must leave the resources first."""
     return Reason(ReasonCode.LAUNCH, f"waiting for besteffort job {jobs[0]} to end", {"jobs": list(jobs[:NAMED])})
 
 
 def waits_for_holder(job: int) -> Reason:
-    """The resources should be free, but another job has not released them yet."""
     return Reason(ReasonCode.LAUNCH, f"waiting for job {job} to give its resources back", {"jobs": [job]})
 
 
 def waits_for_container(container: str) -> Reason:
-    """The job has a placement, but its container is not running yet."""
     return Reason(ReasonCode.LAUNCH, f"waiting for container {container} to run", {"container": container})
 
 
 def killed() -> Reason:
-    """A kill request exists for the job."""
     return Reason(ReasonCode.LAUNCH, "a kill request is pending")
 
 
 def reservation_date(date: int) -> Reason:
-    """An accepted reservation waits for its start date."""
     return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})
 
 
 def before_reservation(number: int, date: int) -> Reason:
-    """The advance reservation of the job has not started."""
     text = f"waits for the advance reservation {number} to start at {format_date(date)}"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "date": date})
 
 
 def reservation_busy(number: int, date: int, jobs: Sequence[int]) -> Reason:
-    """Other jobs use the resources that the job needs in its advance reservation."""
-    data: dict[str, Json] = {"reservation": number, "date": date, "jobs": list(jobs[:NAMED]), "count": len(jobs)}
+    data: dict[str, Json] = {"reservation": number, "date": date, **_jobs(jobs)}
     named = f" (jobs {_listed(jobs)})" if jobs else ""
     return Reason(
         ReasonCode.ADVANCE, f"the advance reservation {number} is busy until {format_date(date)}{named}", data
@@ -315,19 +285,16 @@ def reservation_short(number: int, left: int) -> Reason:
 
 
 def reservation_full(number: int) -> Reason:
-    """Other jobs use the advance reservation of the job until it is too late to start."""
     text = f"the advance reservation {number} has no room for it until its end"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number})
 
 
 def reservation_small(number: int, size: int) -> Reason:
-    """The advance reservation of the job has too few resources on which a job can start."""
     text = f"the advance reservation {number} has only {size} resource{'s' * (size != 1)} now"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "size": size})
 
 
 def hard_error(number: int, error: str) -> Reason:
-    """The advance reservation of the job is in error and starts no jobs (hard error handling)."""
     text = f"the advance reservation {number} is in error: {error} (hard error handling)"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "error": error})
 
@@ -338,17 +305,14 @@ def overtaken() -> Reason:
 
 
 def stopped_queue(name: str) -> Reason:
-    """The job's queue is not active."""
     return Reason(ReasonCode.QUEUE, f"the queue {name} is not active", {"queue": name})
 
 
 def removed_queue(name: str) -> Reason:
-    """The job's queue has been removed, or accepts only jobs of its advance reservations."""
     return Reason(ReasonCode.QUEUE, f"the queue {name} was removed", {"queue": name, "removed": True})
 
 
 def held(since: int) -> Reason:
-    """The job is on hold until a user releases it."""
     return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
 
 
@@ -359,18 +323,15 @@ def launch_held(launch_fault: LaunchFault, user: str, text: str, next_try: int) 
 
 
 def shared_suspected(kind: str) -> Reason:
-    """A resource that every job needs is Suspected: no job is planned."""
     text = f"no job is planned: a resource of type {kind} is Suspected"
     return Reason(ReasonCode.NOT_ALIVE, text, {"type": kind})
 
 
 def internal(now: int, detail: str) -> Reason:
-    """An unexpected exception was raised while this job was planned."""
     return Reason(ReasonCode.INTERNAL, f"internal error, see the log (round {now})", {"detail": detail})
 
 
 def no_plugin(trouble: str) -> Reason:
-    """The plug-in that plans the job does not exist."""
     return Reason(ReasonCode.INTERNAL, trouble, {"detail": trouble})
 
 
@@ -384,16 +345,13 @@ def external(scheduler: str, said: str, date: int = 0) -> Reason:
 
 
 def rejected(scheduler: str, trouble: str) -> Reason:
-    """An external scheduler of the site gave the job an invalid placement."""
     return Reason(ReasonCode.EXTERNAL, f"rejected placement: {trouble}", {"scheduler": scheduler, "rejected": trouble})
 
 
 def external_failed(scheduler: str) -> Reason:
-    """The external scheduler of the site that plans the job failed."""
     text = f"the scheduler {scheduler} failed, see the log"
     return Reason(ReasonCode.EXTERNAL, text, {"scheduler": scheduler, "failed": True})
 
 
 def unreadable(detail: str) -> Reason:
-    """A type of the job has an invalid value."""
     return Reason(ReasonCode.INTERNAL, f"cannot read a type of the job: {detail}", {"detail": detail})

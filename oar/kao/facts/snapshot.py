@@ -113,7 +113,6 @@ class ResourceColumns:
 
     @property
     def everything(self) -> ResourceSet:
-        """Return all resources."""
         return (1 << len(self.ids)) - 1
 
     def with_states(self, other: "ResourceColumns") -> "ResourceColumns":
@@ -185,7 +184,6 @@ class Alternative:
     cut_at: int = 0  #: its walltime is over then at the latest, however late it begins; 0 = it never changes
 
     def walltime_from(self, start: int) -> int:
-        """Return the walltime, in seconds, of a placement with this start."""
         return min(self.walltime, self.cut_at - start) if self.cut_at else self.walltime
 
 
@@ -213,6 +211,10 @@ class WaitingJob(PlannedJob):
     def shortest_walltime(self) -> int:
         """Return the shortest walltime of the alternatives, in seconds; 0 without alternatives."""
         return min((alternative.walltime for alternative in self.alternatives), default=0)
+
+    def alternative(self, number: int) -> Alternative:
+        """Return the alternative with this id, which must exist."""
+        return next(alternative for alternative in self.alternatives if alternative.id == number)
 
     def walltime_of(self, alternative_id: int) -> int:
         """Return the walltime of an alternative, in seconds; 0 if the job has no such alternative."""
@@ -305,10 +307,7 @@ class PlannedReservation:
         return self.state in LEAVING
 
     def has_begun(self, now: int) -> bool:
-        """Return whether the reservation is granted and has started.
-
-        A started reservation stays started when the clock is set back.
-        """
+        """Return whether the reservation is granted and has started, even if the clock was set back since."""
         return self.state in STARTED or (self.state is not ReservationState.ASKED and self.start <= now)
 
     def held_from(self, now: int) -> int:
@@ -335,7 +334,6 @@ class PlannedReservation:
 
     @property
     def latest_job_end(self) -> int:
-        """Return the date by which its jobs must have ended."""
         return self.end - self.time_offset
 
 

@@ -1,7 +1,4 @@
-"""Energy orders: which nodes to wake, and which to halt.
-
-See docs/design/planner.rst, "Energy".
-"""
+"""Energy orders: which nodes to wake, and which to halt. See docs/design/planner.rst, "Energy"."""
 
 from collections.abc import Iterable, Mapping
 
@@ -71,7 +68,6 @@ def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[
 
 
 def _compute_bits(snapshot: Snapshot) -> dict[str, list[int]]:
-    """Return the bits of the compute resources of each node."""
     resources = snapshot.resources
     nodes: dict[str, list[int]] = {}
     for bit, address in enumerate(resources.addresses):

@@ -79,16 +79,13 @@ class JobOrder:
             case JobPriority.CUSTOM:
                 return self._by_plugin(jobs)
             case JobPriority.FAIRSHARE:
-                return self._by_karma(jobs, queue_priority)
+                limit = self._settings.max_jobs_per_user
+                oldest = oldest_of_each_user(jobs, limit)
+                karma = {job.id: self._karma(job, queue_priority) for job in oldest}
+                for job_id in {job.id for job in jobs} - karma.keys():
+                    self._decisions.reasons[job_id] = reasons.limit(limit, RoundLimit.USER)
+                return sorted(oldest, key=lambda job: (karma[job.id], job.id))
         return sorted(jobs, key=lambda job: job.id)
-
-    def _by_karma(self, jobs: Sequence[WaitingJob], queue_priority: int) -> list[WaitingJob]:
-        limit = self._settings.max_jobs_per_user
-        oldest = oldest_of_each_user(jobs, limit)
-        karma = {job.id: self._karma(job, queue_priority) for job in oldest}
-        for job_id in {job.id for job in jobs} - karma.keys():
-            self._decisions.reasons[job_id] = reasons.limit(limit, RoundLimit.USER)
-        return sorted(oldest, key=lambda job: (karma[job.id], job.id))
 
     def _by_plugin(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
         """Return the jobs in the order of the plug-in, or the oldest first if the plug-in fails."""
@@ -121,7 +118,6 @@ class JobOrder:
         return sorted(jobs, key=lambda job: (-priorities[job.id], job.id))
 
     def _karma(self, job: WaitingJob, queue_priority: int) -> float:
-        """Return the karma of a job, which is the same for all jobs of its user and project."""
         key = queue_priority, job.user, job.project
         if key not in self._shares:
             keys = self._settings.fairshare

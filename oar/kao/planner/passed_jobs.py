@@ -56,7 +56,6 @@ class PlacedTurns:
         self._last = 0
 
     def add(self, turn: Turn) -> None:
-        """Record that a job has received a placement."""
         self._numbers[turn.job.id] = turn.number
         self._last = max(self._last, turn.number)
 
@@ -115,10 +114,7 @@ class Kind:
         return self.space.earliest(self.query._replace(duration=duration), begin, latest) is not None
 
     def first_start(self, duration: int, begin: int) -> int:
-        """Return the first date from ``begin`` with room for this duration; FOREVER = never.
-
-        Raises TimeIsUp.
-        """
+        """Return the first date from ``begin`` with room for this duration; FOREVER = never. Raises TimeIsUp."""
         self.searches += 1
         match = self.space.earliest(self.query._replace(duration=duration), begin, check=self.check)
         return match.start if match else FOREVER
@@ -142,13 +138,14 @@ class Kind:
     def early(
         self, turns: Collection[int], now: int, date: int, first_date: FirstDate, longest: int = FOREVER
     ) -> Iterator[Turn]:
-        """Iterate over the members of at most ``longest`` seconds for which there is room before ``date``.
-
-        ``turns``: the jobs that are still passed over.
-        """
+        """Iterate over the members, at most ``longest`` s long and still in ``turns``, with room before ``date``."""
         if self.is_closed(date, longest):
             return
-        self._put_in_order(turns)
+        if not self.is_in_order:
+            self.members = [member for member in self.members if member[1].job.id in turns]
+            self.members.sort(key=_duration_and_number)
+            self.shortest = self.members[0][0] if self.members else FOREVER
+            self.is_in_order = True
         quiet_until = FOREVER
         for duration, turn in self.members:
             is_closed = duration >= self.closed_from
@@ -181,13 +178,6 @@ class Kind:
         if self.quiet_until >= date or self.shortest > longest:
             return True
         return self.closed_until >= date and self.closed_from <= self.shortest
-
-    def _put_in_order(self, turns: Collection[int]) -> None:
-        if not self.is_in_order:
-            self.members = [member for member in self.members if member[1].job.id in turns]
-            self.members.sort(key=_duration_and_number)
-            self.shortest = self.members[0][0] if self.members else FOREVER
-            self.is_in_order = True
 
 
 def connected(kinds: Iterable[Kind], region: ResourceSet) -> ResourceSet:
@@ -228,10 +218,7 @@ class PassedChains:
             turn.until = max(turn.until, date)
 
     def up_from(self, turn: Turn) -> Sequence[Turn]:
-        """Return a job, then a passed job that it requires, and so on to the first job of the chain.
-
-        A cyclic chain is returned once around.
-        """
+        """Return a job, a passed job that it requires, and so on; a cyclic chain once around."""
         chain = {turn.job.id: turn}
         while requirements := self._requirements(turn.job):
             turn = requirements[0][0]

@@ -32,11 +32,9 @@ class HolderCounts:
 
     @property
     def held(self) -> ResourceSet:
-        """Return the resources with at least one holder."""
         return union(self._planes)
 
     def add(self, resources: ResourceSet) -> None:
-        """Add one holder to each of these resources."""
         for index, plane in enumerate(self._planes):
             if not resources:
                 return
@@ -78,10 +76,7 @@ _Loan = tuple[int, int, ResourceSet]
 def faults_of(
     snapshot: Snapshot, plan: Plan, requests: CompiledRequests, checked: Mapping[int, Placement] | None = None
 ) -> dict[int, str]:
-    """Return the faults of a plan by job id.
-
-    ``checked``: placements of earlier rounds, by job id, whose resources and request have been checked.
-    """
+    """Return the faults of a plan by job id; ``checked``: placements of earlier rounds that are known to be right."""
     return result_of(looking_for_faults(snapshot, plan, requests, checked))
 
 
@@ -155,7 +150,9 @@ class _Check:
             return f"{placement.alternative} is no alternative of the job with that walltime"
         if not resources or placement.start < self._snapshot.now:
             return "it has no resources, or begins in the past"
-        unusable = resources & ~self._usable_for(job, is_external=is_external)
+        is_reservation = job.reservation is not Reservation.NONE
+        usable = self._usable.by(parse_types_or_none(job), is_reservation=is_reservation)[1]
+        unusable = resources & ~(self._usable.present if is_external else usable)
         if unusable:
             return f"resources {self._snapshot.resources.ids_of(unusable)} are not for this job"
         if resources & self._usable.leaving_before(self._end(placement)):
@@ -163,18 +160,13 @@ class _Check:
         if is_external or has_plugin(job):
             return ""
         request = self._requests.get(alternative.groups)
-        is_satisfied = isinstance(request, RequestFit) and _is_fit(request, resources)
-        return "" if is_satisfied else "its request is not satisfied"
+        fit = request.fit(resources) if isinstance(request, RequestFit) else 0
+        is_steady = isinstance(request, RequestFit) and request.is_steady  # BESTHALF may take fewer
+        return "" if fit and (fit == resources or not is_steady) else "its request is not satisfied"
 
     def _end(self, placement: Placement) -> int:
         """Return when other jobs may use the resources of a placement; no security time follows a frame."""
         return placement.end + (0 if placement.job_id in self._frames else self._security_time)
-
-    def _usable_for(self, job: WaitingJob, *, is_external: bool) -> ResourceSet:
-        if is_external:
-            return self._usable.present
-        is_reservation = job.reservation is not Reservation.NONE
-        return self._usable.by(parse_types_or_none(job), is_reservation=is_reservation)[1]
 
     def stays(self, jobs: Mapping[int, WaitingJob], new: Iterable[Placement]) -> Steps[list[_Stay]]:
         """Return the stays of all jobs except besteffort jobs, which may overlap with others."""
@@ -206,12 +198,6 @@ class _Check:
         return _Stay(job.id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores)
 
 
-def _is_fit(request: RequestFit, resources: ResourceSet) -> bool:
-    """Return whether a request takes all of these resources; BESTHALF may take fewer."""
-    fit = request.fit(resources)
-    return fit == resources if request.is_steady else bool(fit)
-
-
 def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]:
     """Return the loans of the containers by space; a suspended container lends all its resources."""
     all_resources = {job.id: job.resources for job in snapshot.running}
@@ -226,7 +212,6 @@ def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]
 def _outside_container(
     stays: Iterable[_Stay], spaces: Mapping[str, str], loans: Mapping[str, Sequence[_Loan]]
 ) -> Iterator[_Stay]:
-    """Iterate over the new inner jobs that use resources outside their space at some date."""
     for stay in stays:
         if not (stay.is_new and stay.types.inner):
             continue
@@ -239,10 +224,7 @@ def _outside_container(
 
 
 def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int] | None]:
-    """Iterate over the pairs of jobs that use a resource at the same time; the first of a pair is the one to refuse.
-
-    None marks the end of a step.
-    """
+    """Iterate over the pairs of jobs that meet, the one to refuse first; None marks the end of a step."""
     events = [(stay.start, 1, index) for index, stay in enumerate(stays)]
     events += [(stay.end, 0, index) for index, stay in enumerate(stays)]
     yield None

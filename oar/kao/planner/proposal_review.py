@@ -11,7 +11,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.placement.site_extensions import ChoiceCheck, SchedulerProposal
+from oar.kao.planner.placement.site_extensions import SchedulerProposal, choice_fault
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.resources.spaces import Containers
 
@@ -19,7 +19,8 @@ from oar.kao.planner.resources.spaces import Containers
 class ProposalReview:
     """Adopts the valid placements that an external scheduler proposes."""
 
-    def __init__(self, context: RoundContext, containers: Containers, starts: Starts, check: ChoiceCheck) -> None:
+    def __init__(self, context: RoundContext, containers: Containers, starts: Starts) -> None:
+        self._snapshot = context.snapshot
         self._now = context.now
         self._dependency_condition = context.settings.dependency_condition
         self._types = context.types
@@ -27,7 +28,6 @@ class ProposalReview:
         self._decisions = context.decisions
         self._containers = containers
         self._starts = starts
-        self._check = check
 
     def adopt(self, jobs: Sequence[WaitingJob], proposal: SchedulerProposal) -> None:
         """Decide on the jobs of a queue according to the proposal of its scheduler."""
@@ -54,7 +54,9 @@ class ProposalReview:
             return
         if placement:
             placement = replace(placement, resources=placement.resources & ~self._bookings.spaces.usable.shared)
-            fault = self._fault(job, placement)
+            types = self._types[job.id]
+            space, present = self._containers.space_of(types), self._bookings.spaces.usable.present
+            fault = choice_fault(self._snapshot, job, types, placement, space=space, begin=self._now, usable=present)
         if fault or placement is None:
             decisions.reasons[job.id] = reasons.rejected(proposal.scheduler, fault)
             decisions.troubles.append(f"[{job.id}] rejected placement of the scheduler {proposal.scheduler}: {fault}")
@@ -62,11 +64,6 @@ class ProposalReview:
         self._book(job, placement)
         if placement.start > self._now:
             decisions.reasons.setdefault(job.id, reasons.external(proposal.scheduler, said, placement.start))
-
-    def _fault(self, job: WaitingJob, placement: Placement) -> str:
-        types = self._types[job.id]
-        space, present = self._containers.space_of(types), self._bookings.spaces.usable.present
-        return self._check.fault(job, types, placement, space=space, begin=self._now, usable=present)
 
     def _book(self, job: WaitingJob, placement: Placement) -> None:
         """Book a placement; start the job if it is due and nothing prevents the start."""

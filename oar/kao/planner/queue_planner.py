@@ -76,10 +76,7 @@ class QueuePlanner:
         self._present_jobs: tuple[Sequence[WaitingJob], float] = (), 0.0
 
     def look_for(self, jobs: Collection[int]) -> None:
-        """Plan only for these jobs.
-
-        Stop after the last of them, and compute an earliest start for those without a turn.
-        """
+        """Plan only these jobs: stop after the last one, and compute an earliest start for those without a turn."""
         self._wanted = frozenset(jobs)
 
     def place_all(
@@ -102,7 +99,7 @@ class QueuePlanner:
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
-        ordered = self._as_far_as_wanted(self._in_order(jobs, queues, policies))
+        ordered = self._in_order(jobs, queues, policies)
         begin, end = 0, 0
         yield
         while end < len(ordered):
@@ -127,13 +124,14 @@ class QueuePlanner:
                 continue
             policy = policies[job.queue]
             if urgent and urgent.is_due():
-                self._pass_over(policy, job, urgent)
+                self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
             else:
                 end = begin + (yield from self._place_wave(policy, ordered, begin, planned))
             planned += end - begin
             self._present_jobs = ordered[begin:end], elapsed
-            if job.id in self._wanted and self._rules(policy, job).depth:
-                self._bound_unplaced(policy, job, is_searched=elapsed <= PATIENCE * deadline)
+            is_unplaced = job.id not in decisions.placements and job.id in decisions.reasons
+            if job.id in self._wanted and is_unplaced and self._rules(policy, job).depth:
+                self._bound(policy, job, is_searched=elapsed <= PATIENCE * deadline)
             if not policy.is_backfilling and not self._starts_now(job):
                 self._hold_back(job, planned, finished_queues)
             yield
@@ -156,10 +154,7 @@ class QueuePlanner:
         return {queue: mode for queue, mode in modes.items() if not mode[0].is_now_only}
 
     def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> Steps[int]:
-        """Place a job and the equal jobs after it that start at the same time; return the number of jobs.
-
-        The generator yields where a search gives way.
-        """
+        """Place a job and the equal jobs that start with it; return their number.  Yield where a search gives way."""
         job, room = ordered[at], self._settings.max_jobs - planned if self._settings.max_jobs else LARGEST_WAVE
         is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # affects the next job
         place = partial(self._place, policy, upcoming=Upcoming(ordered, at, 1 if is_alone else room))
@@ -174,12 +169,8 @@ class QueuePlanner:
             yield
 
     def _give_up(self, job: WaitingJob) -> None:
-        """Make no decisions from this job on: there is no time left to decide whether it may start now."""
         self.is_certain = False
         self.undecided.add(job.id)
-
-    def _pass_over(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass") -> None:
-        self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
 
     def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
         """Place a job or pass it over; make no more decisions if there is no time left."""
@@ -195,11 +186,6 @@ class QueuePlanner:
             self._give_up(job)
         if passed.has_turn(job.id) and self._depth.of(job.queue):
             self._depth.note_passed(job, types, is_sure=not is_doubtful and passed.is_sure_to_wait(job.id))
-
-    def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
-        """Return the jobs up to the last wanted one; return all jobs if none is wanted."""
-        last = max((index for index, job in enumerate(jobs) if job.id in self._wanted), default=len(jobs))
-        return jobs[: last + 1]
 
     def _hold_back(self, job: WaitingJob, planned: int, finished_queues: set[str]) -> None:
         """In a queue without backfilling, keep later jobs from starting before a waiting one.
@@ -220,11 +206,6 @@ class QueuePlanner:
         if is_searched:
             self._decisions.guard(job, partial(self._search_bound, policy))
 
-    def _bound_unplaced(self, policy: QueuePolicy, job: WaitingJob, *, is_searched: bool) -> None:
-        """Record a date before which a job behind the depth of its queue does not start, unless it starts now."""
-        if job.id not in self._decisions.placements and job.id in self._decisions.reasons:
-            self._bound(policy, job, is_searched=is_searched)
-
     def _search_bound(self, policy: QueuePolicy, job: WaitingJob) -> None:
         found = self._placer.earliest(job, self._types[job.id], self._rules(policy, job))
         if isinstance(found, Reason):
@@ -236,14 +217,15 @@ class QueuePlanner:
     def _in_order(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
-        """Return the jobs in planning order, without jobs with cyclic dependencies; these get a reason."""
+        """Return the jobs in planning order, up to the last wanted one; jobs with cyclic dependencies get a reason."""
         in_order = self._order.sorted(jobs, queues, policies)
         cyclic = reasons.cyclic_dependency(sorted(self._cyclic))
         self._decisions.reasons.update({job.id: cyclic for job in in_order if job.id in self._cyclic})
         ordered, cycle = behind_required_jobs([job for job in in_order if job.id not in self._cyclic], self._types)
         for job in cycle:
             self._decisions.reasons[job.id] = reasons.cyclic_dependency([other.id for other in cycle])
-        return ordered
+        last = max((index for index, job in enumerate(ordered) if job.id in self._wanted), default=len(ordered))
+        return ordered[: last + 1]
 
     def _limit_reached(self, planned: int, *, is_late: bool) -> Reason | None:
         """Return the reason of the remaining jobs if a limit of the round is reached; return None otherwise."""
@@ -301,17 +283,14 @@ class QueuePlanner:
         key = queue, not_before, depth
         rules = self._known_rules.get(key)
         if rules is None:
-            rules = self._known_rules[key] = self._new_rules(policy, not_before, depth)
+            rules = self._known_rules[key] = PlacementRules(
+                dependency_condition=policy.condition(self._settings),
+                has_quotas=policy.has_quotas(self._settings),
+                not_before=not_before,
+                is_now_only=not policy.is_backfilling and not self._wanted,
+                depth=depth,
+            )
         return rules
-
-    def _new_rules(self, policy: QueuePolicy, not_before: int, depth: int) -> PlacementRules:
-        return PlacementRules(
-            dependency_condition=policy.condition(self._settings),
-            has_quotas=policy.has_quotas(self._settings),
-            not_before=not_before,
-            is_now_only=not policy.is_backfilling and not self._wanted,
-            depth=depth,
-        )
 
     def _starts_now(self, job: WaitingJob) -> bool:
         placement = self._decisions.placements.get(job.id)

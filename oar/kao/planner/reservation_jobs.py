@@ -4,7 +4,7 @@ See docs/design/planner.rst, "Reservations".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, JobStart, Placement, Reason
@@ -26,18 +26,6 @@ EXPIRED = "Reservation expired and couldn't be started."
 TOO_OLD = "Reservation too old"
 RENEWED = "Renewed resources for reservation"
 NO_RESOURCE = "No resource for reservation"
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The decision on an accepted reservation in this round."""
-
-    placement: Placement | None = None  #: for the gantt tables
-    reason: Reason | None = None  #: why it does not start
-    start: JobStart | None = None
-    is_expired: bool = False
-    clears_way: bool = False  #: besteffort jobs on its resources must leave
-    log: str = ""
 
 
 class Reservations:
@@ -78,22 +66,26 @@ class Reservations:
 
     def follow(self, job: WaitingJob, dependency_condition: DependencyCondition) -> None:
         """Start an accepted reservation at its date, or record why it waits; expire it after its end."""
-        decisions = self._decisions
-        step = self._next_step(job, dependency_condition)
-        if step.log:
-            decisions.troubles.append(step.log)
-        if step.is_expired:
+        decisions, starts = self._decisions, self._starts
+        placement = self._accepted_placement(job)
+        longest = max((alternative.walltime for alternative in job.alternatives), default=0)
+        if self._now >= job.start_time + (placement.walltime if placement else longest):
             decisions.expired.append(Answer(job.id, EXPIRED))
-            return
-        if step.placement:
-            decisions.placements[job.id] = step.placement
-            if step.clears_way:
-                self._starts.clear_way(job, step.placement)
-        if step.start:
-            decisions.started.append(step.start)
-            decisions.reasons.pop(job.id, None)
+        elif placement is None:
+            decisions.reasons[job.id] = reasons.no_slot("its resources are lost")
+        elif job.start_time > self._now:
+            decisions.placements[job.id] = placement
+            decisions.reasons[job.id] = reasons.reservation_date(job.start_time)
+            starts.clear_way(job, placement)
         else:
-            decisions.reasons[job.id] = step.reason or reasons.no_slot("its resources are lost")
+            delayed = replace(placement, start=self._now + 1)
+            obstacle = starts.obstacle(job, dependency_condition)
+            obstacle = obstacle or self._bookings.tokens.shortage(self._types[job.id])
+            if obstacle is None and (obstacle := starts.holder(job, placement)):
+                starts.clear_way(job, delayed)
+            if obstacle is None and (obstacle := self._start(job, placement)) is None:
+                return
+            decisions.placements[job.id], decisions.reasons[job.id] = delayed, obstacle
 
     def repair(self, job: WaitingJob) -> None:
         """Search for resources for an accepted reservation whose stored placement is lost."""
@@ -126,41 +118,26 @@ class Reservations:
         message += self._search.in_the_way(job, types, start, rules)
         return Answer(job.id, message, start), None
 
-    def _next_step(self, job: WaitingJob, dependency_condition: DependencyCondition) -> _Step:
-        placement = self._accepted_placement(job)
-        if placement is None:
-            longest = max((alternative.walltime for alternative in job.alternatives), default=0)
-            return _Step(is_expired=self._now >= job.start_time + longest)
-        if self._now >= job.start_time + placement.walltime:
-            return _Step(is_expired=True)
-        if job.start_time > self._now:
-            return _Step(placement, reasons.reservation_date(job.start_time), clears_way=True)
-        delayed = replace(placement, start=self._now + 1)
-        obstacle = self._starts.obstacle(job, dependency_condition)
-        obstacle = obstacle or self._bookings.tokens.shortage(self._types[job.id])
-        if obstacle:
-            return _Step(delayed, obstacle)
-        held = self._starts.holder(job, placement)
-        return _Step(delayed, held, clears_way=True) if held else self._start(job, placement, delayed)
-
-    def _start(self, job: WaitingJob, placement: Placement, delayed: Placement) -> _Step:
-        """Start a reservation on its present resources, or wait for the missing ones."""
+    def _start(self, job: WaitingJob, placement: Placement) -> Reason | None:
+        """Start a reservation on its present resources; return the reason if it waits for the missing ones."""
         types = self._types[job.id]
         end = placement.end + self._settings.security_time + STANDBY_MARGIN
         present = placement.resources & self._starts.startable(types, end)
         patience = job.start_time + self._settings.reservation_patience - self._now
         if present != placement.resources and (not present or patience > 0 or types.is_hard):
-            nodes = self._starts.names(placement.resources & ~present)
-            log = f"[{job.id}] advance reservation is waiting because not all resources are available yet"
-            timeout = f" (timeout in {max(patience, 0)} seconds)"
-            return _Step(delayed, reasons.waits_for_nodes(nodes), log=log + timeout)
+            text = f"[{job.id}] advance reservation is waiting because not all resources are available yet"
+            self._decisions.troubles.append(f"{text} (timeout in {max(patience, 0)} seconds)")
+            return reasons.waits_for_nodes(self._starts.names(placement.resources & ~present))
         delay = self._now - job.start_time
         started = replace(
             placement, start=self._now, walltime=placement.walltime - delay, resources=present or placement.resources
         )
         is_reduced = present != placement.resources
         self._bookings.tokens.take(types)
-        return _Step(started, start=JobStart(started, placement.walltime if delay else 0, is_reduced))
+        self._decisions.placements[job.id] = started
+        self._decisions.started.append(JobStart(started, placement.walltime if delay else 0, is_reduced))
+        self._decisions.reasons.pop(job.id, None)
+        return None
 
     def _accepted_placement(self, job: WaitingJob) -> Placement | None:
         """Return the placement of an accepted reservation, without the shared resources; return None if it is lost."""

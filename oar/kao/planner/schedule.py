@@ -35,7 +35,7 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import Bookings, Decisions, RoundContext, TimeIsUp
 from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.kao.planner.placement.site_extensions import NO_EXTENSIONS, ChoiceCheck, PluginChoices, SiteExtensions
+from oar.kao.planner.placement.site_extensions import NO_EXTENSIONS, PluginChoices, SiteExtensions
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.proposal_review import ProposalReview
 from oar.kao.planner.queue_planner import QueuePlanner, UrgentPass
@@ -92,7 +92,11 @@ class Round:
         self._memory = memory
         self._decisions = Decisions(snapshot.now, memory.reasons if memory else {})
         self._types = outside_quotas(snapshot, self._parse_types())
-        readable = _readable(snapshot, self._types)
+        readable = replace(
+            snapshot,
+            waiting=tuple(sorted((job for job in snapshot.waiting if job.id in self._types), key=lambda job: job.id)),
+            running=tuple(sorted(snapshot.running, key=lambda job: job.id)),
+        )
         frame_ids = {reservation.frame_id for reservation in snapshot.reservations}
         self._jobs = {job.id: job for job in readable.waiting if job.id not in frame_ids}
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
@@ -111,8 +115,7 @@ class Round:
     def _assemble(self, healths: Mapping[int, Health]) -> None:
         """Create the parts of the planner; repair reservations without resources before any job is planned."""
         context, site = self._context, self._site
-        check = ChoiceCheck(context.snapshot)
-        plugins = PluginChoices(site.load, context.snapshot, context.usable, check) if site.load else None
+        plugins = PluginChoices(site.load, context.snapshot, context.usable) if site.load else None
         search = PlacementSearch(context, plugins)
         containers = Containers(context.snapshot, self._types, context.spaces)
         self._dependencies = dependencies = Dependencies(context.snapshot, self._bookings.placements)
@@ -120,8 +123,11 @@ class Round:
         self._starts = Starts(context, dependencies, self._closed)
         self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health, self._clock)
         self._reservations = Reservations(context, containers, search, self._starts)
-        self._review = ProposalReview(context, containers, self._starts, check)
-        self._repair_reservations()
+        self._review = ProposalReview(context, containers, self._starts)
+        for job in self._jobs.values():
+            is_lost = job.reservation is Reservation.SCHEDULED and job.granted is None
+            if is_lost and job.queue in self._active and job.id not in self._left_behind:
+                self._reservations.repair(job)
         self._reuse = PlacementReuse(context, self._memory)
         self._search = search
         self._placer = placer = Placer(context, containers, dependencies, search, self._reuse)
@@ -198,10 +204,7 @@ class Round:
         return not (new_reservations or are_behind or has_external or self._site.before_group)
 
     def plan_reservations(self) -> Plan:
-        """Return the decisions on advance reservations, with the placements of their frames only.
-
-        Requests that are decided after the jobs of their queue are left out.
-        """
+        """Return the decisions on advance reservations that do not depend on jobs, with their placements."""
         self._reservation_decisions.decide()
         shared = self._usable.shared & self._usable.alive
         return Plan(
@@ -256,7 +259,6 @@ class Round:
         )
 
     def _groups(self) -> list[list[Queue]]:
-        """Return the active queues with jobs, grouped by priority, the highest priority first."""
         busy = {job.queue for job in self._jobs.values()} & self._active
         if self._settings.jobs_before_reservations:
             busy |= self._reservation_decisions.unanswered_queues & self._active
@@ -268,7 +270,11 @@ class Round:
         """Plan the ordinary jobs of queues of equal priority, then their reservations."""
         names = {queue.name for queue in queues}
         waiting = [job for job in self._jobs.values() if job.queue in names and job.id not in self._left_behind]
-        self._call_plugin(queues)
+        if self._site.before_group:
+            try:
+                self._site.before_group(self._snapshot, queues, self._bookings.spaces)
+            except Exception as error:  # noqa: BLE001 - a plug-in must not end the round
+                self._decisions.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
         yield
         ordinary = [
             job for job in waiting if job.reservation is Reservation.NONE and not self._types[job.id].is_besteffort
@@ -284,7 +290,6 @@ class Round:
             self._reservation_decisions.answer(names)
 
     def _plan_besteffort(self) -> Iterator[None]:
-        """Plan the besteffort jobs of all active queues, in the order of the queues."""
         if self._urgent:
             self._urgent = replace(self._urgent, besteffort_date=self._settle_for_besteffort(self._urgent.passed))
         self._bookings.quotas.begin_besteffort()
@@ -324,13 +329,12 @@ class Round:
         return self._types[job.id].is_besteffort and job.reservation is Reservation.NONE
 
     def finish(self) -> Plan:
-        """Return the plan of all decisions."""
         return result_of(self.finishing())
 
     def finishing(self) -> Steps[Plan]:
         """Build the plan from all decisions in steps."""
         decisions, snapshot = self._decisions, self._snapshot
-        undecided = self._undecided()
+        undecided = self._planner.undecided | (self._urgent.passed.ids if self._urgent else set())
         self._keep_other_reservations()
         self._explain_other_jobs(undecided)
         self._explain_errors()
@@ -373,10 +377,6 @@ class Round:
             is_certain=self._planner.is_certain,
         )
 
-    def _undecided(self) -> set[int]:
-        """Return the jobs that were passed over, or that had no turn."""
-        return self._planner.undecided | (self._urgent.passed.ids if self._urgent else set())
-
     # ------------------------------------------------------------------------------------------- for the next round
 
     def memory(self, plan: Plan | None = None) -> RoundMemory:
@@ -393,12 +393,10 @@ class Round:
 
     @property
     def compiled(self) -> tuple[Snapshot, CompiledRequests]:
-        """Return the compiled requests for later rounds."""
         return self._snapshot, self.requests
 
     @property
     def decided(self) -> set[int]:
-        """Return the jobs that have been decided so far."""
         decisions = self._decisions
         return {*decisions.placements, *decisions.reasons, *(answer.job_id for answer in decisions.refused)}
 
@@ -409,7 +407,6 @@ class Round:
 
     @property
     def seconds(self) -> dict[int, float]:
-        """Return the placement time of each job in seconds, in planning order."""
         return self._planner.seconds
 
     # ---------------------------------------------------------------------------------------------------------- parts
@@ -433,20 +430,6 @@ class Round:
         reason = reasons.shared_suspected(shared_type)
         self._decisions.troubles.append(reason.text)
         return reason
-
-    def _repair_reservations(self) -> None:
-        for job in self._jobs.values():
-            is_lost = job.reservation is Reservation.SCHEDULED and job.granted is None
-            if is_lost and job.queue in self._active and job.id not in self._left_behind:
-                self._reservations.repair(job)
-
-    def _call_plugin(self, queues: Sequence[Queue]) -> None:
-        """Call the plug-in of EXTRA_METASCHED before a group of queues."""
-        if self._site.before_group:
-            try:
-                self._site.before_group(self._snapshot, queues, self._bookings.spaces)
-            except Exception as error:  # noqa: BLE001 - a plug-in must not end the round
-                self._decisions.troubles.append(f"EXTRA_METASCHED: {type(error).__name__}: {error}")
 
     def _plan_jobs(self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], deadline: float) -> Iterator[None]:
         """Plan jobs; then request proposals from external schedulers for the jobs of their queues."""
@@ -507,7 +490,6 @@ class Round:
         return reasons.internal(self._snapshot.now, "it was overlooked")
 
     def _with_share(self, job_id: int, reason: Reason) -> Reason:
-        """Add the job's fair share to the data of its reason."""
         share = self._decisions.shares.get(job_id)
         return replace(reason, data={**reason.data, "fairshare": share}) if share else reason
 
@@ -518,14 +500,4 @@ def _exhaust(steps: Iterator[None]) -> None:
 
 
 def _with_shared(placement: Placement, shared: ResourceSet) -> Placement:
-    """Return the placement with the shared resources added."""
     return replace(placement, resources=placement.resources | shared) if shared else placement
-
-
-def _readable(snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> Snapshot:
-    """Return the snapshot, sorted by job id, without the jobs whose types cannot be parsed."""
-    return replace(
-        snapshot,
-        waiting=tuple(sorted((job for job in snapshot.waiting if job.id in types), key=lambda job: job.id)),
-        running=tuple(sorted(snapshot.running, key=lambda job: job.id)),
-    )

@@ -96,7 +96,6 @@ class PassedOver:
 
     @property
     def ids(self) -> set[int]:
-        """Return the ids of the passed jobs."""
         return self._turns.keys() | self._without_place
 
     def has_turn(self, job_id: int) -> bool:
@@ -239,10 +238,7 @@ class PassedOver:
             self._note_turn(turn)
 
     def _take_besteffort_now(self, turn: Turn, task: PlacementTask, date: int) -> None:
-        """Place a besteffort job behind the depth of its queue if it can start now.
-
-        Raises TimeIsUp if that is uncertain.
-        """
+        """Place a besteffort job behind the depth of its queue if it can start now.  Raises TimeIsUp if unsure."""
         found = self._search.now(task)
         if not isinstance(found, Placement):
             self._leave(turn, found)
@@ -265,10 +261,7 @@ class PassedOver:
         return self._passed_counts.leave_room(turn, place, quiet_until)
 
     def _decide_besteffort(self, turn: Turn, task: PlacementTask, date: int) -> None:
-        """Place a besteffort job that certainly starts before all passed jobs; otherwise pass it over.
-
-        Raises TimeIsUp if it is uncertain whether it starts soon.
-        """
+        """Place a besteffort job that starts before all passed jobs, or pass it over.  Raises TimeIsUp if unsure."""
         if self._is_over_quota(turn, task):
             first = turn.until
         elif self._is_monotone(task) and not self._may_begin(task, date - 1):
@@ -351,10 +344,7 @@ class PassedOver:
             cleared = found if self._clear(turn, task, found) else None
 
     def _leave(self, turn: Turn, reason: Reason | None) -> None:
-        """Leave a job without a placement.
-
-        Its reason is recorded only if passed jobs cannot change it.
-        """
+        """Leave a job without a placement. Its reason is recorded only if passed jobs cannot change it."""
         if self._turns and self._depends_on_counts(turn, reason):
             self._without_place.add(turn.job.id)
         else:
@@ -538,10 +528,7 @@ class PassedOver:
     # -- the passed jobs ---------------------------------------------------------------------------------------------
 
     def _settle(self, date: int, least: int) -> tuple[int, int]:
-        """Settle the passed jobs until a date.
-
-        Return the date until which they are settled, and the date until which they must be settled.
-        """
+        """Settle the passed jobs; return until when they are settled, and until when they have to be."""
         kinds = self._kinds.values()
         early = {
             turn.number: turn for kind in kinds for turn in kind.early(self._turns, self._now, date, self._first_date)
@@ -591,10 +578,7 @@ class PassedOver:
     # ----------------------------------------------------------------------
 
     def _clear(self, turn: Turn, task: PlacementTask, best: Placement) -> bool:
-        """Place the earlier passed jobs that can conflict with a placement; return False if one of them conflicts.
-
-        After True, the remaining passed jobs cannot conflict with it.
-        """
+        """Place the earlier passed jobs that may conflict with a placement; return False if one does conflict."""
         if self._searches_left <= 0:
             self._passes_none = True
             self.catch_up()
@@ -682,10 +666,7 @@ class PassedOver:
         return turn.until
 
     def _place_alone(self, turn: Turn, task: PlacementTask, claim: Footprint) -> bool:
-        """Place a passed job, and before it the passed jobs that may conflict with it.
-
-        Return whether it conflicts with the claim.
-        """
+        """Place a passed job, and before it those that may conflict with it; return whether it meets the claim."""
         cleared: Placement | None = None
         while turn.job.id in self._turns:
             if self._is_late():

@@ -31,7 +31,6 @@ def defer_full_collections() -> None:
 
 
 def is_full_collection_due() -> bool:
-    """Return whether a deferred full collection is due."""
     return _are_deferred() and gc.get_count()[2] > _MANY
 
 

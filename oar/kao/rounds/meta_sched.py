@@ -16,7 +16,6 @@ from pathlib import Path
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.advance_reservations.search import SEARCH_SECONDS, SearchClock
-from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import collect, is_full_collection_due, resting
@@ -30,9 +29,9 @@ from oar.kao.rounds.round_results import (
     InteractivePredictions,
     RoundPart,
     RoundPhases,
-    TimingLog,
     exit_code,
     next_start,
+    report_timings,
 )
 from oar.kao.rounds.site import plugins, token_scripts
 from oar.kao.rounds.site.external_schedulers import ExternalSchedulers
@@ -114,7 +113,6 @@ class MetaScheduler:
         self._lock = RoundLock(runtime.database)
         self._last_date = 0
         self._programs = SchedulerPrograms(runtime)
-        self._timings = TimingLog(runtime.config)
         self._has_extra = plugins.has_extra(runtime.config)
         self._config = runtime.config
         self._granting = WalltimeUpdates(runtime.database, runtime.config)
@@ -201,10 +199,7 @@ class MetaScheduler:
         return situation
 
     def _answer_reservations(self, situation: Situation) -> bool:
-        """Write the due decisions on advance reservations before all jobs are planned.
-
-        So requests for reservations are answered early.  Return whether anything was due.
-        """
+        """Write the due decisions on advance reservations early, before the jobs; return whether anything was due."""
         snapshot = situation.snapshot
         is_due = snapshot.reservation_changes or any(each.is_due(snapshot.now) for each in snapshot.reservations)
         if not is_due:
@@ -238,7 +233,6 @@ class MetaScheduler:
         self._requests = None
 
     def close(self) -> None:
-        """Close the connection that holds the lock."""
         self._lock.close()
 
     def due(self) -> float | None:
@@ -288,7 +282,9 @@ class MetaScheduler:
         snapshot = situation.snapshot
         if self._rounds_kept:
             save_latest(snapshot, self._run_dir, "round", self._rounds_kept)
-        memory = self._lasting_memory(snapshot.now)
+        if self._tail.memory is None or not 0 <= snapshot.now - self._planned_anew < CACHE_LIFETIME:
+            self._tail.memory, self._planned_anew = None, snapshot.now
+        memory = self._tail.memory
         may_start_jobs = self._config.scheduler_launcher_optimization
         external = ExternalSchedulers(self._database, self._programs, situation, may_start_jobs=may_start_jobs)
         site = plugins.site_of(self._config, external)
@@ -304,7 +300,7 @@ class MetaScheduler:
             unchecked = planning.plan(announce)
         self._requests = planning.compiled
         plan = self._guard.without_faults(snapshot, unchecked, planning.requests)
-        self._timings.write(snapshot, plan, planning.seconds)
+        report_timings(self._config, snapshot, plan, planning.seconds)
         self._guard.log_troubles(snapshot, plan)
         log.debug("%d of %d jobs have not changed", planning.reused, len(snapshot.waiting))
         self.phases.undecided = len(plan.undecided)
@@ -326,12 +322,6 @@ class MetaScheduler:
             self._tail.want(snapshot, make)
             return merged
         return merged if self._foreseen.has_rest else replace(merged, foreseen_at=plan.now)
-
-    def _lasting_memory(self, now: int) -> RoundMemory | None:
-        """Return the memory of the last full plan, if it is younger than CACHE_LIFETIME."""
-        if self._tail.memory is None or not 0 <= now - self._planned_anew < CACHE_LIFETIME:
-            self._tail.memory, self._planned_anew = None, now
-        return self._tail.memory
 
     def _planned(self, planning: Round, snapshot: Snapshot, announce: Announce) -> Plan | None:
         """Return the plan of a round, urgent if possible; return None if only a full plan can decide what starts."""
@@ -389,7 +379,6 @@ def _asked_once(ask: TokenCounts) -> TokenCounts:
 
 
 def run(runtime: Runtime, *, disable: Sequence[str] = (), announce: Announce = nobody) -> int:
-    """Make one round with a cold scheduler."""
     scheduler = MetaScheduler(runtime)
     try:
         return scheduler.round(disable=disable, announce=announce)

@@ -79,7 +79,6 @@ class Foreseen:
         return bool(self._rest)
 
     def forget(self) -> None:
-        """Delete all predictions."""
         self.__init__()  # type: ignore[misc]
 
     def settle(self, full: FullPlan) -> None:
@@ -97,7 +96,11 @@ class Foreseen:
         waiting = {job.id: job for job in snapshot.waiting}
         undecided = {job_id: waiting[job_id] for job_id in plan.undecided}
         self._undecided = undecided
-        self._note_decided(plan, waiting)
+        self._later = {job_id: each for job_id, each in self._later.items() if job_id in waiting}
+        placements = {placement.job_id: placement for placement in plan.placements}
+        for job_id, reason in plan.reasons.items():
+            message = plan.messages.get(job_id, "")
+            self._later[job_id] = Foresight(plan.now, waiting[job_id], placements.get(job_id), reason, message)
         known = (self._of(job_id) for job_id in undecided)
         return _with(plan, [each for each in known if each and undecided[each.job.id] == each.job], self.date)
 
@@ -124,17 +127,8 @@ class Foreseen:
         later = self._later.get(job_id)
         return later is not None and later.date > date
 
-    def _note_decided(self, plan: Plan, waiting: Mapping[int, WaitingJob]) -> None:
-        """Store the decisions on jobs that do not start; delete the predictions of jobs that no longer wait."""
-        self._later = {job_id: each for job_id, each in self._later.items() if job_id in waiting}
-        placements = {placement.job_id: placement for placement in plan.placements}
-        for job_id, reason in plan.reasons.items():
-            message = plan.messages.get(job_id, "")
-            self._later[job_id] = Foresight(plan.now, waiting[job_id], placements.get(job_id), reason, message)
-
 
 def _with(plan: Plan, foresights: Sequence[Foresight], date: int) -> Plan:
-    """Return a plan with predictions for other jobs added."""
     placements = (each.placement for each in foresights if each.placement)
     reasons = {each.job.id: each.reason for each in foresights if each.reason}
     return replace(
@@ -199,7 +193,6 @@ class PlanTail:
         self.last, self.memory = full, memory
 
     def forget(self) -> None:
-        """Discard the full plan in progress and the last one."""
         self._wanted = self._run = None
         self.last = self.memory = None
 

@@ -1,7 +1,4 @@
-"""The lock of rounds: two rounds are never made at the same time.
-
-See docs/design/locks.rst, "Advisory locks".
-"""
+"""The lock of rounds: two rounds are never made at the same time. See docs/design/locks.rst, "Advisory locks"."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +36,6 @@ class RoundLock:
             locks.release(ROUND_LOCK)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._locks:
             self._locks.close()
             self._locks = None

@@ -28,10 +28,7 @@ def exit_code(plan: Plan) -> MetaSchedCode:
 
 
 def next_start(snapshot: Snapshot, plan: Plan) -> int | None:
-    """Return the next date at which a job starts or expires, or an advance reservation changes.
-
-    Reservation jobs are not counted: Sarko watches them.
-    """
+    """Return when the next job starts or expires, or a reservation changes; Sarko watches reservation jobs."""
     reserved = {job.id for job in snapshot.waiting if job.reservation is not Reservation.NONE}
     starts = (placement.start for placement in plan.placements if placement.job_id not in reserved)
     ends = (expiry_date(job) for job in snapshot.waiting if job.types and job.id not in reserved)
@@ -67,7 +64,6 @@ class RoundPhases:
 
     @property
     def record(self) -> dict[str, object]:
-        """Return the content for JSON."""
         phases = {str(part): round(each, 4) for part, each in self._seconds.items()}
         return {"jobs": self.jobs, "undecided": self.undecided, "phases": phases, "file_errors": self.file_errors}
 
@@ -75,22 +71,16 @@ class RoundPhases:
 log = logging.getLogger(__name__)
 
 
-class TimingLog:
-    """Writes placement times according to SCHEDULER_LOG_JOB_SCHEDULING_TIME and SCHEDULER_JOB_SCHEDULING_TIME_YAML."""
+def report_timings(config: Config, snapshot: Snapshot, plan: Plan, seconds: Mapping[int, float]) -> None:
+    """Write the placement times of the jobs of a round, in planning order, to the log and to a YAML file.
 
-    def __init__(self, config: Config) -> None:
-        self._is_logged = config.scheduler_log_job_scheduling_time
-        self._path = config.scheduler_job_scheduling_time_yaml
-
-    def write(self, snapshot: Snapshot, plan: Plan, seconds: Mapping[int, float]) -> None:
-        """Write the placement times of the jobs of a round, in planning order."""
-        if self._is_logged:
-            for job_id, duration in seconds.items():
-                log.info("scheduling timing: job %d scheduled in %.3f ms", job_id, 1000 * duration)
-        if self._path and seconds:
-            self._append(self._path, snapshot, plan, seconds)
-
-    def _append(self, path: str, snapshot: Snapshot, plan: Plan, seconds: Mapping[int, float]) -> None:
+    The keys are SCHEDULER_LOG_JOB_SCHEDULING_TIME and SCHEDULER_JOB_SCHEDULING_TIME_YAML.
+    """
+    if config.scheduler_log_job_scheduling_time:
+        for job_id, duration in seconds.items():
+            log.info("scheduling timing: job %d scheduled in %.3f ms", job_id, 1000 * duration)
+    path = config.scheduler_job_scheduling_time_yaml
+    if path and seconds:
         jobs = {job.id: job for job in snapshot.waiting}
         placements = {placement.job_id: placement for placement in plan.placements}
         records = [

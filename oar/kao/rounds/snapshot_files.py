@@ -71,13 +71,8 @@ def _compound(hint: Any, value: Any) -> Any:
     if origin is Mapping:
         return {arguments[0](key): _record(arguments[1], each) for key, each in value.items()}
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else _record(_only_record(arguments), value)
+        return None if value is None else _record(next((each for each in arguments if _is_record(each)), None), value)
     return value
-
-
-def _only_record(arguments: tuple[Any, ...]) -> Any:
-    """Return the member of a union that is a record class; return None if there is none."""
-    return next((each for each in arguments if _is_record(each)), None)
 
 
 log = logging.getLogger(__name__)
@@ -91,10 +86,7 @@ def save(snapshot: Snapshot, path: Path) -> None:
 
 
 def save_latest(snapshot: Snapshot, directory: Path, prefix: str, count: int) -> Path | None:
-    """Write a snapshot to ``<prefix>-<date>.json`` and remove all but the latest ``count`` files.
-
-    Return the path; return None if the file cannot be written.
-    """
+    """Write ``<prefix>-<date>.json``, keep the latest ``count`` files; return its path, or None after an error."""
     path = directory / f"{prefix}-{snapshot.now}.json"
     try:
         save(snapshot, path)

@@ -8,7 +8,7 @@ See docs/design/reservations.rst, "Changes".
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 
 from oar.kao.facts.job_types import is_inside
 from oar.kao.facts.plan import ChangeStep, Reason
@@ -37,109 +37,119 @@ class ReservationChanges:
     def __init__(self, context: RoundContext, reservable: ReservableResources, clock: SearchClock) -> None:
         self._clock = clock
         self._reservable = reservable
-        self._now = context.now
         self._context = context
         self._obstacles = Obstacles(context)
         self._reservations = {each.id: each for each in context.snapshot.reservations}
 
     def decide(self, reservation_ids: Collection[int]) -> Iterator[ChangeStep]:
-        """Iterate over the decisions on the changes of these reservations, in the order of the requests."""
+        """Iterate over the decisions on changes of these reservations, in order; without time, a change waits."""
         changes = self._context.snapshot.reservation_changes
         for change in [change for change in changes if change.reservation_id in reservation_ids]:
             reservation = self._reservations.get(change.reservation_id)
             if reservation is None or reservation.state not in GRANTED:
                 yield ChangeStep(change.id, change.reservation_id, 0, message="the advance reservation has ended")
-            elif not change.is_readable:
-                yield _refusal(change, reservation, "what it asks for cannot be read")
-            elif change.expires and change.expires < self._now:
-                yield _refusal(change, reservation, "nobody waits for its answer any more")
+                continue
+            decision = _ChangeDecision(self._context, self._reservable, self._obstacles, change, reservation)
+            if not change.is_readable:
+                yield decision.refusal("what it asks for cannot be read")
+            elif change.expires and change.expires < self._context.now:
+                yield decision.refusal("nobody waits for its answer any more")
             else:
-                yield from self._decide_in_time(change, reservation)
+                try:
+                    with self._clock.searching("changes"):
+                        step = decision.step()
+                except NoTimeLeft:
+                    self._clock.left_over.add(reservation.id)
+                else:
+                    yield step
 
-    def _decide_in_time(self, change: PlannedChange, reservation: PlannedReservation) -> Iterator[ChangeStep]:
-        """Iterate over the decision on a change; yield nothing if it is left to the next round."""
-        try:
-            with self._clock.searching("changes"):
-                step = self._decide(change, reservation)
-        except NoTimeLeft:
-            self._clock.left_over.add(reservation.id)
-            return
-        yield step
 
-    def _decide(self, change: PlannedChange, reservation: PlannedReservation) -> ChangeStep:
-        start = reservation.start if change.start is None else self._still_to_come(change, change.start)
-        end = reservation.end if change.end is None else self._still_to_come(change, change.end)
+class _ChangeDecision:
+    """The decision on one change of a granted reservation."""
+
+    def __init__(
+        self,
+        context: RoundContext,
+        reservable: ReservableResources,
+        obstacles: Obstacles,
+        change: PlannedChange,
+        reservation: PlannedReservation,
+    ) -> None:
+        self._context = context
+        self._now = context.now
+        self._reservable = reservable
+        self._obstacles = obstacles
+        self._change = change
+        self._reservation = reservation
+
+    def step(self) -> ChangeStep:
+        reservation = self._reservation
+        start = self._still_to_come(self._change.start, reservation.start)
+        end = self._still_to_come(self._change.end, reservation.end)
         has_begun = reservation.has_begun(self._now)
         if has_begun and start != reservation.start:
-            return _refusal(change, reservation, HAS_BEGUN)
-        error = self._window_error(reservation, start, end)
-        if error:
-            return _refusal(change, reservation, error)
-        if change.alternatives:
-            return self._refit(change, reservation, (start, end), has_begun=has_begun)
-        if has_begun:
-            return self._move_end(change, reservation, end)
-        return self._move(change, reservation, start, end)
+            return self.refusal(HAS_BEGUN)
+        if error := self._window_error(start, end):
+            return self.refusal(error)
+        if self._change.alternatives:
+            return self._refit(start, end, has_begun=has_begun)
+        return self._move_end(end) if has_begun else self._move(start, end)
 
-    def _still_to_come(self, change: PlannedChange, date: int) -> int:
-        """Return a requested date; return ``now`` if the date has passed since the request."""
-        return self._now if change.date and change.date <= date < self._now else date
+    def refusal(self, message: str, proposal: int = 0) -> ChangeStep:
+        reservation = self._reservation
+        return ChangeStep(self._change.id, reservation.id, reservation.revision, message=message, proposal=proposal)
 
-    def _window_error(self, reservation: PlannedReservation, start: int, end: int) -> str:
+    def _still_to_come(self, date: int | None, present: int) -> int:
+        """Return a requested date (None = ``present``); return ``now`` if the date has passed since the request."""
+        if date is None:
+            return present
+        return self._now if self._change.date and self._change.date <= date < self._now else date
+
+    def _window_error(self, start: int, end: int) -> str:
         if end <= start:
             return "start time is later than end time"
-        if start < self._now and start != reservation.start:
+        if start < self._now and start != self._reservation.start:
             return "start time is in the past"
-        if end - start <= reservation.time_offset:
-            return f"the duration must be longer than {reservation.time_offset} seconds"
+        if end - start <= self._reservation.time_offset:
+            return f"the duration must be longer than {self._reservation.time_offset} seconds"
         return "end time is in the past" if end < self._now else ""
 
     # -- started reservations ----------------------------------------------------------------------------------------
 
-    def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
+    def _move_end(self, end: int) -> ChangeStep:
         """Change the end of a started reservation: it keeps its resources, including Dead ones."""
+        reservation, own = self._reservation, self._reservation.resources
         if end > reservation.end:
-            free_until = self._free_until(reservation)
+            free_until = self._latest_end(reservation.end, lambda free: not own & ~free)
             if free_until < end:
-                holders = self._holders(reservation, reservation.resources, (free_until, end))
+                holders = self._holders(own, free_until, end)
                 message = f"its resources are free only until {write_date(free_until)}{holders}"
-                proposal = free_until if free_until > reservation.end else 0
-                return _refusal(change, reservation, message, proposal)
-        if refusal := self._cut_job(change, reservation, end):
-            return refusal
-        return self._granted(change, reservation, (reservation.start, end), reservation.resources)
+                return self.refusal(message, free_until if free_until > reservation.end else 0)
+        return self._cut_job(end) or self._granted(reservation.start, end, own)
 
-    def _free_until(self, reservation: PlannedReservation) -> int:
-        """Return until when the resources of a reservation are free of other holders (at least its end)."""
-        own = reservation.resources
-        return self._latest_end(reservation, self._without(reservation), reservation.end, lambda free: not own & ~free)
-
-    def _cut_job(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep | None:
+    def _cut_job(self, end: int) -> ChangeStep | None:
         """Return the refusal of an end that is too early for a running job; None if there is none, or with force."""
-        job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
-        if job is None or change.is_forced or end >= reservation.end:
+        reservation = self._reservation
+        if reservation.is_flexible or self._change.is_forced or end >= reservation.end:
+            return None
+        job = next((job for job in self._running() if job.end > end - reservation.time_offset), None)
+        if job is None:
             return None
         message = f"job {job.id} runs until {write_date(job.end)}; with -f it ends with the reservation"
-        return _refusal(change, reservation, message, job.end + reservation.time_offset)
+        return self.refusal(message, job.end + reservation.time_offset)
 
-    def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
-        """Iterate over the running jobs that must end with a reservation; jobs of a flexible one continue."""
-        return iter(()) if reservation.is_flexible else self._running(reservation)
-
-    def _running(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
+    def _running(self) -> Iterator[RunningJob]:
         for job in self._context.snapshot.running:
-            if job.id != reservation.frame_id and is_inside(self._context.types[job.id], reservation):
+            is_inner = is_inside(self._context.types[job.id], self._reservation)
+            if is_inner and job.id != self._reservation.frame_id:
                 yield job
 
     # -- future reservations -----------------------------------------------------------------------------------------
 
-    def _move(self, change: PlannedChange, reservation: PlannedReservation, start: int, end: int) -> ChangeStep:
-        """Move a reservation that has not started: on its own resources, or on others if these are not free.
-
-        It keeps Dead resources if there is no other placement.
-        """
-        space, present = self._without(reservation), self._context.usable.present
-        request, own = self._context.requests.get(reservation.groups), reservation.resources
+    def _move(self, start: int, end: int) -> ChangeStep:
+        """Move a future reservation: on its own resources if they are free, else on others, else on its Dead ones."""
+        present = self._context.usable.present
+        request, own = self._context.requests.get(self._reservation.groups), self._reservation.resources
 
         def place(free: ResourceSet) -> ResourceSet:
             has_its_own = not own & ~free
@@ -147,176 +157,143 @@ class ReservationChanges:
                 return own if has_its_own else 0
             return self._reservable.choose(request, free & present, start) or (own if has_its_own else 0)
 
-        if found := place(self._free(reservation, space, start, end)):
-            return self._granted(change, reservation, (start, end), found)
+        if found := place(self._free(start, end)):
+            return self._granted(start, end, found)
         if isinstance(request, Reason):
-            return _refusal(change, reservation, "its request cannot be evaluated")
-        if start == reservation.start:
-            return self._too_late(change, reservation, (start, end), self._latest_end(reservation, space, start, place))
-        return self._no_start(change, reservation, request, (start, end))
+            return self.refusal("its request cannot be evaluated")
+        if start == self._reservation.start:
+            return self._too_late(start, end, self._latest_end(start, place))
+        return self._no_start(request, start, end)
 
-    def _no_start(
-        self, change: PlannedChange, reservation: PlannedReservation, request: RequestFit, window: tuple[int, int]
-    ) -> ChangeStep:
+    def _no_start(self, request: RequestFit, start: int, end: int) -> ChangeStep:
         """Refuse a window with a changed start; propose the next start at which the request fits."""
-        start, end = window
-        usable = self._context.usable.present & ~self._reservable.asleep(reservation)
+        usable = self._context.usable.present & ~self._reservable.asleep(self._reservation)
         query = SlotQuery(request, usable, end - start, kind="any change")
-        later = earliest(self._without(reservation).slots, query, start + 1)
-        holders = self._holders(reservation, request.reach, window)
+        later = earliest(self._space.slots, query, start + 1)
+        holders = self._holders(request.reach, start, end)
         message = f"there is no place for {format_duration(end - start)} from {write_date(start)} on{holders}"
-        return _refusal(change, reservation, message, later.start if later else 0)
+        return self.refusal(message, later.start if later else 0)
 
-    def _too_late(
-        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], latest: int
-    ) -> ChangeStep:
+    def _too_late(self, start: int, end: int, latest: int) -> ChangeStep:
         """Refuse a window without a placement; propose the latest possible end if a later end was requested."""
-        start, end = window
-        holders = self._holders(reservation, self._reach(change, reservation), (max(start, latest), end))
+        reservation, alternatives = self._reservation, self._change.alternatives
+        requests = [self._context.requests.get(groups) for groups in alternatives or (reservation.groups,)]
+        reach = union(request.reach for request in requests if not isinstance(request, Reason))
+        holders = self._holders(reach, max(start, latest), end)
         if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
-            message = f"there is no place for it from {write_date(start)} to {write_date(end)}{holders}"
-            return _refusal(change, reservation, message)
+            return self.refusal(f"there is no place for it from {write_date(start)} to {write_date(end)}{holders}")
+        has_it = latest <= reservation.end and not alternatives
         message = f"there is a place for it only until {write_date(latest)}{holders}"
-        has_it = latest <= reservation.end and not change.alternatives
-        return _refusal(change, reservation, message, 0 if has_it else latest)
+        return self.refusal(message, 0 if has_it else latest)
 
     # -- other resources ---------------------------------------------------------------------------------------------
 
-    def _refit(
-        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], *, has_begun: bool
-    ) -> ChangeStep:
+    def _refit(self, start: int, end: int, *, has_begun: bool) -> ChangeStep:
         """Give a reservation other resources, in its window or in a new one.
 
         It keeps the resources held by its jobs, then as many of its other resources as possible, from the first one on.
         """
-        start, end = window
-        if has_begun and (refusal := self._cut_job(change, reservation, end)):
+        if has_begun and (refusal := self._cut_job(end)):
             return refusal
-        space, begin = self._without(reservation), max(start, self._now)
-        held = self._reservable.bound(reservation)
-        fits = self._fits_of(change, reservation, start, is_now=has_begun)
-        free = self._free(reservation, space, begin, end)
-        found = [fit(free) for fit in fits]
+        begin, held = max(start, self._now), self._reservable.bound(self._reservation)
+        requests = [self._context.requests.get(groups) for groups in self._change.alternatives]
+
+        def fits(free: ResourceSet) -> list[ResourceSet]:
+            """Return the resources that each requested alternative would get; 0 = it does not fit."""
+            ranks = self._ranks(free & self._context.usable.present, start, is_now=has_begun)
+            return [0 if isinstance(request, Reason) else fit_first(request, ranks) for request in requests]
+
+        found = fits(self._free(begin, end))
         for number, resources in enumerate(found):
             if resources and not held & ~resources:
-                chosen = replace(reservation, groups=change.alternatives[number])
-                return replace(self._granted(change, chosen, window, resources), alternative=number)
+                return replace(self._granted(start, end, resources), alternative=number)
         if kept := next(filter(None, found), 0):
-            in_the_way = sorted(job.id for job in self._running(reservation) if job.resources & held & ~kept)
+            in_the_way = sorted(job.id for job in self._running() if job.resources & held & ~kept)
             names = enumerated([f"job {number}" for number in in_the_way], MAX_NAMED)
-            return _refusal(change, reservation, f"its jobs hold resources that it would give up ({names})")
-        request = self._context.requests.get(change.alternatives[0])
-        if start != reservation.start and not isinstance(request, Reason):
-            return self._no_start(change, reservation, request, window)
-
-        def place(free: ResourceSet) -> bool:
-            return any(got and not held & ~got for got in (fit(free) for fit in fits))
-
-        latest = self._latest_end(reservation, space, begin, place)
-        if has_begun and self._cut_job(change, reservation, latest):
+            return self.refusal(f"its jobs hold resources that it would give up ({names})")
+        if start != self._reservation.start and not isinstance(requests[0], Reason):
+            return self._no_start(requests[0], start, end)
+        latest = self._latest_end(begin, lambda free: any(got and not held & ~got for got in fits(free)))
+        if has_begun and self._cut_job(latest):
             latest = 0
-        return self._too_late(change, reservation, window, latest)
+        return self._too_late(start, end, latest)
 
-    def _fits_of(
-        self, change: PlannedChange, reservation: PlannedReservation, start: int, *, is_now: bool
-    ) -> list[Callable[[ResourceSet], ResourceSet]]:
-        """Return one function per requested alternative that selects resources among free ones (0 = none fit)."""
-        usable = self._context.usable.present
-
-        def fit(free: ResourceSet, request: RequestFit | Reason) -> ResourceSet:
-            if isinstance(request, Reason):
-                return 0
-            return fit_first(request, self._ranks(reservation, free & usable, start, is_now=is_now))
-
-        requests = [self._context.requests.get(groups) for groups in change.alternatives]
-        return [partial(fit, request=request) for request in requests]
-
-    def _ranks(self, reservation: PlannedReservation, free: ResourceSet, start: int, *, is_now: bool) -> list[int]:
+    def _ranks(self, free: ResourceSet, start: int, *, is_now: bool) -> list[int]:
         """Return free resources in order of preference: held, granted, others; in each group healthy ones first."""
+        reservation, ranks = self._reservation, self._reservable.ranks
         others = free & ~reservation.resources
         if is_now:
             others &= self._context.usable.ordinary
         held = free & self._reservable.bound(reservation)
         kept = free & reservation.resources & ~held
-        ranks = self._reservable.ranks
         return [*positions(held), *ranks(kept, start), *ranks(others, start)]
 
-    def _reach(self, change: PlannedChange, reservation: PlannedReservation) -> ResourceSet:
-        """Return the resources that a change could take."""
-        requests = [self._context.requests.get(groups) for groups in change.alternatives or (reservation.groups,)]
-        return union(request.reach for request in requests if not isinstance(request, Reason))
-
-    def _holders(self, reservation: PlannedReservation, resources: ResourceSet, window: tuple[int, int]) -> str:
+    def _holders(self, resources: ResourceSet, start: int, end: int) -> str:
         """Return the other holders of these resources, in brackets; return '' if there are none."""
-        start, end = window
-        asleep = self._reservable.sleepers(resources, reservation)
-        present = resources & self._context.usable.present | reservation.resources & resources
-        return self._obstacles.named(self._without(reservation), present, start, end, asleep)
+        asleep = self._reservable.sleepers(resources, self._reservation)
+        present = resources & self._context.usable.present | self._reservation.resources & resources
+        return self._obstacles.named(self._space, present, start, end, asleep)
 
-    def _free(self, reservation: PlannedReservation, space: Space, start: int, end: int) -> ResourceSet:
+    @cached_property
+    def _space(self) -> Space:
+        own = {job.id for job in self._running()} if self._reservation.is_flexible else set()
+        return self._context.spaces.common_without({self._reservation.frame_id, *own})
+
+    @cached_property
+    def _dead(self) -> ResourceSet:
+        """Return the Dead resources of the reservation, which are in no slot."""
+        return self._reservation.resources & ~self._context.usable.present
+
+    @cached_property
+    def _holding_dead(self) -> list[Occupation]:
+        """Return the other occupations of the Dead resources of the reservation."""
+        return [each for each, _ in self._space.entered if each.resources & self._dead] if self._dead else []
+
+    def _free(self, start: int, end: int) -> ResourceSet:
         """Return the free resources of a reservation in a window.
 
-        Of the resources of suspended jobs, only those that the reservation already has in that window are included.  No
-        slot contains Dead resources: its own Dead ones are free unless another occupant holds them.
+        Of the resources of suspended jobs, only those that the reservation already has in that window are included.
+        Its own Dead ones are free unless another occupant holds them.
         """
+        reservation = self._reservation
         has_it = reservation.start <= start and end <= reservation.end
         taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
-        dead = reservation.resources & ~self._context.usable.present
-        others = union(each.resources for each in self._holding(space, dead) if each.start < end and start < each.end)
-        return (space.slots.free_between(start, end) | dead & ~others) & ~taken
+        others = union(each.resources for each in self._holding_dead if each.start < end and start < each.end)
+        return (self._space.slots.free_between(start, end) | self._dead & ~others) & ~taken
 
-    def _holding(self, space: Space, resources: ResourceSet) -> list[Occupation]:
-        """Return the occupations of some of these resources in a space."""
-        return [each for each, _ in space.entered if each.resources & resources] if resources else []
-
-    def _latest_end(
-        self,
-        reservation: PlannedReservation,
-        space: Space,
-        start: int,
-        place: Callable[[ResourceSet], ResourceSet | bool],
-    ) -> int:
+    def _latest_end(self, start: int, place: Callable[[ResourceSet], ResourceSet | bool]) -> int:
         """Return until when a place is free without interruption from ``start`` on; ``start`` = never."""
-        dead = reservation.resources & ~self._context.usable.present
-        starts = (*space.slots.starts(), *(each.start for each in self._holding(space, dead)))
-        dates = [date for date in sorted({*starts, reservation.end, FOREVER}) if date > start]
-        count = bisect_left(dates, True, key=lambda end: not place(self._free(reservation, space, start, end)))
+        starts = (*self._space.slots.starts(), *(each.start for each in self._holding_dead))
+        dates = [date for date in sorted({*starts, self._reservation.end, FOREVER}) if date > start]
+        count = bisect_left(dates, True, key=lambda end: not place(self._free(start, end)))
         return dates[count - 1] if count else start
 
-    def _without(self, reservation: PlannedReservation) -> Space:
-        """Return the common space without a reservation, and without its jobs if they are in that space."""
-        own = {job.id for job in self._running(reservation)} if reservation.is_flexible else set()
-        return self._context.spaces.common_without({reservation.frame_id, *own})
-
-    def _granted(
-        self, change: PlannedChange, reservation: PlannedReservation, window: tuple[int, int], resources: ResourceSet
-    ) -> ChangeStep:
-        start, end = window
+    def _granted(self, start: int, end: int, resources: ResourceSet) -> ChangeStep:
+        reservation = self._reservation
         types = self._context.types[reservation.frame_id]
         self._context.spaces.widen_frame(Occupation(reservation.frame_id, start, end, resources), types)
         moved = replace(reservation, start=start, end=end, resources=resources)
         return ChangeStep(
-            change.id,
+            self._change.id,
             reservation.id,
             reservation.revision,
             is_granted=True,
             start=start,
             end=end,
             resources=tuple(sorted(self._context.snapshot.resources.ids_of(resources))),
-            ended_jobs=tuple(job.id for job in self._misfits(reservation, moved)),
+            ended_jobs=tuple(job.id for job in self._misfits(moved)),
         )
 
-    def _misfits(self, before: PlannedReservation, after: PlannedReservation) -> Iterator[WaitingJob]:
+    def _misfits(self, moved: PlannedReservation) -> Iterator[WaitingJob]:
         """Iterate over the waiting jobs of a reservation that fit before the change, but not after it.
 
         Jobs that never fitted were accepted on purpose (``--verify n``) and keep waiting.  Jobs of a flexible
         reservation run outside it.
         """
-        if before.is_flexible:
-            return
-        for job in self._context.snapshot.waiting:
+        before = self._reservation
+        for job in () if before.is_flexible else self._context.snapshot.waiting:
             is_ours = job.id != before.frame_id and is_inside(self._context.types[job.id], before)
-            if is_ours and not self._fits(job, after) and self._fits(job, before):
+            if is_ours and not self._fits(job, moved) and self._fits(job, before):
                 yield job
 
     def _fits(self, job: WaitingJob, reservation: PlannedReservation) -> bool:
@@ -329,7 +306,3 @@ class ReservationChanges:
             if is_short and (isinstance(request, Reason) or request.fit(inside)):
                 return True
         return False
-
-
-def _refusal(change: PlannedChange, reservation: PlannedReservation, message: str, proposal: int = 0) -> ChangeStep:
-    return ChangeStep(change.id, reservation.id, reservation.revision, message=message, proposal=proposal)

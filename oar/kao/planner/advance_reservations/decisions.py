@@ -108,7 +108,12 @@ class ReservationDecisions:
     # -- granted reservations ----------------------------------------------------------------------------------------
 
     def _follow(self, reservation: PlannedReservation) -> None:
-        self._keep_place(reservation)
+        frame = self._frames.get(reservation.frame_id)
+        if frame and frame.granted:
+            walltime = reservation.end - reservation.start
+            self._decisions.placements[frame.id] = Placement(
+                frame.id, frame.granted.alternative, reservation.start, walltime, reservation.resources
+            )
         if reservation.is_leaving:
             if reservation.is_flexible or not reservation.live_jobs:
                 self.steps.append(self._step(reservation, is_over=True))
@@ -195,15 +200,6 @@ class ReservationDecisions:
         )
         return wanted & self._reservable.healthy(self._now) & ~(reserved | reservation.resources)
 
-    def _keep_place(self, reservation: PlannedReservation) -> None:
-        """Keep the stored placement of a waiting frame."""
-        frame = self._frames.get(reservation.frame_id)
-        if frame and frame.granted:
-            walltime = reservation.end - reservation.start
-            self._decisions.placements[frame.id] = Placement(
-                frame.id, frame.granted.alternative, reservation.start, walltime, reservation.resources
-            )
-
     def _notes(self, reservation: PlannedReservation, health: Health) -> Iterator[ReservationNote]:
         """Iterate over the events since the last round, in order; skipped states are added late."""
         state = reservation.state
@@ -230,7 +226,8 @@ class ReservationDecisions:
             return
         is_told = state is S.ERROR and reservation.state is not S.ERROR  # listed by the start event
         if state is not now_state or (missing != reservation.missing and not is_told):
-            message, hosts = "\n".join(health.reasons), self._hosts(health)
+            message = "\n".join(health.reasons)
+            hosts = self._context.snapshot.resources.nodes_of(health.missing)
             host = hosts[0] if len(hosts) == 1 else ""
             is_better = state is now_state and set(missing) < set(reservation.missing)
             yield ReservationNote(ReservationEvent.UNSATISFIED, now_state, message, host, is_better)
@@ -243,14 +240,8 @@ class ReservationDecisions:
         ids = self._context.snapshot.resources.ids_of(health.missing)
         return tuple(sorted((*reservation.removed, *ids)))
 
-    def _hosts(self, health: Health) -> list[str]:
-        return self._context.snapshot.resources.nodes_of(health.missing)
-
     def _clear_way(self, reservation: PlannedReservation, health: Health) -> None:
-        """Order besteffort jobs to leave before the reservation starts.
-
-        Record the dates at which more has to be done for it.
-        """
+        """Order besteffort jobs to leave before the reservation starts; note the dates at which more is due."""
         margin = max(self._settings.besteffort_kill_before, reservation.time_offset, self._settings.security_time)
         date = reservation.start - margin
         leaving = self._health.leaving(reservation)
@@ -263,7 +254,6 @@ class ReservationDecisions:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _requests(self, reservations: Iterable[PlannedReservation]) -> Iterable[list[Request]]:
-        """Return the requests in their order, with the first occurrences of a new series together."""
         groups: dict[tuple[int, int], list[Request]] = {}
         for reservation in reservations:
             frame = self._frames.get(reservation.frame_id)
@@ -326,7 +316,7 @@ class ReservationDecisions:
         goes_on: bool = False,
         conflicts: tuple[tuple[Occurrence, str], ...] = (),
     ) -> None:
-        """Refuse a request.  ``goes_on``: its series continues."""
+        """Refuse a request; ``goes_on``: its series continues."""
         event = ReservationEvent.SKIPPED if goes_on else ReservationEvent.REFUSED
         notes = (ReservationNote(event, S.REFUSED, place.message),)
         self.steps.append(
@@ -365,23 +355,18 @@ class ReservationDecisions:
 
     def dates(self) -> tuple[int, ...]:
         """Return the later dates at which a reservation changes by itself, including newly granted ones."""
-        return tuple(sorted({date for date in self._dates() if date > self._now}))
-
-    def _dates(self) -> Iterator[int]:
-        yield from self._later
+        dates = {*self._later, *(date for step in self.steps for date in (step.start, step.end))}
         if self._clock.left_over:
-            yield self._now + 1
-        for step in self.steps:
-            yield from (step.start, step.end)
+            dates.add(self._now + 1)
         for reservation in self._context.snapshot.reservations:
             if reservation.state is S.ASKED or reservation.is_leaving:
                 continue
-            yield from (reservation.start, reservation.end)
+            dates |= {reservation.start, reservation.end}
             if reservation.idle_limit and not reservation.live_jobs:
-                yield reservation.idle_date
+                dates.add(reservation.idle_date)
             replacement = self._replacement.next_date(reservation, self._health.of(reservation))
-            if replacement is not None:
-                yield replacement
+            dates |= set() if replacement is None else {replacement}
+        return tuple(sorted(date for date in dates if date > self._now))
 
     def _step(self, reservation: PlannedReservation, **fields: object) -> ReservationStep:
         step = ReservationStep(reservation.id, reservation.frame_id, reservation.state, reservation.revision)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, is_inside
 from oar.kao.facts.plan import Reason
-from oar.kao.facts.snapshot import PlannedReservation, RequestGroup, RunningJob, Settings, Snapshot
+from oar.kao.facts.snapshot import PlannedReservation, RunningJob, Settings, Snapshot
 from oar.kao.planner.resources.resource_holders import ResourceIndex, held_resources
 from oar.kao.planner.resources.spaces import FrameWindow
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions, union
@@ -36,7 +36,6 @@ class Health:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no resource is missing."""
         return not self.reasons
 
 
@@ -73,22 +72,18 @@ class ReservationHealth:
             self._dead = resources.where(resources.states, ResourceState.DEAD)
             self._doubtful |= (resources.everything & ~alive) | leaving
             for job in snapshot.running:
-                self._enter(job)
-
-    def _enter(self, job: RunningJob) -> None:
-        """Record the resources that a job holds."""
-        types = self._types[job.id]
-        for name in types.container_names(job.id):
-            self._containers[name].append(types)
-        if types.container:
-            return
-        self._held[job.id] = self._held_by(job)
-        self._holders.add(job, self._held[job.id])
-        if types.is_besteffort and not types.inner:
-            self._besteffort.add(job, self._held[job.id])
+                own = types[job.id]
+                for name in own.container_names(job.id):
+                    self._containers[name].append(own)
+                if not own.container:
+                    # a job in Resuming waits for the reservation, so it counts as suspended
+                    asleep = replace(job, state=JobState.SUSPENDED) if job.state is JobState.RESUMING else job
+                    self._held[job.id] = held = held_resources(asleep, resources, snapshot.settings)
+                    self._holders.add(job, held)
+                    if own.is_besteffort and not own.inner:
+                        self._besteffort.add(job, held)
 
     def of(self, reservation: PlannedReservation) -> Health:
-        """Return the current health of a granted reservation."""
         known = self._healths.get(reservation.id)
         if known is None or known[0] is not reservation:
             known = self._healths[reservation.id] = reservation, self._judge(reservation)
@@ -139,13 +134,12 @@ class ReservationHealth:
         pools = self._snapshot.pools
         if not reservation.groups or any(pools[group.pool].is_put_off for group in reservation.groups):
             return self._resources.everything
-        return union(pools[group.pool].members for group in reservation.groups if self._is_known(group)) | self._dead
-
-    def _is_known(self, group: RequestGroup) -> bool:
-        """Return whether all properties named in a request group still exist."""
-        return not self._snapshot.pools[group.pool].trouble and all(
-            level.property in self._properties for level in group.levels
-        )
+        members = self._dead
+        for group in reservation.groups:
+            has_its_properties = all(level.property in self._properties for level in group.levels)
+            if has_its_properties and not pools[group.pool].trouble:
+                members |= pools[group.pool].members
+        return members
 
     def leaving(self, reservation: PlannedReservation) -> list[RunningJob]:
         """Return the besteffort jobs from outside the reservation that hold resources which are not lost."""
@@ -173,14 +167,6 @@ class ReservationHealth:
                 names.add(each.inner)
                 left += self._containers.get(each.inner, ())
 
-    def _held_by(self, job: RunningJob) -> ResourceSet:
-        """Return the resources that a job keeps from the jobs of a reservation.
-
-        A job in Resuming counts as suspended: it waits for the reservation.
-        """
-        asleep = replace(job, state=JobState.SUSPENDED) if job.state is JobState.RESUMING else job
-        return held_resources(asleep, self._resources, self._snapshot.settings)
-
     def _lines(self, reservation: PlannedReservation, causes: Mapping[int, str]) -> list[str]:
         """Return one line per node and cause, in the order of the nodes."""
         addresses, types, ids = self._resources.addresses, self._resources.types, self._resources.ids
@@ -199,7 +185,6 @@ class ReservationHealth:
 
 
 def healths_of(snapshot: Snapshot, health: ReservationHealth) -> dict[int, Health]:
-    """Return the health of each reservation that has been granted, by id."""
     granted = (each for each in snapshot.reservations if each.state is not ReservationState.ASKED)
     return {reservation.id: health.of(reservation) for reservation in granted}
 

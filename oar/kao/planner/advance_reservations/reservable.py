@@ -109,7 +109,6 @@ class ReservationReplacement:
         return from_positions(bit for bit, date in dates.items() if date <= self._now)
 
     def is_due(self, reservation: PlannedReservation, health: Health) -> bool:
-        """Return whether resources have to be replaced now."""
         if not reservation.replaces_lost or health.is_queue_disabled:
             return False
         return bool(reservation.removed or self.overdue(reservation, health))
@@ -131,28 +130,21 @@ class ReservationReplacement:
         usable = self._context.usable.ordinary & request.reach & ~reservation.resources
         usable &= self._reservable.healthy(begin) & ~self._reservable.asleep(reservation)
         free = self._context.spaces.common.slots.free_between(begin, reservation.end) & usable
-        beside = free & self._on_nodes_of(kept)
+        addresses = self._resources.addresses
+        nodes = {addresses[bit] for bit in positions(kept)} - {""}
+        beside = free & from_positions(bit for bit, address in enumerate(addresses) if address in nodes)
         found = fit_first(request, [*sorted(positions(beside)), *sorted(positions(free & ~beside))], kept)
         return found if not self._reservable.bound(reservation) & ~found else 0
 
     def _dates(self, reservation: PlannedReservation, health: Health) -> dict[int, int]:
-        """Return the replacement date of each lost resource."""
         if not reservation.replaces_lost:
             return {}
         patience = self._context.settings.reservation_replace_after
         if reservation.has_begun(self._now):
             patience = min(patience, HASTE)
-        dead, ids, since = self._dead(), self._resources.ids, reservation.missing_since
+        dead = self._resources.where(self._resources.states, ResourceState.DEAD)
+        ids, since = self._resources.ids, reservation.missing_since
         return {
             bit: self._now if dead >> bit & 1 else since.get(ids[bit], self._now) + patience
             for bit in positions(health.lost & ~self._reservable.bound(reservation))
         }
-
-    def _on_nodes_of(self, kept: ResourceSet) -> ResourceSet:
-        """Return all resources on the nodes of ``kept``."""
-        addresses = self._resources.addresses
-        nodes = {addresses[bit] for bit in positions(kept)} - {""}
-        return from_positions(bit for bit, address in enumerate(addresses) if address in nodes)
-
-    def _dead(self) -> ResourceSet:
-        return self._resources.where(self._resources.states, ResourceState.DEAD)

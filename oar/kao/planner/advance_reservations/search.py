@@ -50,7 +50,6 @@ class SearchClock:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the time has run out."""
         return self._left <= 0
 
     @contextmanager
@@ -86,73 +85,51 @@ NODE = "network_address"
 SLOT = "default"
 
 
-class Shortage:
-    """The part of a request that does not fit into the free resources."""
+def describe_shortage(
+    resources: ResourceColumns,
+    request: RequestFit,
+    groups: Sequence[RequestGroup],
+    free: ResourceSet,
+    present: ResourceSet,
+) -> tuple[str, ResourceSet]:
+    """Return a text with the number of free units, and the suitable resources.
 
-    def __init__(
-        self, resources: ResourceColumns, request: RequestFit, groups: Sequence[RequestGroup], present: ResourceSet
-    ) -> None:
-        self._resources = resources
-        self._request = request
-        self._groups = groups
-        self._present = present  #: what is not Dead and has not left
-
-    def told(self, free: ResourceSet) -> tuple[str, ResourceSet]:
-        """Return a text with the number of free units, and the suitable resources.
-
-        They refer to the first group that does not fit.
-        """
-        reach, levels = self._lacking(free)
-        suitable = reach & self._present
-        return self._counted(free & suitable, suitable, levels), suitable
-
-    def _lacking(self, free: ResourceSet) -> tuple[ResourceSet, tuple[Level, ...]]:
-        """Return the resources in reach of the first group that does not fit, and its levels.
-
-        If each group fits alone, return the reach of the whole request and no levels.
-        """
-        alone = zip(self._groups, self._request.groups, self._request.pools, strict=True)
-        for group, fit, pool in alone:
-            if len(self._groups) == 1 or not fit.is_satisfied(free & self._present):
-                return pool, group.levels
-        return self._request.reach, ()
-
-    def _counted(self, free: ResourceSet, suitable: ResourceSet, levels: tuple[Level, ...]) -> str:
-        names = [level.property for level in levels]
-        if names == [NODE]:
-            return self._whole_nodes(free, suitable)
-        if names[:1] == [NODE] and len(names) == 2 and levels[1].quantity > 0 and self._is_slot(names[1], suitable):
-            return self._nodes_with(levels[1].quantity, free, suitable)
-        return f"only {free.bit_count()} of {suitable.bit_count()} suitable {self._kind(suitable)} are free"
-
-    def _whole_nodes(self, free: ResourceSet, suitable: ResourceSet) -> str:
-        nodes = self._resources.nodes_of(suitable)
-        held = self._resources.nodes_of(suitable & ~free)
-        return f"only {len(nodes) - len(held)} of {len(nodes)} suitable nodes are free"
-
-    def _nodes_with(self, slots: int, free: ResourceSet, suitable: ResourceSet) -> str:
+    They refer to the first group that does not fit; if each group fits alone, to the whole request.  ``present``: what
+    is not Dead and has not left.
+    """
+    reach: ResourceSet = request.reach
+    levels: tuple[Level, ...] = ()
+    for group, fit, pool in zip(groups, request.groups, request.pools, strict=True):
+        if len(groups) == 1 or not fit.is_satisfied(free & present):
+            reach, levels = pool, group.levels
+            break
+    suitable = reach & present
+    free &= suitable
+    names = [level.property for level in levels]
+    if names == [NODE]:
+        nodes = resources.nodes_of(suitable)
+        held = resources.nodes_of(suitable & ~free)
+        return f"only {len(nodes) - len(held)} of {len(nodes)} suitable nodes are free", suitable
+    is_of_slots = names[:1] == [NODE] and len(names) == 2 and levels[1].quantity > 0
+    if is_of_slots and _is_slot(resources, names[1], suitable):
+        slots = levels[1].quantity
         number, of_all = (
-            sum(count >= slots for count in self._slots_of_nodes(resources).values()) for resources in (free, suitable)
+            sum(count >= slots for count in Counter(resources.addresses[bit] for bit in positions(members)).values())
+            for members in (free, suitable)
         )
-        return f"only {number} of {of_all} suitable nodes have {slots} free slot{'s' * (slots > 1)}"
+        text = f"only {number} of {of_all} suitable nodes have {slots} free slot{'s' * (slots > 1)}"
+        return text, suitable
+    types = {resources.types[bit] for bit in positions(suitable)}
+    unit = f"resources of the type {types.pop()}" if len(types) == 1 and SLOT not in types else "slots"
+    return f"only {free.bit_count()} of {suitable.bit_count()} suitable {unit} are free", suitable
 
-    def _slots_of_nodes(self, resources: ResourceSet) -> Counter[str]:
-        addresses = self._resources.addresses
-        return Counter(addresses[bit] for bit in positions(resources))
 
-    def _is_slot(self, name: str, suitable: ResourceSet) -> bool:
-        """Return whether each value of a property belongs to one resource of its node."""
-        if name == FINEST:
-            return True
-        column, addresses = self._resources.columns[name], self._resources.addresses
-        return max(Counter((addresses[bit], column[bit]) for bit in positions(suitable)).values(), default=0) == 1
-
-    def _kind(self, suitable: ResourceSet) -> str:
-        """Return the name of the unit: slots, or the type of the resources."""
-        types = {self._resources.types[bit] for bit in positions(suitable)}
-        if len(types) == 1 and (name := types.pop()) != SLOT:
-            return f"resources of the type {name}"
-        return "slots"
+def _is_slot(resources: ResourceColumns, name: str, suitable: ResourceSet) -> bool:
+    """Return whether each value of a property belongs to one resource of its node."""
+    if name == FINEST:
+        return True
+    column, addresses = resources.columns[name], resources.addresses
+    return max(Counter((addresses[bit], column[bit]) for bit in positions(suitable)).values(), default=0) == 1
 
 
 #: So many dates are tried at which a whole series might begin.
@@ -197,62 +174,13 @@ class ReservationSearch:
         self._obstacles = Obstacles(context)
 
     def find(
-        self, reservation: PlannedReservation, frame: WaitingJob, *, proposes: bool = True
+        self, reservation: PlannedReservation, frame: WaitingJob, space: Space | None = None, *, proposes: bool = True
     ) -> GrantedPlace | NoPlace:
         """Return the placement of a request at its date, or within its start window.  Raises NoTimeLeft.
 
-        ``proposes``: search for a later start if there is none.
+        ``space``: where to search; None: the common space.  ``proposes``: search for a later start if there is none.
         """
-        return self._find(reservation, frame, self._space(reservation), proposes=proposes)
-
-    def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
-        """Return the placements of requests of one kind, placed one after the other.  Raises NoTimeLeft."""
-        space = self._space(requests[0][0]).copy()
-        places = []
-        for reservation, frame in requests:
-            place = self._find(reservation, frame, space)
-            places.append(place)
-            if isinstance(place, GrantedPlace):
-                taken = Occupation(frame.id, place.start, place.end, place.resources)
-                space.enter(taken, self._context.types[frame.id])
-        return places
-
-    def later_start_of_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> int:
-        """Return the earliest later start of the first request at which all requests have a place.
-
-        The requests are of one kind, and all are delayed by the same time.  Return 0 if no start was found, or if there
-        is no time.  Raises NoTimeLeft.
-        """
-        shift = 1
-        for _ in range(MAX_SHIFTS):
-            needed = self._needed_shift(requests, shift)
-            if needed in (0, shift):
-                return requests[0][0].start + shift if needed else 0
-            shift = needed
-        return 0
-
-    def _needed_shift(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]], shift: int) -> int:
-        """Return ``shift`` if all requests fit with this delay; otherwise the delay at which the first misfit fits.
-
-        Return 0 if it never fits.
-        """
-        space = self._space(requests[0][0]).copy()
-        for reservation, frame in requests:
-            self._clock.check()
-            if self._clock.is_over:
-                return 0
-            start, duration = reservation.start + shift, reservation.end - reservation.start
-            queries = [query for _, query in self._queries(reservation, frame, duration)]
-            if taken := next(filter(None, (self._choose(space, query, start) for query in queries)), 0):
-                space.enter(Occupation(frame.id, start, start + duration, taken), self._context.types[frame.id])
-                continue
-            found = filter(None, (earliest(space.slots, query, start + 1) for query in queries))
-            return min((match.start for match in found), default=reservation.start) - reservation.start
-        return shift
-
-    def _find(
-        self, reservation: PlannedReservation, frame: WaitingJob, space: Space, *, proposes: bool = True
-    ) -> GrantedPlace | NoPlace:
+        space = space or self._space(reservation)
         start, end = max(reservation.start, self._now), reservation.end
         if start <= reservation.start + reservation.start_window:
             end += start - reservation.start  # the start may be later; the duration stays the same
@@ -274,6 +202,48 @@ class ReservationSearch:
             return NoPlace(f"{message}; {NO_TIME}" if proposes else message)
         match = earliest(space.slots, queries[0][1], max(start, latest) + 1)
         return NoPlace(message, match.start if match else 0)
+
+    def find_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> list[GrantedPlace | NoPlace]:
+        """Return the placements of requests of one kind, placed one after the other.  Raises NoTimeLeft."""
+        space = self._space(requests[0][0]).copy()
+        places = []
+        for reservation, frame in requests:
+            place = self.find(reservation, frame, space)
+            places.append(place)
+            if isinstance(place, GrantedPlace):
+                taken = Occupation(frame.id, place.start, place.end, place.resources)
+                space.enter(taken, self._context.types[frame.id])
+        return places
+
+    def later_start_of_all(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]]) -> int:
+        """Return the earliest later start of the first request at which all requests have a place.
+
+        The requests are of one kind, and all are delayed by the same time.  Return 0 if no start was found, or if there
+        is no time.  Raises NoTimeLeft.
+        """
+        shift = 1
+        for _ in range(MAX_SHIFTS):
+            needed = self._needed_shift(requests, shift)
+            if needed in (0, shift):
+                return requests[0][0].start + shift if needed else 0
+            shift = needed
+        return 0
+
+    def _needed_shift(self, requests: Sequence[tuple[PlannedReservation, WaitingJob]], shift: int) -> int:
+        """Return ``shift`` if all requests fit with it; else that of the first misfit, or 0 if that never fits."""
+        space = self._space(requests[0][0]).copy()
+        for reservation, frame in requests:
+            self._clock.check()
+            if self._clock.is_over:
+                return 0
+            start, duration = reservation.start + shift, reservation.end - reservation.start
+            queries = [query for _, query in self._queries(reservation, frame, duration)]
+            if taken := next(filter(None, (self._choose(space, query, start) for query in queries)), 0):
+                space.enter(Occupation(frame.id, start, start + duration, taken), self._context.types[frame.id])
+                continue
+            found = filter(None, (earliest(space.slots, query, start + 1) for query in queries))
+            return min((match.start for match in found), default=reservation.start) - reservation.start
+        return shift
 
     def _in_window(
         self,
@@ -308,15 +278,14 @@ class ReservationSearch:
                 yield number, query._replace(usable=usable, kind=kind)
 
     def _space(self, reservation: PlannedReservation) -> Space:
-        """Return the common space, without the running jobs if the reservation ignores them."""
         if not reservation.ignores_jobs:
             return self._spaces.common
         return self._spaces.common_without(self._running - self._frames)
 
     def _lack(self, space: Space, query: SlotQuery, start: int, groups: Sequence[RequestGroup]) -> str:
         """Return a sentence that names the missing resources and their holders at the requested date."""
-        end = start + query.duration
-        shortage = Shortage(self._context.snapshot.resources, query.request, groups, self._context.usable.present)
-        told, suitable = shortage.told(space.slots.free_between(start, end, query.keys) & ~self._reservable.asleep())
+        end, resources, present = start + query.duration, self._context.snapshot.resources, self._context.usable.present
+        free = space.slots.free_between(start, end, query.keys) & ~self._reservable.asleep()
+        shortage, suitable = describe_shortage(resources, query.request, groups, free, present)
         holders = self._obstacles.named(space, suitable, start, end, self._reservable.sleepers(suitable))
-        return f"{told} until {write_date(end)}{holders}"
+        return f"{shortage} until {write_date(end)}{holders}"

@@ -34,14 +34,14 @@ class BackfillDepth:
 
     def __init__(self, settings: Settings, now: int) -> None:
         self.is_used = bool(settings.backfill_depths)  #: whether any queue has one
-        self._depth_of = settings.backfill_depth if settings.backfill_depths else _none
+        self._settings = settings
         self._now = now
         self._counted: dict[_Key, set[int]] = {}
         self._doubtful: dict[_Key, set[int]] = {}  #: passed jobs of which it is not known whether they count
 
     def of(self, queue: str) -> int:
         """Return the depth of a queue; 0 = all its jobs have a planned start."""
-        return self._depth_of(queue)
+        return self._settings.backfill_depth(queue) if self.is_used else 0
 
     def standing(self, job: WaitingJob, types: ParsedTypes) -> Standing:
         """Return the position of a job at its turn."""
@@ -63,16 +63,9 @@ class BackfillDepth:
             self._counted.setdefault(_key(job, types), set()).add(job.id)
 
     def note_passed(self, job: WaitingJob, types: ParsedTypes, *, is_sure: bool) -> None:
-        """Record that a job of a queue with a depth was passed over.
-
-        ``is_sure``: a full plan gives it a placement, so it is counted.
-        """
+        """Record a job that was passed over; ``is_sure``: a full plan gives it a placement, so it counts."""
         jobs = self._counted if is_sure else self._doubtful
         jobs.setdefault(_key(job, types), set()).add(job.id)
-
-
-def _none(queue: str) -> int:
-    return 0
 
 
 def _key(job: WaitingJob, types: ParsedTypes) -> _Key:

@@ -30,7 +30,6 @@ class StartWindow:
     latest_job: int = 0  #: the one that decides on ``latest``
 
     def intersected(self, other: "StartWindow") -> "StartWindow":
-        """Return the window of the dates that both windows allow."""
         begin = (self.begin, self.begin_job) if self.begin >= other.begin else (other.begin, other.begin_job)
         latest = (self.latest, self.latest_job) if self.latest <= other.latest else (other.latest, other.latest_job)
         return StartWindow(begin[0], latest[0], begin[1], latest[1])
@@ -80,21 +79,20 @@ class Dependencies:
     def earliest(
         self, dependency: Dependency, default_condition: DependencyCondition, required: RequiredLifetime
     ) -> int:
-        """Return the date before which a dependency does not let the job start.
-
-        ``required`` holds the earliest possible dates of the required job.
-        """
+        """Return the date before which a dependency lets no job start; ``required``: the earliest possible dates."""
         return self._dates(dependency, _condition(dependency, default_condition), required).begin
 
     def are_met(self, job: WaitingJob, default_condition: DependencyCondition) -> bool:
         """Return whether a job may start now: all required jobs have ended, or have started where that is enough."""
-        return all(self._is_met(each, _condition(each, default_condition)) for each in job.dependencies)
-
-    def _is_met(self, dependency: Dependency, condition: DependencyCondition) -> bool:
-        ended = self._ended.get(dependency.required)
-        if ended:
-            return _holds(condition, ended)
-        return dependency.required in self._running and _needs_only_start(dependency, condition)
+        for dependency in job.dependencies:
+            condition, ended = _condition(dependency, default_condition), self._ended.get(dependency.required)
+            if ended:
+                is_met = _holds(condition, ended)
+            else:
+                is_met = dependency.required in self._running and _needs_only_start(dependency, condition)
+            if not is_met:
+                return False
+        return True
 
     def _window_of(self, dependency: Dependency, condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
         required = dependency.required
@@ -146,7 +144,6 @@ def _needs_only_start(dependency: Dependency, condition: DependencyCondition) ->
 
 
 def _holds(condition: DependencyCondition, ended: RequiredJob) -> bool:
-    """Return whether the end of a required job satisfies a condition."""
     is_success = ended.state is JobState.TERMINATED and not ended.exit_code
     match condition:
         case DependencyCondition.OK:

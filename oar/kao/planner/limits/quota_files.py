@@ -8,7 +8,7 @@ See docs/design/planner.rst, "Quotas".
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,9 +39,15 @@ class WeeklyPeriod:
     begin: int  #: minutes of the day
     end: int  #: above 1440: of the next day
 
-    def minutes(self) -> list[tuple[int, int]]:
-        """Return its begins and ends in a week, in minutes; a period may extend beyond the end of the week."""
-        return [(day * _DAY + self.begin, day * _DAY + self.end) for day in sorted(self.days)]
+    def overlaps(self, other: "WeeklyPeriod") -> bool:
+        """Return whether two periods have a common minute; a period may extend beyond the end of the week."""
+        week = 7 * _DAY
+        return any(
+            max(day * _DAY + self.begin, shifted + other.begin) < min(day * _DAY + self.end, shifted + other.end)
+            for day in self.days
+            for other_day in other.days
+            for shifted in (other_day * _DAY - week, other_day * _DAY, other_day * _DAY + week)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +71,34 @@ class Calendar:
     default: str = OTHERWISE
 
     def names(self) -> set[str]:
-        """Return the names of the rule sets that the periods use."""
         return {each.name for each in self.weekly} | {each.name for each in self.single} | {self.default}
 
     def overlaps(self) -> list[tuple[str, str]]:
-        """Return the pairs of weekly periods that overlap."""
         return [
             (first.name, second.name)
             for index, first in enumerate(self.weekly)
             for second in self.weekly[index + 1 :]
-            if first.name != second.name and _meet(first, second)
+            if first.name != second.name and first.overlaps(second)
         ]
 
     def expand(self, since: int, until: int) -> list[tuple[int, str]]:
         """Return the dates from ``since`` to ``until`` at which the applicable rules change, with their names."""
         changes: list[tuple[int, str]] = []
-        for begin, name in self._steps(since, until):
-            if not changes or changes[-1][1] != name:
-                changes.append((max(begin, since), name))
-        return changes
-
-    def _steps(self, since: int, until: int) -> Iterator[tuple[int, str]]:
-        """Iterate over the days; each day is split where a period begins or ends."""
         day = 0
         while True:
             midnight, _ = local_midnight(since, day)
             begin, end = local_minute(midnight, 0), local_minute(midnight, _DAY)
             if begin >= until:
-                return
+                return changes
             periods = [*self.single, *self._weekly_of(since, day - 1), *self._weekly_of(since, day)]
             cuts = {begin, *(date for each in periods for date in (each.begin, each.end) if begin < date < end)}
             if begin <= since < end:
                 cuts.add(since)
             for cut in sorted(cuts):
                 if since <= cut < until:
-                    yield cut, next((each.name for each in periods if each.begin <= cut < each.end), self.default)
+                    name = next((each.name for each in periods if each.begin <= cut < each.end), self.default)
+                    if not changes or changes[-1][1] != name:
+                        changes.append((cut, name))
             day += 1
 
     def _weekly_of(self, since: int, day: int) -> list[SinglePeriod]:
@@ -111,16 +110,6 @@ class Calendar:
         ]
 
 
-def _meet(first: WeeklyPeriod, second: WeeklyPeriod) -> bool:
-    week = 7 * _DAY
-    return any(
-        max(a, c + shift) < min(b, d + shift)
-        for a, b in first.minutes()
-        for c, d in second.minutes()
-        for shift in (-week, 0, week)
-    )
-
-
 def parse_weekly(text: str, name: str) -> WeeklyPeriod | None:
     """Parse ``<hours> <weekdays> * *``; return None for ``default``.  Raises BadRequest."""
     words = text.split()
@@ -129,7 +118,8 @@ def parse_weekly(text: str, name: str) -> WeeklyPeriod | None:
     if len(words) != 4 or words[2:] != ["*", "*"]:
         raise BadRequest(f'"{text}" is not "<hours> <weekdays> * *" or "default"')
     begin, end = _hours(words[0])
-    return WeeklyPeriod(name, _weekdays(words[1]), begin, end)
+    days = range(7) if words[1] == "*" else (day for part in words[1].split(",") for day in _range_of_days(part))
+    return WeeklyPeriod(name, frozenset(days), begin, end)
 
 
 def parse_single(begin: str, end: str, name: str) -> SinglePeriod:
@@ -150,12 +140,6 @@ def _hours(text: str) -> tuple[int, int]:
     if begin >= _DAY or end > _DAY or int(match[2]) > 59 or int(match[4]) > 59:
         raise BadRequest(f'"{text}": there is no such time of the day')
     return begin, end if end > begin else end + _DAY
-
-
-def _weekdays(text: str) -> frozenset[int]:
-    if text == "*":
-        return frozenset(range(7))
-    return frozenset(day for part in text.split(",") for day in _range_of_days(part))
 
 
 def _range_of_days(text: str) -> Sequence[int]:

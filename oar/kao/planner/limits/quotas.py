@@ -55,7 +55,6 @@ def binding_rules(rules: RulesByKey, job: PlannedJob, types: Sequence[str]) -> l
 
 
 def rule_key(rule: QuotaRule) -> tuple[str, str, str, str]:
-    """Return the key of a rule: queue, project, type and user."""
     return rule.queue, rule.project, rule.type, rule.user
 
 
@@ -69,7 +68,6 @@ def pattern_of(rule: QuotaRule, job: PlannedJob) -> Pattern:
 
 
 def is_exceeded(rule: QuotaRule, usage: Usage) -> bool:
-    """Return whether a usage exceeds a limit of a rule."""
     return 0 <= rule.resources < usage[0] or 0 <= rule.jobs < usage[1] or 0 <= rule.seconds < usage[2]
 
 
@@ -87,7 +85,6 @@ class JobDemand:
     resources: int
 
     def seconds_left(self, date: int) -> int:
-        """Return the resource seconds that the job still uses after a date."""
         return self.resources * max(0, self.end - date)
 
 
@@ -132,8 +129,10 @@ class UsageCounter:
     def first_excess(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule) -> int | None:
         """Return the first date from ``begin`` to ``stop`` at which the usage with a job exceeds a rule, or None."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
-        if rule.seconds < 0 and not self._may_exceed(first, last, job, rule):
-            return None
+        if rule.seconds < 0:
+            resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
+            if not (0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs):
+                return None
         for step in range(first, last):
             date = max(begin, self.dates[step])
             if is_exceeded(rule, self._usage(step, date, job)):
@@ -141,10 +140,7 @@ class UsageCounter:
         return None
 
     def exceeds(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule, others: Usage) -> bool:
-        """Return whether the usage exceeds a rule at any date from ``begin`` to ``stop``.
-
-        The usage includes the job, and ``others`` during the whole time.
-        """
+        """Return whether a job, together with ``others`` during the whole time, exceeds a rule before ``stop``."""
         first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
         for step in range(first, last):
             usage = self._usage(step, max(begin, self.dates[step]), job)
@@ -153,12 +149,7 @@ class UsageCounter:
                 return True
         return False
 
-    def _may_exceed(self, first: int, last: int, job: JobDemand, rule: QuotaRule) -> bool:
-        resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
-        return 0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs
-
     def usage(self, date: int, job: JobDemand) -> Usage:
-        """Return the usage at a date, including a job."""
         return self._usage(bisect_right(self.dates, date) - 1, date, job)
 
     def _usage(self, step: int, date: int, job: JobDemand) -> Usage:
@@ -276,10 +267,14 @@ class QuotaUsage:
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
         self._quotas = snapshot.quotas or Quotas((), ())
         self._counted = snapshot.resources.where(snapshot.resources.types, COUNTED_TYPE)
-        self._is_all_counted = self._counted == snapshot.resources.everything
+        self.counts_all = self._counted == snapshot.resources.everything
+        self.latest_start = self._quotas.latest_start  #: no job is planned to start later
         self._gap = snapshot.settings.security_time
         self._counters: dict[Pattern, UsageCounter] = {}
-        self._shapes = self._shapes_of_rules()
+        indexes = {period.rules for period in self._quotas.periods}
+        rules = [rule for index in indexes for rule in self._quotas.rules[index]]
+        self._shapes = {tuple(part != "*" for part in rule_key(rule)) for rule in rules}
+        self.has_rules = bool(self._shapes)
         self._rules = [rules_by_key(rules) for rules in self._quotas.rules]
         self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
         self._in_force: dict[tuple[object, ...], list[RuleInForce]] = {}
@@ -289,22 +284,12 @@ class QuotaUsage:
         self._overdue: dict[Pattern, list[int]] = {}  #: those of them that each counter counts
         self._waiting_besteffort: list[tuple[PlannedJob, int, int, ResourceSet]] | None = []
         if self._shapes:
-            self._enter_present(snapshot, types)
-
-    @property
-    def has_rules(self) -> bool:
-        """Return whether there are any rules."""
-        return bool(self._shapes)
-
-    @property
-    def counts_all(self) -> bool:
-        """Return whether all resources count in quotas."""
-        return self._is_all_counted
-
-    @property
-    def latest_start(self) -> int:
-        """Return the date after which no job is planned to start."""
-        return self._quotas.latest_start
+            for job in snapshot.running:
+                self.enter(job, types[job.id], job.start_time, max(job.end, snapshot.now), job.resources)
+            for waiting in snapshot.waiting:
+                if waiting.granted:
+                    end = waiting.start_time + waiting.walltime_of(waiting.granted.alternative)
+                    self.enter(waiting, types[waiting.id], waiting.start_time, end, waiting.granted.resources)
 
     def enter(self, job: PlannedJob, types: ParsedTypes, start: int, end: int, resources: ResourceSet) -> None:
         """Count a job until one security time after its end, unless its types exempt it."""
@@ -337,7 +322,7 @@ class QuotaUsage:
             date = limit.first_excess(usage)
             if date is not None:
                 excess = limit.counter.usage(date, usage)
-                if self._is_all_counted and count == least_resources:
+                if self.counts_all and count == least_resources:
                     return QuotaRefusal(limit.rule, excess, _first_start(rules, usage), is_exact=True)
                 room = min(limit.counter.next_room(date + 1, usage, limit.rule), limit.stop)
                 next_start = min(room, limit.counter.next_step(usage.start))
@@ -422,21 +407,6 @@ class QuotaUsage:
             for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user))
             if tuple(part is not None for part in pattern) in self._shapes
         )
-
-    def _shapes_of_rules(self) -> set[tuple[bool, ...]]:
-        """Return the key shapes of all rules: which parts of the key are not ``*``.  Only such patterns are counted."""
-        indexes = {period.rules for period in self._quotas.periods}
-        rules = [rule for index in indexes for rule in self._quotas.rules[index]]
-        return {tuple(part != "*" for part in rule_key(rule)) for rule in rules}
-
-    def _enter_present(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
-        """Count the running jobs and the accepted reservations."""
-        for job in snapshot.running:
-            self.enter(job, types[job.id], job.start_time, max(job.end, snapshot.now), job.resources)
-        for waiting in snapshot.waiting:
-            if waiting.granted:
-                end = waiting.start_time + waiting.walltime_of(waiting.granted.alternative)
-                self.enter(waiting, types[waiting.id], waiting.start_time, end, waiting.granted.resources)
 
 
 def _first_start(rules: Sequence[RuleInForce], usage: JobDemand) -> int:

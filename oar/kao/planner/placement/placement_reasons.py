@@ -84,18 +84,14 @@ class PlacementReasons:
     def never_free(self, query: SlotQuery, types: ParsedTypes) -> Reason:
         """Return why the resources of a query are never free for its duration."""
         if reservation := self._reservation_around(types):
-            return self._never_free_inside(query, reservation)
+            left = reservation.latest_job_end - max(self._snapshot.now, reservation.start)
+            if query.duration > left + self._snapshot.settings.security_time:
+                return reasons.reservation_short(reservation.number, max(left, 0))
+            return reasons.reservation_full(reservation.number)
         if types.inner:
             return reasons.container_full(types.inner)
         limits = [date for date, resources in self._usable.limits.items() if resources & query.usable]
         return reasons.leaving(min(limits)) if limits else reasons.no_slot()
-
-    def _never_free_inside(self, query: SlotQuery, reservation: PlannedReservation) -> Reason:
-        """Return why the resources of a query are never free for its duration in an advance reservation."""
-        left = reservation.latest_job_end - max(self._snapshot.now, reservation.start)
-        if query.duration > left + self._snapshot.settings.security_time:
-            return reasons.reservation_short(reservation.number, max(left, 0))
-        return reasons.reservation_full(reservation.number)
 
     def _reservation_around(self, types: ParsedTypes) -> PlannedReservation | None:
         """Return the advance reservation whose frame is the container of a job; return None if there is none."""
@@ -115,7 +111,6 @@ class PlacementReasons:
         return None
 
     def _not_alive(self, alternative: Alternative) -> Reason:
-        """Return a reason with the Suspected and Absent nodes that satisfy the filters of the request."""
         resources, usable = self._snapshot.resources, self._usable
         members = 0
         for group in alternative.groups:
@@ -125,10 +120,7 @@ class PlacementReasons:
         return reasons.not_alive(resources.nodes_of(suspected), resources.nodes_of(absent), counts)
 
     def _impossible(self, alternative: Alternative) -> Reason:
-        """Return a reason with the first group that cannot be satisfied together with the groups before it.
-
-        The reason includes the level that could be satisfied with a smaller quantity.
-        """
+        """Name the first group that cannot be satisfied with those before it, and the quantity that could be."""
         groups = alternative.groups
         count = next((size for size in range(1, len(groups)) if not self._is_satisfied(groups[:size])), len(groups))
         group = groups[count - 1]
@@ -230,14 +222,10 @@ class PlacementReasons:
         return None
 
     def _after_required(self, job: int, date: int) -> Reason:
-        """Return the reason of a job that waits for a required job."""
         return reasons.overdue_dependency(job) if job in self._overdue else reasons.dependency_until(job, date)
 
     def _quota(self, task: PlacementTask, placement: Placement, last: Reason | None) -> Reason | None:
-        """Return the quota that forbids a start one second earlier; return None if there is none.
-
-        If ``last`` is given, its quota is used.
-        """
+        """Return the quota that forbids a start one second earlier, that of ``last`` if given; None without one."""
         if not task.rules.has_quotas:
             return None
         if last:

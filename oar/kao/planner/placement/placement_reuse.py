@@ -134,12 +134,10 @@ class PlacementReuse:
         return not (others and others & search.taken)
 
     def record(self, task: PlacementTask, search: SearchRecord) -> None:
-        """Record the search for a job, with its entries in its space."""
         self._history(task.space).record(search, self._counted, self._turn)
         self._turn += 1
 
     def memory(self) -> RoundMemory:
-        """Return the record of this round."""
         for history in self._keys.values():
             history.note_entries(self._counted, self._turn)
         spaces = {key: history.memory() for key, history in self._keys.items()}
@@ -156,7 +154,6 @@ class PlacementReuse:
     # ----------------------------------------------------------------------------------------------------- conditions
 
     def _is_comparable(self, memory: RoundMemory) -> bool:
-        """Return whether the last round planned the same resources with the same settings."""
         old, new = memory.snapshot, self._snapshot
         if old.now > new.now or old.settings != new.settings or old.queues != new.queues:
             return False
@@ -166,7 +163,6 @@ class PlacementReuse:
         return old.pools == new.pools[: len(old.pools)] and _has_same_quotas(old, new)
 
     def _is_same_query(self, search: SearchRecord, task: PlacementTask) -> bool:
-        """Return whether a search now would have the same input, for the same jobs."""
         first_start = min(search.possible_from, search.best.start if search.best else FOREVER)
         if not search.is_reusable or first_start < self._now:
             return False
@@ -206,7 +202,6 @@ def _has_same_quotas(old: Snapshot, new: Snapshot) -> bool:
 
 
 def _periods_from(quotas: Quotas, now: int) -> list[QuotaPeriod]:
-    """Return the periods that have not ended."""
     begun = [period for period in quotas.periods if period.begin <= now]
     later = [period for period in quotas.periods if period.begin > now]
     return [QuotaPeriod(now, period.rules) for period in begun[-1:]] + later

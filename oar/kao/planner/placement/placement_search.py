@@ -59,20 +59,16 @@ class PlacementSearch:
         """Return the placement that ends first; without a placement, the reason of the first alternative."""
         placed, last = len(self._bookings.placements), task.found
         if last is None or last.placed != placed:
-            best, refusal = self._best_again(task, last) if last else self._search_best(task)
+            if last and self._is_still_best(task, last):
+                best, refusal = last.best, last.refusal
+            else:
+                best, refusal = self._search_best(task)
             task.found = last = SearchResult(placed, task.space.occupants, best, refusal)
         return last.best, last.refusal
 
     def last(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the result of ``best`` without storing it; for a job that is not searched for again."""
         return self.best(task) if task.found else self._search_best(task)
-
-    def _best_again(self, task: PlacementTask, last: SearchResult) -> tuple[Placement | None, Reason | None]:
-        """Return the result of ``best`` after other jobs have been placed since the last search."""
-        best = last.best
-        if best and self._only_gets_later(task) and self._is_still_free(task, best, last.occupants):
-            return best, last.refusal
-        return self._search_best(task)
 
     def _only_gets_later(self, task: PlacementTask) -> bool:
         """Return whether more bookings can only delay the start of a job, as for nearly all jobs."""
@@ -84,17 +80,14 @@ class PlacementSearch:
                 return False
         return True
 
-    def _is_still_free(self, task: PlacementTask, best: Placement, occupants: int) -> bool:
-        """Return whether a search result is still free and still allowed by the array limit.
-
-        ``occupants``: the number of occupants of the space at the time of the search.
-        """
-        job = task.job
-        alternative = next(each for each in job.alternatives if each.id == best.alternative)
-        query = self.query(job, alternative, task.types, task.rules)
+    def _is_still_best(self, task: PlacementTask, last: SearchResult) -> bool:
+        job, best = task.job, last.best
+        if best is None or not self._only_gets_later(task):
+            return False
+        query = self.query(job, job.alternative(best.alternative), task.types, task.rules)
         duration = best.walltime if isinstance(query, Reason) else query.duration
         match, end = SlotMatch(best.start, best.resources), best.start + duration
-        is_taken = task.space.has_taken(occupants, match, end, task.types.shared_keys)
+        is_taken = task.space.has_taken(last.occupants, match, end, task.types.shared_keys)
         return not is_taken and self._arrays.first_start(job, best.start, best.walltime) == best.start
 
     def _check(self, task: PlacementTask, tries: int, start: int = 0) -> None:
@@ -210,15 +203,13 @@ class PlacementSearch:
             if isinstance(query, Reason) or not query.request.is_monotone or task.date_dependent:
                 return
             (asked,) = job.alternatives
-            free = (free or self._free_for_wave(task, query, best)) & ~placement.resources
+            if not free:
+                free = task.space.slots.free_between(best.start, best.start + query.duration, query.keys) & query.usable
+            free &= ~placement.resources
             placement = Placement(job.id, asked.id, best.start, asked.walltime, query.request.fit(free))
             if not (placement.resources and self._is_allowed_in_wave(task, job, placement)):
                 return
             yield job, placement
-
-    def _free_for_wave(self, task: PlacementTask, query: SlotQuery, best: Placement) -> ResourceSet:
-        """Return the resources that are free at the start of a wave for the duration of one of its jobs."""
-        return task.space.slots.free_between(best.start, best.start + query.duration, query.keys) & query.usable
 
     def _is_allowed_in_wave(self, task: PlacementTask, job: WaitingJob, placement: Placement) -> bool:
         """Return whether the counters allow a placement and its resources are not withdrawn before its end."""
@@ -247,7 +238,7 @@ class PlacementSearch:
 
     def gap(self, task: PlacementTask, best: Placement) -> int:
         """Return for how many seconds the resources of a placement must be free."""
-        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
+        alternative = task.job.alternative(best.alternative)
         query = self.query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason):
             return 0
@@ -263,7 +254,6 @@ class PlacementSearch:
         )
 
     def _begin(self, task: PlacementTask) -> int:
-        """Return the first date at which the job may start."""
         begin = max(self._now, task.window.begin, task.types.postpone)
         return max(begin, self._spaces.opens_at(task.types.inner)) if task.types.inner else begin
 
@@ -322,7 +312,7 @@ class PlacementSearch:
         promised, now = task.job.promised, self._now
         if promised is None or (best.start, best.alternative) != (now, promised.alternative):
             return best
-        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
+        alternative = task.job.alternative(best.alternative)
         query = self.query(task.job, alternative, task.types, task.rules)
         if isinstance(query, Reason) or not best.resources & ~self._usable.alive:
             return best
@@ -414,10 +404,7 @@ class PlacementSearch:
         return space.earliest(query, match.start, latest, partial(self._check, task))
 
     def _learnt(self, task: PlacementTask, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
-        """Return the earliest match of a monotone request, and record it as a bound for related requests.
-
-        ``bound``: a date before which there is no match.
-        """
+        """Return the earliest match from ``bound`` on, and record it as a bound for related requests."""
         match = task.space.earliest(query, max(begin, bound), latest, partial(self._check, task))
         if match and begin == self._now and match.start > begin:
             task.space.bounds.learn(query, match.start)

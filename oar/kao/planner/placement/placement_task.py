@@ -42,7 +42,6 @@ class Upcoming:
         self._most = min(most, LARGEST_WAVE)
 
     def begins_with(self, wave: Sequence[WaitingJob]) -> bool:
-        """Return whether the first jobs are those of a wave."""
         count = len(wave)
         return count <= self._most and list(self._jobs[self._at : self._at + count]) == list(wave)
 
@@ -62,10 +61,7 @@ class Upcoming:
 
 
 def _may_lead(job: WaitingJob, types: ParsedTypes) -> bool:
-    """Return whether jobs equal to this one may be placed with it.
-
-    That is so if the next job loses exactly the resources of this one, and nothing else.
-    """
+    """Return whether the next equal job loses exactly the resources of this one, and nothing else."""
     is_alone = types.container or types.sharing_key or types.shared_keys or types.tokens
     is_plain = job.reservation is Reservation.NONE and job.promised is None and len(job.alternatives) == 1
     return is_plain and not (is_alone or job.alternatives[0].cut_at or has_plugin(job))
@@ -91,10 +87,7 @@ class PlacementRules:
 
 
 class SearchProgress(NamedTuple):
-    """The progress of a search that was interrupted for more urgent work.
-
-    Nothing is placed until it resumes.
-    """
+    """The progress of a search that was interrupted for more urgent work. Nothing is placed until it resumes."""
 
     results: Mapping[int, Placement | Reason]  #: of the alternatives that are done, by id
     start: int = 0  #: no start before is possible for the present alternative

@@ -1,7 +1,4 @@
-"""The placement of one job: checks, search or reuse, and booking.
-
-See docs/design/planner.rst, "Placement".
-"""
+"""The placement of one job: checks, search or reuse, and booking. See docs/design/planner.rst, "Placement"."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -34,12 +31,10 @@ class PlacementOutcome(NamedTuple):
 
     @classmethod
     def refused(cls, job: WaitingJob, reason: Reason) -> "PlacementOutcome":
-        """Return the outcome of a job that gets no placement."""
         return cls(reasons={job.id: reason}, jobs=(job,))
 
     @property
     def start(self) -> int:
-        """Return the common start of its placements."""
         return next(iter(self.placements.values())).start
 
 
@@ -133,16 +128,15 @@ class Placer:
         if task.rules.depth:
             return self._place_now(task)
         is_new = task.progress is NO_PROGRESS  # a resumed search has checked for reuse before
-        last = self._last_search(task) if is_new and self._reuse.had_search(task) else None
+        last = None
+        if is_new and self._reuse.had_search(task):
+            job, types, has_quotas = task.job, task.types, task.rules.has_quotas
+            counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
+            is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
+            last = self._reuse.find(task, counters, is_allowed)
         record = self._again(task, last) if last else self._searched(task)
         self._reuse.record(task, record)
         return PlacementOutcome(record.placements, record.reasons, jobs=record.jobs)
-
-    def _last_search(self, task: PlacementTask) -> SearchRecord | None:
-        """Return the last round's search for a job if a search now would give the same result; otherwise None."""
-        job, types, has_quotas = task.job, task.types, task.rules.has_quotas
-        counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
-        return self._reuse.find(task, counters, partial(self._bookings.allow, job, types, has_quotas=has_quotas))
 
     def _searched(self, task: PlacementTask) -> SearchRecord:
         """Search for the best placement and book it, with those of equal jobs; return the record for the next round."""
@@ -171,7 +165,6 @@ class Placer:
         return last._replace(jobs=jobs, window=task.window, placements=placements, reasons=later)
 
     def _place_now(self, task: PlacementTask) -> PlacementOutcome:
-        """Place a job behind the depth of its queue: it starts now, or has no placement."""
         found = self._search.now(task)
         if not isinstance(found, Placement):
             return PlacementOutcome.refused(task.job, found or reasons.behind_depth(task.rules.depth))
@@ -204,13 +197,16 @@ class Placer:
         )
 
     def _refusal(self, task: PlacementTask, best: Placement | None, obstacle: Reason | None) -> Reason | None:
-        """Return why there is no valid placement; return None if ``best`` is valid.
-
-        ``obstacle``: why nothing was found.
-        """
+        """Return why ``best`` is not valid, or ``obstacle`` if nothing was found; return None if it is valid."""
         if best is None:
             return obstacle or reasons.no_slot()
-        return self._too_late(task, best)
+        if best.start > task.window.latest:
+            return reasons.broken_dependency(task.window.latest_job)
+        if task.types.deadline and best.end > task.types.deadline:
+            return reasons.deadline(best.end, task.types.deadline)
+        if task.types.expire and best.start > task.types.expire:
+            return reasons.no_slot(f"it expires at {task.types.expire_text}")
+        return None
 
     def _book(
         self, task: PlacementTask, places: Iterable[tuple[WaitingJob, Placement]], last: Mapping[int, Reason]
@@ -236,13 +232,3 @@ class Placer:
             self._bookings.count(job, placement, task.types)
         self._bookings.occupy(placements, task.types)
         return jobs, placements, later
-
-    def _too_late(self, task: PlacementTask, placement: Placement) -> Reason | None:
-        """Return the reason if a placement misses the date of a dependency or type; return None otherwise."""
-        if placement.start > task.window.latest:
-            return reasons.broken_dependency(task.window.latest_job)
-        if task.types.deadline and placement.end > task.types.deadline:
-            return reasons.deadline(placement.end, task.types.deadline)
-        if task.types.expire and placement.start > task.types.expire:
-            return reasons.no_slot(f"it expires at {task.types.expire_text}")
-        return None

@@ -34,7 +34,6 @@ class FreeTokens:
         self._counts = dict(counts)
 
     def take(self, types: ParsedTypes) -> None:
-        """Subtract the tokens of a job that starts now."""
         for name, count in types.tokens:
             free = self._counts.get(name)
             if free is not None:
@@ -109,7 +108,6 @@ class Bookings:
             self.spaces.open(types, occupation)
 
     def enter_frame(self, job: WaitingJob, window: FrameWindow, types: ParsedTypes) -> None:
-        """Book an advance reservation that is granted in this round."""
         self.reservations.add(job.id)
         self.spaces.enter_frame(job.id, window, types)
 
@@ -174,18 +172,14 @@ class Decisions:
         except MissingPlugin as error:
             self.reasons[job.id] = reasons.no_plugin(str(error))
         except Exception as error:  # noqa: BLE001 - one job must not end the round
-            self.reasons[job.id] = self._internal(job, f"{type(error).__name__}: {error}")
+            detail, last = f"{type(error).__name__}: {error}", self.last_reasons.get(job.id)
+            is_same = last is not None and last.code is ReasonCode.INTERNAL and last.data.get("detail") == detail
+            # the reason names the first round with this failure
+            self.reasons[job.id] = last if last and is_same else reasons.internal(self.now, detail)
             frame = traceback.extract_tb(error.__traceback__)[-1]
             origin = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
             self.failures.append(Failure(job.id, origin, traceback.format_exc()))
         return None
-
-    def _internal(self, job: WaitingJob, detail: str) -> Reason:
-        """Return the reason of a job whose planning failed; it names the first round with this failure."""
-        last = self.last_reasons.get(job.id)
-        if last and last.code is ReasonCode.INTERNAL and last.data.get("detail") == detail:
-            return last
-        return reasons.internal(self.now, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +194,16 @@ class RoundContext:
 
     @property
     def now(self) -> int:
-        """Return the date of the round."""
         return self.snapshot.now
 
     @property
     def settings(self) -> Settings:
-        """Return the settings of the planner."""
         return self.snapshot.settings
 
     @property
     def spaces(self) -> Spaces:
-        """Return the spaces with all bookings."""
         return self.bookings.spaces
 
     @property
     def usable(self) -> UsableResources:
-        """Return the resources, grouped by usability."""
         return self.bookings.spaces.usable

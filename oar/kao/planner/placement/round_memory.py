@@ -38,7 +38,6 @@ class SearchRecord(NamedTuple):
 
     @property
     def taken(self) -> ResourceSet:
-        """Return the resources found for all jobs together."""
         if len(self.placements) > 1:
             return union(placement.resources for placement in self.placements.values())
         return self.best.resources if self.best else 0
@@ -100,9 +99,21 @@ class CounterDifferences:
             last, this = last + 1, this + 1
         for counted in last_log[last:last_position]:
             if counted.end > self._now:
-                self._enter_last(counted)
+                new = self._only_this.pop(counted.job_id, None)
+                if new:
+                    _add(self._more, new, -1)
+                    self._compare(counted, new)
+                else:
+                    self._only_last[counted.job_id] = counted
+                    _add(self._less, counted, 1)
         for counted in log[this:]:
-            self._enter_this(counted)
+            old = self._only_last.pop(counted.job_id, None)
+            if old:
+                _add(self._less, old, -1)
+                self._compare(old, counted)
+            else:
+                self._only_this[counted.job_id] = counted
+                _add(self._more, counted, 1)
         self._last_position, self._position = max(last_position, self._last_position), len(log)
 
     def has_less(self, counters: Collection[Hashable]) -> bool:
@@ -112,24 +123,6 @@ class CounterDifferences:
     def has_more(self, counters: Collection[Hashable]) -> bool:
         """Return whether a counter has counted a job that it had not counted in the last round."""
         return bool(self._more) and any(self._more.get(counter) for counter in counters)
-
-    def _enter_last(self, counted: CountedJob) -> None:
-        new = self._only_this.pop(counted.job_id, None)
-        if new:
-            _add(self._more, new, -1)
-            self._compare(counted, new)
-        else:
-            self._only_last[counted.job_id] = counted
-            _add(self._less, counted, 1)
-
-    def _enter_this(self, counted: CountedJob) -> None:
-        old = self._only_last.pop(counted.job_id, None)
-        if old:
-            _add(self._less, old, -1)
-            self._compare(old, counted)
-        else:
-            self._only_this[counted.job_id] = counted
-            _add(self._more, counted, 1)
 
     def _compare(self, old: CountedJob, new: CountedJob) -> None:
         """Compare the two counts of one job and record whether this round counts less or more."""
@@ -279,7 +272,6 @@ class SpaceHistory:
         self._passed, self._last_entries = position + 1, self._last_events[position].entries
 
     def record(self, search: SearchRecord, counted: tuple[int, ...], turn: int) -> None:
-        """Record the search for a job, with its entries."""
         self._events.append(RoundEvent(search, tuple(self._entered[self._compared :]), counted, turn))
         self._compare_entries()
 
@@ -290,7 +282,6 @@ class SpaceHistory:
         self._compare_entries()
 
     def memory(self) -> SpaceMemory:
-        """Return the record of this round."""
         return SpaceMemory(self._first_entries, self._events, self._lent)
 
     def _compare_entries(self) -> None:

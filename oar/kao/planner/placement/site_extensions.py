@@ -82,52 +82,45 @@ class SiteExtensions:
 NO_EXTENSIONS = SiteExtensions()
 
 
-class ChoiceCheck:
-    """Finds faults of placements."""
+def choice_fault(
+    snapshot: Snapshot,
+    job: WaitingJob,
+    types: ParsedTypes,
+    placement: Placement,
+    *,
+    space: Space | Reason,
+    begin: int,
+    usable: ResourceSet,
+) -> str:
+    """Return why a placement of a plug-in or an external scheduler must not be booked; return '' if it may be.
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._resources = snapshot.resources
-        self._security_time = snapshot.settings.security_time
+    ``space``: the space of the job, or the reason why there is none.  ``begin``: the earliest start.  The check does
+    not include whether the request is satisfied.
+    """
 
-    def fault(
-        self,
-        job: WaitingJob,
-        types: ParsedTypes,
-        placement: Placement,
-        *,
-        space: Space | Reason,
-        begin: int,
-        usable: ResourceSet,
-    ) -> str:
-        """Return why a placement must not be booked; return '' if it may be.
-
-        ``space``: the space of the job, or the reason why there is none.  ``begin``: the earliest start.  The check
-        does not include whether the request is satisfied.
-        """
-        alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
-        is_known = alternative is not None and placement.walltime == alternative.walltime_from(placement.start)
-        if not is_known or placement.job_id != job.id:
-            return f"{placement.alternative} is no alternative of the job with that walltime"
-        if isinstance(space, Reason):
-            return space.text
-        if placement.start < begin:
-            return f"it begins at {placement.start}, before {begin}"
-        if not is_resource_set(placement.resources) or not placement.resources:
-            return "it has no resources"
-        unusable = placement.resources & ~usable
-        if unusable:
-            return f"the resources {self._listed(unusable)} cannot be used"
-        end = placement.end + self._security_time
-        occupied = placement.resources & ~space.slots.free_between(placement.start, end, types.shared_keys)
-        return f"the resources {self._listed(occupied)} are not free" if occupied else ""
-
-    def _listed(self, resources: ResourceSet) -> str:
-        ids = self._resources.ids_of(resources)
+    def listed(resources: ResourceSet) -> str:
+        ids = snapshot.resources.ids_of(resources)
         return ",".join(map(str, ids[: reasons.NAMED])) + (",..." if len(ids) > reasons.NAMED else "")
+
+    alternative = next((each for each in job.alternatives if each.id == placement.alternative), None)
+    is_known = alternative is not None and placement.walltime == alternative.walltime_from(placement.start)
+    if not is_known or placement.job_id != job.id:
+        return f"{placement.alternative} is no alternative of the job with that walltime"
+    if isinstance(space, Reason):
+        return space.text
+    if placement.start < begin:
+        return f"it begins at {placement.start}, before {begin}"
+    if not is_resource_set(placement.resources) or not placement.resources:
+        return "it has no resources"
+    unusable = placement.resources & ~usable
+    if unusable:
+        return f"the resources {listed(unusable)} cannot be used"
+    end = placement.end + snapshot.settings.security_time
+    occupied = placement.resources & ~space.slots.free_between(placement.start, end, types.shared_keys)
+    return f"the resources {listed(occupied)} are not free" if occupied else ""
 
 
 def is_resource_set(value: object) -> bool:
-    """Return whether a value from a plug-in is a set of resources."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -164,10 +157,7 @@ def _chosen(
     job: WaitingJob,
     groups: tuple[PooledGroup, ...],
 ) -> ResourceSet:
-    """Return the resources that a plug-in chooses among the free ones.
-
-    Raises InvalidChoice, and the exceptions of the plug-in.
-    """
+    """Return the resources that a plug-in chooses among the free ones.  Raises InvalidChoice."""
     choice = function(context, job, groups, free, *call.arguments, **dict(call.options))
     if not is_resource_set(choice) or choice & ~free:
         raise InvalidChoice(f'the plug-in "{call.name}" of the group {FIND_PLUGINS} chose what is not free: {choice!r}')
@@ -195,11 +185,10 @@ class FreeSpace:
 class PluginChoices:
     """Calls the plug-ins that the types of jobs name."""
 
-    def __init__(self, load: PluginLoader, snapshot: Snapshot, usable: UsableResources, check: ChoiceCheck) -> None:
+    def __init__(self, load: PluginLoader, snapshot: Snapshot, usable: UsableResources) -> None:
         self._load = load
         self._snapshot = snapshot
         self._usable = usable
-        self._check = check
         self._fits: dict[int, PluginFit] = {}  #: by id of the alternative
 
     def fit(self, job: WaitingJob, alternative: Alternative, call: PluginCall) -> RequestFit:
@@ -227,7 +216,7 @@ class PluginChoices:
             return None
         fault = "no place"
         if isinstance(choice, Placement):
-            fault = self._check.fault(job, types, choice, space=space, begin=begin, usable=usable)
+            fault = choice_fault(self._snapshot, job, types, choice, space=space, begin=begin, usable=usable)
         if fault:
             raise InvalidChoice(
                 f'the plug-in "{call.name}" of the group {ASSIGN_PLUGINS} chose what cannot be: {fault}'

@@ -18,10 +18,7 @@ from oar.lib.reservations.states import GRANTED
 
 
 def order_to_leave(job: RunningJob, for_job: int, now: int) -> Kill | None:
-    """Return the order to a besteffort job to leave its resources to another job.
-
-    Return None while the job writes its checkpoint, or if it is already ending.
-    """
+    """Return the order to leave for another job; None if it is ending or writes its checkpoint."""
     if job.is_killed or job.state is JobState.FINISHING:
         return None
     if not job.checkpoint:
@@ -65,10 +62,7 @@ def resuming_holders(holders: ResourceHolders) -> list[Holder]:
 
 
 def holders_in_the_way(holders: ResourceHolders, resuming_job: Holder) -> list[Holder]:
-    """Return the jobs that prevent a job in Resuming from resuming.
-
-    They hold its resources, or are before it in Resuming with common resources: the Runner may be thawing them now.
-    """
+    """Return the jobs that hold resources of a job in Resuming, or that resume before it on some of them."""
     inside = holders.inside(resuming_job)
     return [
         holder
@@ -76,7 +70,10 @@ def holders_in_the_way(holders: ResourceHolders, resuming_job: Holder) -> list[H
         if holder.resources & resuming_job.resources
         and holder.job.id != resuming_job.job.id
         and holder.job.id not in inside
-        and (holder.job.state in _HOLDING or _is_before(holder, resuming_job))
+        and (
+            holder.job.state in _HOLDING
+            or (holder.job.state is JobState.RESUMING and _turn(holder) < _turn(resuming_job))
+        )
         and not holders.may_share(resuming_job.types, holder)
     ]
 
@@ -100,10 +97,6 @@ def reservations_in_the_way(
         and reservation.resources & resuming_job.resources
         and not is_inside(types, reservation)
     ]
-
-
-def _is_before(holder: Holder, resuming_job: Holder) -> bool:
-    return holder.job.state is JobState.RESUMING and _turn(holder) < _turn(resuming_job)
 
 
 def _turn(holder: Holder) -> tuple[int, int]:
@@ -144,7 +137,10 @@ class Starts:
             self.clear_way(job, placement)
         if placement.start > self._now:
             return
-        obstacle = obstacle or self.holder(job, placement) or self._missing_nodes(job, placement)
+        obstacle = obstacle or self.holder(job, placement)
+        missing = 0 if obstacle else placement.resources & ~self.startable(self._types[job.id], placement.end)
+        if missing:
+            obstacle = reasons.waits_for_nodes(self.names(missing))
         if obstacle:
             self._decisions.reasons[job.id] = obstacle
         else:
@@ -152,10 +148,13 @@ class Starts:
 
     def clear_way(self, job: WaitingJob, placement: Placement) -> None:
         """Order besteffort jobs on a placement to leave, if nothing else prevents an early start of the job."""
-        if placement.start > self._horizon or not self._is_awake_or_wakeable(job, placement):
+        if placement.start > self._horizon:
+            return
+        startable = self.startable(self._types[job.id], placement.end) | self._usable.wakeable
+        if placement.resources & ~startable:
             return
         for besteffort_job in self._besteffort_jobs(job, placement):
-            self._order_to_leave(besteffort_job, job.id)
+            self._give(order_to_leave(besteffort_job, job.id, self._now))
 
     def clear_in_time(self, besteffort_jobs: Iterable[RunningJob], for_job: int, date: int) -> None:
         """Order besteffort jobs to have left by ``date``; jobs with checkpoints receive the order earlier."""
@@ -179,7 +178,7 @@ class Starts:
                 resumed.append(holder.job.id)
             elif not holder.types.is_besteffort and all(obstacle.types.is_besteffort for obstacle in obstacles):
                 for obstacle in obstacles:
-                    self._order_to_leave(obstacle.job, holder.job.id)
+                    self._give(order_to_leave(obstacle.job, holder.job.id, self._now))
         return tuple(resumed)
 
     def obstacle(self, job: WaitingJob, dependency_condition: DependencyCondition) -> Reason | None:
@@ -218,26 +217,12 @@ class Starts:
         nodes = self._resources.nodes_of(resources)
         return nodes or [f"resource {number}" for number in self._resources.ids_of(resources)]
 
-    def _missing_nodes(self, job: WaitingJob, placement: Placement) -> Reason | None:
-        """Return the reason if a job cannot start now on some nodes of its placement; otherwise None."""
-        missing = placement.resources & ~self.startable(self._types[job.id], placement.end)
-        return reasons.waits_for_nodes(self.names(missing)) if missing else None
-
-    def _is_awake_or_wakeable(self, job: WaitingJob, placement: Placement) -> bool:
-        """Return whether a job can start on all resources of its placement once sleeping nodes have been woken."""
-        usable = self.startable(self._types[job.id], placement.end) | self._usable.wakeable
-        return not placement.resources & ~usable
-
     def _besteffort_jobs(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
         """Return the besteffort jobs that hold resources of a placement; return [] if the job is besteffort itself."""
         types = self._types[job.id]
         if types.is_besteffort or not self._holders.has_besteffort:
             return []
         return [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
-
-    def _order_to_leave(self, besteffort_job: RunningJob, for_job: int) -> None:
-        """Order a besteffort job to leave as soon as possible."""
-        self._give(order_to_leave(besteffort_job, for_job, self._now))
 
     def _give(self, kill: Kill | None) -> None:
         """Record an order; only the first order to each job in a round counts."""

@@ -16,11 +16,18 @@ class CompiledRequests:
     def of(cls, snapshot: Snapshot, last: "tuple[Snapshot, CompiledRequests] | None") -> "CompiledRequests":
         """Return the compiled requests of the last snapshot if they are still valid; otherwise new ones.
 
-        The reuse saves compilation time.
+        Of the states of resources only Dead matters.
         """
         if last:
             old, requests = last
-            if _is_same_machine(old, snapshot) and old.pools == snapshot.pools[: len(old.pools)]:
+            old_resources, new_resources = old.resources, snapshot.resources
+            is_same_machine = (
+                old.settings == snapshot.settings
+                and old_resources.with_states(new_resources) == new_resources
+                and old_resources.where(old_resources.states, ResourceState.DEAD)
+                == new_resources.where(new_resources.states, ResourceState.DEAD)
+            )
+            if is_same_machine and old.pools == snapshot.pools[: len(old.pools)]:
                 requests._pools = snapshot.pools
                 return requests
         return cls(snapshot)
@@ -41,10 +48,7 @@ class CompiledRequests:
         self._sizes: dict[RequestFit, int] = {}
 
     def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
-        """Return the compiled request of these groups; return a Reason if it cannot be evaluated.
-
-        ``is_distant``: use the resource order of distant reservations.
-        """
+        """Return a compiled request, or why it is invalid; ``is_distant``: in the order of distant reservations."""
         key = groups, is_distant
         request = self._compiled.get(key)
         if request is None:
@@ -77,7 +81,6 @@ class CompiledRequests:
         return size
 
     def filter_text(self, group: RequestGroup) -> str:
-        """Return the filter of a group as the user wrote it."""
         return self._pools[group.pool].text
 
     def _compile(self, groups: tuple[RequestGroup, ...], hierarchy: Hierarchy) -> RequestFit | Reason:
@@ -89,11 +92,3 @@ class CompiledRequests:
         return hierarchy.request(
             tuple(PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups)
         )
-
-
-def _is_same_machine(old: Snapshot, new: Snapshot) -> bool:
-    """Return whether requests compile to the same result in two snapshots; of the states only Dead matters."""
-    if old.settings != new.settings or old.resources.with_states(new.resources) != new.resources:
-        return False
-    dead = ResourceState.DEAD
-    return old.resources.where(old.resources.states, dead) == new.resources.where(new.resources.states, dead)

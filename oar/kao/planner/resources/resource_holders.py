@@ -35,7 +35,6 @@ class ResourceIndex(Generic[T]):
         return len(self._things)
 
     def add(self, thing: T, resources: ResourceSet) -> None:
-        """Add an item with the resources that it holds."""
         self._things.append(thing)
         self._held.append(resources)
         self._all_held |= resources
@@ -47,15 +46,12 @@ class ResourceIndex(Generic[T]):
             return []
         if len(self._things) <= FEW or wanted.bit_count() >= len(self._things):
             return [thing for thing, held in zip(self._things, self._held, strict=True) if held & wanted]
-        self._complete()
-        numbers = {number for bit in positions(wanted) for number in self._by_bit.get(bit, ())}
-        return [self._things[number] for number in sorted(numbers)]
-
-    def _complete(self) -> None:
         for number in range(self._indexed, len(self._things)):
             for bit in positions(self._held[number]):
                 self._by_bit.setdefault(bit, []).append(number)
         self._indexed = len(self._things)
+        numbers = {number for bit in positions(wanted) for number in self._by_bit.get(bit, ())}
+        return [self._things[number] for number in sorted(numbers)]
 
 
 class Occupation(NamedTuple):
@@ -68,7 +64,6 @@ class Occupation(NamedTuple):
     wave: Mapping[int, Placement] | None = None  #: of a wave: the placements of its jobs
 
     def holders(self) -> Iterator[tuple[int, ResourceSet]]:
-        """Iterate over the jobs and the resources that each of them holds."""
         if self.wave is None:
             yield self.job_id, self.resources
             return
@@ -89,7 +84,6 @@ class Endings:
         self._occupations.append(occupation)
 
     def copy(self) -> "Endings":
-        """Return an independent index with the same occupations."""
         other = Endings()
         other._occupations = list(self._occupations)
         return other
@@ -185,5 +179,4 @@ class ResourceHolders:
 
 
 def _names(holder: Holder) -> set[str]:
-    """Return the names that inner jobs may use for a holder."""
     return {str(holder.job.id), holder.types.container} - {""}

@@ -44,7 +44,12 @@ def earliest(
     if begin > latest:
         return None
     if not query.request.is_monotone:
-        return _try_possible(slots, query, begin, latest, check)
+        for tries, start in enumerate(possible_starts(slots, query, begin, latest)):
+            if check:
+                check(tries, start)
+            if resources := fit_at(slots, query, start):
+                return SlotMatch(start, resources)
+        return None
     match = _Search(slots, query, begin, latest).run(check)
     if match and not query.request.is_steady:
         free = slots.free_between(match.start, match.start + query.duration, query.keys) & query.usable
@@ -55,19 +60,6 @@ def earliest(
 def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
     """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied."""
     return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
-
-
-def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int, check: Check | None) -> SlotMatch | None:
-    """Try each start in turn: a request whose groups compete may succeed with less where it fails with more.
-
-    Starts at which the necessary request is not satisfied are skipped.
-    """
-    for tries, start in enumerate(possible_starts(slots, query, begin, latest)):
-        if check:
-            check(tries, start)
-        if resources := fit_at(slots, query, start):
-            return SlotMatch(start, resources)
-    return None
 
 
 def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER) -> Iterator[int]:
@@ -199,7 +191,6 @@ class _Search:
         )
 
     def _free_all_through(self) -> ResourceSet:
-        """Return the usable resources that are free from the start to the end of the duration."""
         pages, keys, free = self.pages, self.query.keys, self.query.usable
         page_index, last = self.end
         self.behind = behind = [free]
@@ -268,7 +259,6 @@ class _FamilyBounds:
         return bound
 
     def learn(self, wanted: tuple[int, ...], duration: int, start: int) -> None:
-        """Record the earliest start of a request."""
         _, durations, starts = self._of(wanted)
         first = bisect_left(durations, duration)  # bounds from here on have the same or a longer duration
         behind = bisect_right(starts, start, first)  # and those before this index begin no later: they are redundant

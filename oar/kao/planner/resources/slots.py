@@ -74,12 +74,10 @@ class SharedSlots:
         self._commons.clear()
 
     def split(self, slot: int) -> None:
-        """Split a slot into two equal ones."""
         for column in (self._left, self._several, *self._by_key.values(), *self._views.values()):
             column.insert(slot + 1, column[slot])
 
     def part(self, first: int, last: int) -> "SharedSlots":
-        """Return an independent copy of some of the slots."""
         other = SharedSlots(self._left[first:last])
         other._several = self._several[first:last]
         other._by_key = {key: own[first:last] for key, own in self._by_key.items() if any(own[first:last])}
@@ -100,7 +98,18 @@ class SharedSlots:
         """Return the free resources of each slot for a job with these keys; ``free``: those free for all jobs."""
         view = self._views.get(keys)
         if view is None:
-            view = self._views[keys] = self._view(free, keys)
+            columns = [self._by_key[key] for key in keys if key in self._by_key]
+            if len(columns) == 1:
+                rows = zip(free, columns[0], self._left, self._several, strict=True)
+                view = [
+                    each | (own & left & ~several if several else own & left) if own else each
+                    for each, own, left, several in rows
+                ]
+            else:
+                view = list(free)
+                for slot in range(len(view) if columns else 0):
+                    view[slot] |= self._shared(slot, keys)
+            self._views[keys] = view
         return view
 
     def common(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> ResourceSet:
@@ -109,19 +118,6 @@ class SharedSlots:
         if common is None:
             common = self._commons[keys] = reduce(and_, self.view(free, keys))
         return common
-
-    def _view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> list[ResourceSet]:
-        columns = [self._by_key[key] for key in keys if key in self._by_key]
-        if len(columns) == 1:
-            rows = zip(free, columns[0], self._left, self._several, strict=True)
-            return [
-                each | (own & left & ~several if several else own & left) if own else each
-                for each, own, left, several in rows
-            ]
-        view = list(free)
-        for slot in range(len(view) if columns else 0):
-            view[slot] |= self._shared(slot, keys)
-        return view
 
     def _shared(self, slot: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return the resources of a slot whose occupants all have one of these keys."""
@@ -216,7 +212,6 @@ class Page:
         self.most = UNCOUNTED  #: how much is free in any slot at most
 
     def count(self, index: int) -> None:
-        """Count the free resources of a slot."""
         self.counts[index] = (self.free[index] & self.open).bit_count() + self.covered
 
     def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
@@ -327,7 +322,6 @@ class Page:
         self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
 
     def copy(self) -> "Page":
-        """Return an independent page with the same slots, without the recorded failures."""
         page = Page(list(self.starts), list(self.free), self.open)
         page.keyed = self.keyed.part(0, len(self.free)) if self.keyed else None
         page.covers = self.covers.part(0, 1) if self.covers else None
@@ -396,7 +390,6 @@ class SlotSet:
         return other
 
     def copy(self) -> "SlotSet":
-        """Return an independent slot set with the same slots."""
         other = SlotSet(self.begin, self._everything)
         other.pages = [page.copy() for page in self.pages]
         other._firsts = list(self._firsts)
@@ -485,19 +478,18 @@ class SlotSet:
             return
         self._cut(start)
         self._cut(end)
-        for page, first, last in self._between(start, end):
+        for page, first, last in self._pages(*self.locate(start), end):
             page.free[first:last] = [free | resources for free in page.free[first:last]]
             page.recount()
 
     def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
         """Return the resources that are free from ``start`` to ``end`` for a job with these keys."""
         start, free = max(start, self.begin), self._everything
-        for page, first, behind in self._between(start, end) if start < end else ():
+        for page, first, behind in self._pages(*self.locate(start), end) if start < end else ():
             free &= page.free_through(first, behind - 1, keys)
         return free
 
     def starts(self) -> Iterator[int]:
-        """Iterate over the dates at which slots begin, earliest first."""
         for page in self.pages:
             yield from page.starts
 
@@ -559,12 +551,8 @@ class SlotSet:
             return self.locate(date)
         return page_index, slot_index + 1
 
-    def _between(self, start: int, end: int) -> Iterable[tuple[Page, int, int]]:
-        """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot after the last one."""
-        return self._pages(*self.locate(start), end)
-
     def _pages(self, page_index: int, slot_index: int, end: int) -> Iterable[tuple[Page, int, int]]:
-        """Iterate over the pages from a slot to ``end``, as ``_between`` does."""
+        """Iterate over the pages from a slot to ``end``: page, first slot, and the slot after the last one."""
         for page in self.pages[page_index:]:
             if page.starts[0] >= end:
                 return

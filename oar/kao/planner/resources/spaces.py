@@ -13,7 +13,7 @@ from itertools import islice
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, SharingKey
 from oar.kao.facts.plan import Reason
-from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import FOREVER, PlannedJob, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps
 from oar.kao.planner.resources.resource_holders import Endings, Occupation, held_resources
 from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest
@@ -40,24 +40,17 @@ class BlockSlots:
         self.is_there = False  #: whether the slots have been made
 
     def ask(self, pages: int) -> bool:
-        """Count a request; return whether building the block slots is worthwhile.
-
-        ``pages``: the number of slot pages of the space.
-        """
+        """Count a request; return whether block slots are worthwhile for this number of pages."""
         self._asked += 1
         return self._asked >= ASKED_PER_PAGE * pages
 
     def begin(self, slots: SlotSet, occupants: int) -> None:
-        """Build the block slots from the slots of a space with this number of occupants."""
         self._slots = slots.projected(self._free_blocks, self._units.everything)
         self._entered = occupants
         self.is_there = True
 
     def updated(self, occupants: Sequence[Occupant]) -> SlotSet:
-        """Return the block slots with all occupants of the space.
-
-        An occupant that may share resources is treated like any other.
-        """
+        """Return the block slots with all occupants of the space, as if none shared resources."""
         for start, end, resources, _ in occupants[self._entered :]:
             self._slots.occupy(start, end, self._units.touched(resources))
         self._entered = len(occupants)
@@ -111,7 +104,7 @@ class Space:
         self._blocks: dict[BlockUnits, BlockSlots] = {}
         self.bounds = StartBounds()
         self._for_besteffort: Space | None = None
-        self._entered: list[tuple[Occupation, ParsedTypes]] = []
+        self.entered: list[tuple[Occupation, ParsedTypes]] = []  #: without besteffort jobs, in the order of entry
         self._besteffort: list[tuple[Occupation, ParsedTypes]] = []
         self._endings = Endings()
 
@@ -128,7 +121,6 @@ class Space:
             yield from self._slots.occupying(self._pending())
 
     def _pending(self) -> Sequence[Occupant]:
-        """Return the occupants that are not in the slots, and mark them as entered."""
         pending = self._occupants[self._in_slots :]
         self._in_slots = len(self._occupants)
         return pending
@@ -146,7 +138,6 @@ class Space:
 
     @property
     def occupants(self) -> int:
-        """Return the number of occupants that have entered the space so far."""
         return len(self._occupants)
 
     def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
@@ -173,11 +164,6 @@ class Space:
             in_blocks.begin(self.slots, len(self._occupants))
         return in_blocks.updated(self._occupants)
 
-    @property
-    def entered(self) -> Sequence[tuple[Occupation, ParsedTypes]]:
-        """Return the jobs in this space without besteffort jobs, in the order of entry."""
-        return self._entered
-
     def enter(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Enter a job; a besteffort job is entered only in the copy for besteffort jobs."""
         if types.is_besteffort:
@@ -188,7 +174,7 @@ class Space:
             self._take(occupation, types)
 
     def _take(self, occupation: Occupation, types: ParsedTypes) -> None:
-        self._entered.append((occupation, types))
+        self.entered.append((occupation, types))
         self.occupy(occupation, types)
 
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
@@ -206,21 +192,19 @@ class Space:
         return self._for_besteffort
 
     def ending_at(self, date: int, resources: ResourceSet) -> list[int]:
-        """Return the ids of the jobs that release some of these resources at a date."""
         return self._endings.at(date, resources)
 
     def copy(self) -> "Space":
         """Return a space with the same jobs, for trial placements."""
         space = Space(self.slots.copy(), self.key)
         space.lent = self.lent
-        space._entered = list(self._entered)
+        space.entered = list(self.entered)
         space._endings = self._endings.copy()
         return space
 
     def with_slots(self, slots: SlotSet, lent: Sequence[Occupation]) -> "Space":
-        """Return a space with other slots and the same jobs."""
         space = Space(slots, self.key, lent)
-        for occupation, types in (*self._entered, *self._besteffort):
+        for occupation, types in (*self.entered, *self._besteffort):
             space.enter(occupation, types)
         return space
 
@@ -237,15 +221,12 @@ class Spaces:
         self._settings = snapshot.settings
         self._everything = snapshot.resources.everything
         self.usable = UsableResources(snapshot)
-        self._spaces = {COMMON: Space(SlotSet(self._now, self._everything, self.usable.present))}
+        self._spaces = {COMMON: self._empty_common()}
         self._lent: dict[str, list[Occupation]] = {}  #: space -> what its containers lend to it
         self._names: dict[str, str] = {}  #: job id of a container -> its space
-        for date, resources in self.usable.limits.items():
-            self._spaces[COMMON].slots.occupy(date, FOREVER, resources)
-        for job in snapshot.running:
-            self._open_running(job, types[job.id])
-        for reservation in snapshot.waiting:
-            self._open_reservation(reservation, types[reservation.id])
+        for job in (*snapshot.running, *snapshot.waiting):
+            if types[job.id].container:
+                self._open_at_first(job, types[job.id])
         for job in snapshot.running:
             self.of(types[job.id]).enter(self._occupation_of(job, snapshot), types[job.id])
         for reservation in snapshot.waiting:
@@ -258,14 +239,10 @@ class Spaces:
 
     @property
     def common(self) -> Space:
-        """Return the space of all jobs that are in no container."""
         return self._spaces[COMMON]
 
     def common_without(self, job_ids: Collection[int]) -> Space:
-        """Return a copy of the common space without some jobs."""
-        space = Space(SlotSet(self._now, self._everything, self.usable.present))
-        for date, resources in self.usable.limits.items():
-            space.slots.occupy(date, FOREVER, resources)
+        space = self._empty_common()
         for occupation, types in self.common.entered:
             if occupation.job_id not in job_ids:
                 space.enter(occupation, types)
@@ -298,16 +275,21 @@ class Spaces:
             self._spaces[name] = self._spaces[name].with_slots(self._lent_slots(name), self._lent[name])
 
     def _lent_slots(self, name: str) -> SlotSet:
-        """Return slots with the resources that the containers of a space lend to it."""
         slots = SlotSet(self._now, self._everything, 0)
         for lent in self._lent[name]:
             slots.open(lent.start, lent.end, lent.resources)
+        return self._without_leaving(slots)
+
+    def _empty_common(self) -> Space:
+        return Space(self._without_leaving(SlotSet(self._now, self._everything, self.usable.present)))
+
+    def _without_leaving(self, slots: SlotSet) -> SlotSet:
+        """Occupy the resources that are withdrawn, from that date on."""
         for date, resources in self.usable.limits.items():
             slots.occupy(date, FOREVER, resources)
         return slots
 
     def enter_frame(self, frame_id: int, window: FrameWindow, types: ParsedTypes) -> None:
-        """Enter the frame of an advance reservation that is granted in this round."""
         self._frames = {**self._frames, frame_id: window}
         self.of(types).enter(_taken(frame_id, window), types)
         if types.container:
@@ -318,10 +300,7 @@ class Spaces:
         self._spaces[COMMON].enter(occupation, types)
 
     def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
-        """Block resources for all jobs of a space between two dates (for plug-ins).
-
-        Raises ValueError if the space does not exist.
-        """
+        """Block resources of a space between two dates, for plug-ins.  Raises ValueError for an unknown space."""
         space = self.find(name)
         if space is None:
             raise ValueError(f'there is no container "{name}"')
@@ -332,24 +311,20 @@ class Spaces:
         return (self.find(types.inner) if types.inner else None) or self._spaces[COMMON]
 
     def _occupation_of(self, job: RunningJob, snapshot: Snapshot) -> Occupation:
-        """Return the occupation of a running job in its space."""
         window = self._frames.get(job.id)
         if window:
             return _taken(job.id, window)
         end = max(job.end, self._now) + self._settings.security_time
         return Occupation(job.id, job.start_time, end, held_resources(job, snapshot.resources, snapshot.settings))
 
-    def _open_running(self, job: RunningJob, types: ParsedTypes) -> None:
-        if types.container and job.id in self._frames:
+    def _open_at_first(self, job: PlannedJob, types: ParsedTypes) -> None:
+        """Open the space of a container that is running or an accepted reservation."""
+        if job.id in self._frames:
             self.open(types, _lent(job.id, self._frames[job.id]))
-        elif types.container:
+        elif isinstance(job, RunningJob):
             end = job.end + self._settings.security_time
             self.open(types, Occupation(job.id, job.start_time, end, job.resources))
-
-    def _open_reservation(self, job: WaitingJob, types: ParsedTypes) -> None:
-        if types.container and job.id in self._frames:
-            self.open(types, _lent(job.id, self._frames[job.id]))
-        elif types.container and job.granted:
+        elif isinstance(job, WaitingJob) and job.granted:
             self.open(types, reservation_occupation(job, self._settings))
 
 
@@ -413,10 +388,7 @@ class Containers:
         return ""
 
     def reservation_error(self, job: WaitingJob, types: ParsedTypes) -> str:
-        """Return why an inner reservation is refused; return '' if it is not.
-
-        Its container must be a reservation that has a space.
-        """
+        """Return why an inner reservation is refused: its container is no accepted reservation; '' if it is."""
         error = self.error(job, types)
         if error or not types.inner:
             return error

@@ -45,7 +45,6 @@ class UsableResources:
         return max((limit for limit in self.limits if limit < date), default=0)
 
     def leaving_before(self, date: int) -> ResourceSet:
-        """Return the resources that are withdrawn before a date."""
         leaving = 0
         for limit, resources in self.limits.items():
             leaving |= resources if limit < date else 0

@@ -51,7 +51,6 @@ class Estimate:
 
     @property
     def why(self) -> str:
-        """Return why the job would not start now, as a sentence."""
         return reason_sentence(self.reason) if self.reason else self.refusal
 
     @property
@@ -83,7 +82,6 @@ class Estimates:
 def estimates_from(
     situation: Situation, forecasts: Mapping[int, JobForecast], jobs: Sequence[HypotheticalJob]
 ) -> list[Estimate]:
-    """Return the estimates of hypothetical jobs, in their order, from their forecasts."""
     return [_estimate(situation.snapshot, forecasts[job.row.id], job) for job in jobs]
 
 
@@ -180,10 +178,7 @@ def present(database: Database, config: Config, hypothetical: Sequence[Hypotheti
 
 
 def _tokens(database: Database, scripts: Collection[str]) -> TokenCounts:
-    """Return a function that returns the free tokens according to the reasons of waiting jobs.
-
-    ``scripts``: the names of the tokens that are counted.
-    """
+    """Return what tells the free tokens of ``scripts``, according to the reasons of waiting jobs."""
     with database.snapshot() as tx:
         reasons = [
             json.loads(each.data) for each in tx.job_waits.stored_reasons().values() if each.code == ReasonCode.TOKEN
@@ -218,26 +213,19 @@ def smallest_changes(database: Database, config: Config, jobs: Collection[int]) 
 
 
 def _stopwatch() -> Callable[[], float]:
-    """Return a function that returns the seconds since this call."""
     begin = time.monotonic()
     return lambda: time.monotonic() - begin
 
 
 def submissions(database: Database, config: Config, proposal: Proposal) -> Estimates:
-    """Return the estimates of the jobs of an admitted submission, in their order.
-
-    Raises BadSubmission.
-    """
+    """Return the estimates of the jobs of an admitted submission, in their order. Raises BadSubmission."""
     elapsed = _stopwatch()
     jobs = supposed(database, proposal)
     return _estimates(present(database, config, jobs), config, proposal, jobs, elapsed)
 
 
 def supposed(database: Database, proposal: Proposal, number: int = 0) -> list[HypotheticalJob]:
-    """Return the hypothetical jobs of a submission; ``number``: how many other hypothetical jobs have lower ids.
-
-    Raises BadSubmission.
-    """
+    """Return the jobs of a submission behind ``number`` other hypothetical jobs.  Raises BadSubmission."""
     with database.snapshot() as tx:
         first = tx.rounds.next_job() + number
         return hypothetical_jobs(proposal, first, find_for_each_job(tx, proposal.spec), tx.now)
@@ -252,7 +240,6 @@ class ComparedSubmissions:
         self._situation = present(database, config, [job for each in jobs for job in each])
 
     def estimates(self, proposal: Proposal, jobs: Sequence[HypotheticalJob]) -> Estimates:
-        """Return the estimates of the jobs of one submission."""
         others = self._all - {job.row.id for job in jobs}
         snapshot = self._situation.snapshot
         alone = replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in others))

@@ -47,14 +47,17 @@ def answers(
     with database.snapshot() as tx:
         first_job, numbers = tx.rounds.next_job(), count(_FIRST_ALTERNATIVE)
         frames_of = [_frame(each, place, first_job + place, tx.now, numbers) for place, each in enumerate(new)]
-    snapshot = _without(present(database, config, frames_of).snapshot, without)
+    snapshot = present(database, config, frames_of).snapshot
+    gone = {each.frame_id for each in snapshot.reservations if each.id in without}
+    reservations = tuple(each for each in snapshot.reservations if each.id not in without)
+    waiting = tuple(job for job in snapshot.waiting if job.id not in gone)
     planned = [_planned(each, _ID + place, first_job + place) for place, each in enumerate(new)]
     if len(planned) > 1:
         planned = [
             replace(each, together=_ID, occurrence=index, skips_conflicts=skips_conflicts)
             for index, each in enumerate(planned, start=1)
         ]
-    tried: Snapshot = replace(snapshot, reservations=(*snapshot.reservations, *planned))
+    tried: Snapshot = replace(snapshot, waiting=waiting, reservations=(*reservations, *planned))
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     steps = {step.reservation_id: step for step in planning.answer_reservations()}
     return [steps[each.id] for each in planned]
@@ -76,15 +79,6 @@ def alter(database: Database, config: Config, reservation: AdvanceReservation, c
     tried: Snapshot = replace(snapshot, waiting=waiting, reservation_changes=changes)
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     return next(step for step in planning.answer_changes() if step.change_id == _ID)
-
-
-def _without(snapshot: Snapshot, ids: Collection[int]) -> Snapshot:
-    """Return a situation without some reservations that have not started."""
-    gone = {each.frame_id for each in snapshot.reservations if each.id in ids}
-    reservations = tuple(each for each in snapshot.reservations if each.id not in ids)
-    return replace(
-        snapshot, reservations=reservations, waiting=tuple(job for job in snapshot.waiting if job.id not in gone)
-    )
 
 
 def _planned(new: NewReservation, number: int, frame_id: int) -> PlannedReservation:

@@ -32,7 +32,6 @@ class HelpfulChange:
 
     @property
     def text(self) -> str:
-        """Return the change as a short text."""
         if self.what == "walltime":
             return f"walltime {format_duration(self.new)} instead of {format_duration(self.old)}"
         return f"{self.what}={self.new} instead of {self.what}={self.old}"
@@ -54,10 +53,7 @@ def with_all_planned(snapshot: Snapshot) -> Snapshot:
 
 
 def without_nodes(snapshot: Snapshot, nodes: Collection[str]) -> Snapshot:
-    """Return the situation as if these nodes were Dead; jobs that run on them continue.
-
-    Raises BadRequest for an unknown node.
-    """
+    """Return the situation as if these nodes were Dead; their jobs continue.  Raises BadRequest."""
     resources = snapshot.resources
     unknown = sorted(set(nodes) - set(resources.addresses))
     if unknown:
@@ -122,7 +118,6 @@ def smallest_change(
 
 
 def _numbers(alternative: Alternative) -> list[tuple[str, int, int]]:
-    """Return the numbers of a request that could be reduced: name, current value, minimum."""
     levels = [level for group in alternative.groups for level in group.levels]
     names = [level.property for level in levels]
     return [("walltime", alternative.walltime, SHORTEST)] + [

@@ -74,7 +74,6 @@ class FilterPools:
         self._begin(())
 
     def _begin(self, key: tuple[object, ...]) -> None:
-        """Delete the results for other resources."""
         self._key = key
         self._has_table = False  #: the table is known to be that of these resources
         self._indexes: dict[str, ColumnIndex] = {}
@@ -150,10 +149,7 @@ class FilterPools:
             self._indexes[name] = ColumnIndex([row[column] for row in ordered], is_text=table.types[name] in _TEXTS)
 
     def read(self, owners: Mapping[Filters, Collection[str]], resources: NumberedResources) -> tuple[Pool, ...]:
-        """Return all pools in the order of their numbers; pools without jobs are empty.
-
-        ``owners``: the users whose jobs wait with each pair of filters.
-        """
+        """Return all pools by number; ``owners``: the users whose jobs wait with each pair of filters."""
         self.deferrals = []
         for pair in owners:
             self.numbers.setdefault(pair, len(self.numbers))
@@ -179,13 +175,13 @@ class FilterPools:
 
     def _answer(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
         """Evaluate conditions that have no result yet."""
-        rows = len(resources.columns.ids)
+        rows, full_users = len(resources.columns.ids), set(self._config.user_sql_full_users)
         unanswered: dict[str, Collection[str]] = {}
         for text, names in sorted(users.items(), key=_by_length):
             condition = self._parsed.get(text)
             if condition is None or self._rests(text, names):
                 self._answers[text] = TooSlow(_NO_TIME)
-            elif isinstance(condition, BadCondition) and not self._may_use_sql(names):
+            elif isinstance(condition, BadCondition) and not full_users.intersection(names):
                 self._answers[text] = condition
             elif isinstance(condition, BadCondition) or not self._evaluate(text, condition, names, rows):
                 unanswered[text] = names
@@ -193,7 +189,6 @@ class FilterPools:
             self._ask_database(unanswered, resources)
 
     def _rests(self, text: str, users: Collection[str]) -> bool:
-        """Return whether there is no time for a condition in this round."""
         pause = self._pauses.get(text)
         return self._budget.left(users) <= 0 or (pause is not None and time.monotonic() < pause.until)
 
@@ -210,11 +205,7 @@ class FilterPools:
                 return False
         return True
 
-    def _may_use_sql(self, users: Collection[str]) -> bool:
-        return bool(set(users) & set(self._config.user_sql_full_users))
-
     def _ask_database(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
-        """Evaluate conditions in the database until the time is used up."""
         with session(self._database, Subject.RESOURCES, Asker(has_full_sql=True)) as conditions:
             for text, names in users.items():
                 self._ask(conditions, text, names, resources)
@@ -276,12 +267,10 @@ class _Budget:
 
 
 def _by_length(item: tuple[str, object]) -> tuple[int, str]:
-    """Return a sort key that orders conditions by length."""
     return len(item[0]), item[0]
 
 
 def _users(owners: Mapping[Filters, Collection[str]]) -> dict[str, set[str]]:
-    """Return the users of each condition."""
     users: dict[str, set[str]] = {}
     for pair, names in owners.items():
         for text in filter(None, pair):

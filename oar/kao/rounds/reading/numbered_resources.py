@@ -29,7 +29,6 @@ class ResourceVersions:
         self.forget()
 
     def forget(self) -> None:
-        """Delete the stored version: the next call returns a new one."""
         self._row_version: Version | None = None
         self._version: Version | None = None
         self._checksum: tuple[int, str, int] | None = None
@@ -79,7 +78,6 @@ class ResourceNumbering:
         self._numbered: NumberedResources | None = None
 
     def forget(self) -> None:
-        """Delete the cached resources: the next call reads them again."""
         self._numbered = None
 
     def read(self, rounds: Rounds, version: Version, properties: frozenset[str]) -> NumberedResources:

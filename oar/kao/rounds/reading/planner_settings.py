@@ -48,10 +48,7 @@ def settings_of(config: Config) -> Settings:
 
 
 def _boot_limit(config: Config) -> int:
-    """Return after how many seconds a woken node that has not booted is woken again.
-
-    Greta has its own limits; rounds wake nodes again only if Greta does not.
-    """
+    """Return when a woken node that has not booted is woken again, in seconds: after the limits of Greta."""
     if not config.energy_saving_internal:
         return config.scheduler_node_manager_wakeup_time
     return GRETA_GRACE + max(seconds for _, seconds in config.energy_saving_node_manager_wakeup_timeout)

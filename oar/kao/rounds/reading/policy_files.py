@@ -37,7 +37,6 @@ LONGEST = 366 * 86400
 
 
 def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
-    """Return whether quotas apply to a queue with one of these policies."""
     return any(policy.has_quotas(settings) for policy in map(policy_of, policies) if policy)
 
 
@@ -91,7 +90,6 @@ class PolicyFiles:
 
     @property
     def errors(self) -> list[str]:
-        """Return the errors of the files that could not be read."""
         return [file.error for file in (self._quotas, self._weights) if file.error]
 
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
@@ -135,11 +133,9 @@ class PolicyFiles:
             log.warning("%s", text)
 
     def weights(self, mails: list[Mail]) -> Weights:
-        """Return the weights of the order MULTIFACTOR."""
         return self._weights.read(self._config.priority_conf_file, mails)
 
     def _everything(self, resources: ResourceColumns) -> int:
-        """Return the number of resources for ALL."""
         states = {ResourceState.ALIVE, ResourceState.ABSENT}
         if self._config.quotas_all_nb_resources_mode == "default_not_dead":
             states.add(ResourceState.SUSPECTED)

@@ -32,10 +32,14 @@ class PolicyWatch:
 
     def look(self, queues: "Sequence[Queue]", now: int) -> None:
         """Log changed policies.  Raises DatabaseUnavailable."""
-        obeyed = (tuple(queues), self._stamps())
+        obeyed = (tuple(queues), tuple(_stamp(path) for path in self._paths()))
         if obeyed == self._obeyed and 0 <= now - self._rules_at < RULES_PERIOD:
             return
-        others = {**keys(self._config), **self._files()}
+        others = {**keys(self._config)}
+        for path in self._paths():
+            text = _text(path)
+            if text is not None:
+                others[PolicyItem(PolicyKind.FILE, path)] = text
         with self._database.begin() as tx:
             policy_log.note_stored(tx, others)
         self._obeyed, self._rules_at = obeyed, now
@@ -43,12 +47,6 @@ class PolicyWatch:
     def _paths(self) -> list[str]:
         paths = (getattr(self._config, name) for name in FILES)
         return sorted({path for path in paths if path})
-
-    def _stamps(self) -> tuple[object, ...]:
-        return tuple(_stamp(path) for path in self._paths())
-
-    def _files(self) -> dict[PolicyItem, str]:
-        return {PolicyItem(PolicyKind.FILE, path): text for path in self._paths() if (text := _text(path)) is not None}
 
 
 def keys(config: "Config") -> Mapping[PolicyItem, str]:

@@ -59,7 +59,6 @@ class ReservationRows:
         return frozenset(level.property for group in self._all_groups() for level in group.levels)
 
     def _all_groups(self) -> Iterator[Group]:
-        """Iterate over the groups of granted reservations, and of pending requests and changes."""
         for groups in self.groups.values():
             yield from groups
         for alternatives in (*self.asked.values(), *map(wanted_alternatives, self.changes)):
@@ -79,11 +78,9 @@ class ReservationRows:
         return owners
 
     def planned(self, resources: NumberedResources, pools: Mapping[Filters, int]) -> tuple[PlannedReservation, ...]:
-        """Return the reservations for the planner, by id."""
         return tuple(self._planned(reservation, resources, pools) for reservation in self.live)
 
     def planned_changes(self, pools: Mapping[Filters, int]) -> tuple[PlannedChange, ...]:
-        """Return the pending changes for the planner."""
         return tuple(_planned_change(change, pools) for change in self.changes)
 
     def walltime_cuts(self) -> dict[str, WalltimeCut]:
@@ -101,9 +98,14 @@ class ReservationRows:
         framed = {each.frame_id: each for each in self.live}
 
         def with_frame(job: WaitingJob, reservation: AdvanceReservation) -> WaitingJob:
-            if _is_asked(reservation):
-                return _with_request(job, self.asked[reservation.id], pools)
-            return _with_grant(job, reservation, resources)
+            if _is_asked(reservation):  # the rows of the job contain only the first alternative
+                pairs = zip(job.alternatives, self.asked[reservation.id], strict=False)
+                alternatives = tuple(replace(row, groups=_planned_groups(each.groups, pools)) for row, each in pairs)
+                return replace(job, alternatives=alternatives)
+            if not job.alternatives:
+                return job
+            place = StoredPlacement(job.alternatives[0].id, reservation.start, resources.members(reservation.resources))
+            return replace(job, granted=place) if job.granted != place else job
 
         return tuple(with_frame(job, framed[job.id]) if job.id in framed else job for job in waiting)
 
@@ -165,7 +167,6 @@ class ReservationRowReader:
         self._groups: dict[tuple[int, int, int], tuple[Group, ...]] = {}
 
     def forget(self) -> None:
-        """Delete all cached data: the next call reads everything again."""
         self._groups = {}
 
     def read(self, tx: Transaction, oldest: int) -> ReservationRows:
@@ -174,11 +175,23 @@ class ReservationRowReader:
         if not live:
             self.forget()
             return ReservationRows()
-        asked = {each.id: decode_readable(each.request) for each in live if _is_asked(each)}
-        return _rows(tx, live, oldest, asked=asked, groups=self._granted_groups(tx, live))
+        ids = [reservation.id for reservation in live]
+        asked = [reservation for reservation in live if _is_asked(reservation)]
+        return ReservationRows(
+            live=live,
+            jobs=tx.reservations.live_jobs(ids),
+            last_job_dates=tx.reservations.last_job_dates([each.id for each in live if each.idle_limit]),
+            missing_since=tx.reservations.resources_missing_since([each.id for each in live if each.missing]),
+            changes=tx.reservations.open_changes(),
+            for_nobody=tx.reservations.for_nobody(ids),
+            maintenance=tx.resources.in_maintenance({number for each in live for number in each.resources}),
+            series=tx.reservations.select_series({each.series_id for each in asked if each.series_id}),
+            need_repair=tx.reservation_faults.mislead(oldest),
+            groups=self._granted_groups(tx, live),
+            asked={each.id: decode_readable(each.request) for each in asked},
+        )
 
     def _granted_groups(self, tx: Transaction, live: Sequence[AdvanceReservation]) -> dict[int, tuple[Group, ...]]:
-        """Return the request groups of granted reservations, cached by revision."""
         keys = {each.id: (each.id, each.revision, each.alternative) for each in live if not _is_asked(each)}
         unknown = [number for number, key in keys.items() if key not in self._groups]
         requests = tx.reservations.requests(unknown)
@@ -192,33 +205,6 @@ class ReservationRowReader:
 def _chosen(request: str, alternative: int) -> tuple[Group, ...]:
     alternatives = decode_readable(request)
     return granted_groups(alternatives[alternative]) if 0 <= alternative < len(alternatives) else ()
-
-
-def _rows(
-    tx: Transaction,
-    live: Sequence[AdvanceReservation],
-    oldest: int,
-    *,
-    asked: Mapping[int, tuple[ReservationAlternative, ...]],
-    groups: Mapping[int, tuple[Group, ...]],
-) -> ReservationRows:
-    ids = [reservation.id for reservation in live]
-    granted = {number for reservation in live for number in reservation.resources}
-    changes = tx.reservations.open_changes()
-    of_missing = [each.id for each in live if each.missing]
-    return ReservationRows(
-        live=live,
-        jobs=tx.reservations.live_jobs(ids),
-        last_job_dates=tx.reservations.last_job_dates([each.id for each in live if each.idle_limit]),
-        missing_since=tx.reservations.resources_missing_since(of_missing),
-        changes=changes,
-        for_nobody=tx.reservations.for_nobody(ids),
-        maintenance=tx.resources.in_maintenance(granted),
-        series=tx.reservations.select_series({each.series_id for each in live if each.series_id and _is_asked(each)}),
-        need_repair=tx.reservation_faults.mislead(oldest),
-        groups=groups,
-        asked=asked,
-    )
 
 
 def _is_asked(reservation: AdvanceReservation) -> bool:
@@ -253,19 +239,3 @@ def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> 
 
 def _planned_groups(groups: Sequence[Group], pools: Mapping[Filters, int]) -> tuple[RequestGroup, ...]:
     return tuple(RequestGroup(pools["", group.filter], group.levels) for group in groups)
-
-
-def _with_request(
-    frame: WaitingJob, asked: Sequence[ReservationAlternative], pools: Mapping[Filters, int]
-) -> WaitingJob:
-    """Return the frame with all alternatives of its request; the rows of the job contain only the first."""
-    pairs = zip(frame.alternatives, asked, strict=False)
-    alternatives = tuple(replace(row, groups=_planned_groups(each.groups, pools)) for row, each in pairs)
-    return replace(frame, alternatives=alternatives)
-
-
-def _with_grant(frame: WaitingJob, reservation: AdvanceReservation, resources: NumberedResources) -> WaitingJob:
-    if not frame.alternatives:
-        return frame
-    place = StoredPlacement(frame.alternatives[0].id, reservation.start, resources.members(reservation.resources))
-    return replace(frame, granted=place) if frame.granted != place else frame

@@ -47,7 +47,6 @@ class Situation:
     deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
 
     def in_state(self, state: JobState) -> list[JobRow]:
-        """Return the jobs in a state, by id."""
         return [row for row in self.rows.values() if row.state is state]
 
 

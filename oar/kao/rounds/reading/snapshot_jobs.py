@@ -67,7 +67,6 @@ class JobCache:
         self._read_at = 0
 
     def forget(self) -> None:
-        """Delete all cached jobs: the next call reads them again."""
         self.jobs = {}
 
     def read(self, rounds: Rounds, now: int) -> None:
@@ -93,11 +92,9 @@ class JobCache:
                 self.jobs[job_id] = CachedJob(version, row, types.get(job_id, ()), moldables.get(job_id, ()))
 
     def add(self, job: HypotheticalJob) -> None:
-        """Add a hypothetical job."""
         self.jobs[job.row.id] = CachedJob("", job.row, job.types, job.moldables)
 
     def _read_alterations(self, rounds: Rounds, now: int) -> set[int]:
-        """Return the jobs that were altered since the last round."""
         since = min(self._read_at or now, now) - LONGEST_ALTERATION
         last, self.alterations = self.alterations, Alterations(since, rounds.altered(since))
         self._read_at = now
@@ -199,7 +196,8 @@ class SnapshotJobs:
         is_killed, dependencies = row.id in self._rows.killed, self._dependencies.get(row.id, ())
         stored = self._stored_placement(job.moldables)
         granted = stored if row.reservation is Reservation.SCHEDULED else None
-        is_promised = stored and row.reservation is Reservation.NONE and self._waits_for_nodes(stored)
+        waits_for_nodes = stored is not None and bool(stored.resources & self._resources.absent)
+        is_promised = waits_for_nodes and row.reservation is Reservation.NONE
         promised = replace(stored, start=0) if stored and is_promised else None  # the start changes in each round
         cut = self._cut_of(job)
         made_from = row, job.types, is_killed, dependencies, granted, promised, cut
@@ -275,6 +273,3 @@ class SnapshotJobs:
                 resources = self._resources.members(self._rows.placed[moldable.id])
                 return StoredPlacement(moldable.id, self._rows.starts[moldable.id], resources)
         return None
-
-    def _waits_for_nodes(self, placement: StoredPlacement | None) -> bool:
-        return placement is not None and bool(placement.resources & self._resources.absent)

@@ -164,7 +164,6 @@ class SnapshotReader:
         self._pools.forget()
 
     def _kept_awake(self) -> tuple[KeptNodes, ...]:
-        """Return the groups of nodes of which Greta keeps some awake, if this round may halt nodes."""
         config = self._config
         if not (config.energy_saving_internal and config.may_halt):
             return ()
@@ -191,7 +190,6 @@ def reference_date(clock: int, last_round: int) -> int:
 
 
 def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
-    """Return the filters of waiting jobs and the owners of these jobs."""
     owners: dict[Filters, set[str]] = {}
     for job in waiting:
         for filters in job.filters:
@@ -202,10 +200,7 @@ def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
 def _held_launches(
     jobs: Iterable[CachedJob], holds: Sequence[LaunchHold], rivals: Collection[int], now: int
 ) -> dict[int, LaunchHold]:
-    """Return the waiting jobs whose launches are held, each with its hold.
-
-    Reservations and the frames of advance reservations keep their placements in the plan.
-    """
+    """Return the waiting jobs whose launches are held; reservations keep their placements."""
     present = [hold for hold in holds if not launch_holds.is_over(hold)]
     active = [hold for hold in present if not launch_holds.may_launch(hold, now)]
     held: dict[int, LaunchHold] = {}
@@ -228,12 +223,10 @@ def _containers_among(held: Collection[int], jobs: Mapping[int, CachedJob]) -> t
 
 
 def _held_containers(rounds: Rounds) -> tuple[str, ...]:
-    """Return the names and the job ids of the containers on hold."""
     containers = [(str(job_id), text.partition("=")[2]) for job_id, text in rounds.held_containers()]
     return tuple(sorted(name for names in containers for name in names if name))
 
 
 def _token_names(types: Iterable[Sequence[str]]) -> list[str]:
-    """Return the names of the tokens that jobs of these types take."""
     texts = (text for job_types in types for text in job_types if text.startswith("token:"))
     return sorted({text.removeprefix("token:").partition("=")[0] for text in texts})

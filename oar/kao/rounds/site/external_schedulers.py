@@ -19,7 +19,7 @@ from oar.kao.facts.plan import Answer, Placement
 from oar.kao.facts.snapshot import Alternative, Snapshot, WaitingJob
 from oar.kao.planner.placement.site_extensions import SchedulerProposal
 from oar.kao.rounds.reading.situation import Situation
-from oar.kao.rounds.site.scheduler_programs import GAVE_UP, ProgramOutput, SchedulerPrograms
+from oar.kao.rounds.site.scheduler_programs import GAVE_UP, SchedulerPrograms
 from oar.lib.base.resource_set import from_positions
 from oar.lib.db.database import Database
 from oar.lib.jobs.reasons import ReasonCode
@@ -81,7 +81,10 @@ class ProposalReader:
         ``lines``: the output that may request starts in this round.  ``placed_before``: the alternatives that the
         tables contained before the program ran.
         """
-        self._warn_of_others(tables.starts.keys() - {0, *placed_before})
+        for alternative in sorted(tables.starts.keys() - {0, *placed_before} - self._job_ids.keys()):
+            self.warnings.append(
+                f"rejected placement of alternative {alternative}: it is of no waiting job of queue {self._queue.name}"
+            )
         placements, rejected = self._placements(self._choices(tables, lines))
         rows = tables.rows
         return SchedulerProposal(
@@ -89,7 +92,11 @@ class ProposalReader:
             tuple(placement for placement in placements.values() if placement.job_id not in rejected),
             rejected,
             said={job_id: row.scheduler_info for job_id, row in rows.items() if self._is_said_by_program(row)},
-            messages={job_id: row.message for job_id, row in rows.items() if _is_own_message(row.message)},
+            messages={
+                job_id: row.message
+                for job_id, row in rows.items()
+                if row.message and not row.message.startswith(_OUR_MESSAGE)
+            },
             given_up=tuple(Answer(row.id, row.message) for row in rows.values() if row.state is JobState.TO_ERROR),
             gone=frozenset(
                 job_id
@@ -98,33 +105,21 @@ class ProposalReader:
             ),
         )
 
-    def _warn_of_others(self, alternatives: Collection[int]) -> None:
-        for alternative in sorted(alternatives):
-            if alternative not in self._job_ids:
-                self.warnings.append(
-                    f"rejected placement of alternative {alternative}: it is of no waiting job of queue"
-                    f" {self._queue.name}"
-                )
-
     def _choices(self, tables: WrittenTables, lines: Iterable[str]) -> list[_Choice]:
         """Return the placements in the tables; a start in this round replaces the placement of the same job."""
-        immediate = self._starts_in_this_round(lines)
+        matches = filter(None, map(_START_LINE.match, lines))
+        immediate = {
+            int(match[1]): _Choice(
+                int(match[1]), int(match[2]), self._now, [int(number) for number in match[3].split(",")]
+            )
+            for match in matches
+        }
         planned = [
             _Choice(self._job_ids[alternative], alternative, start, tables.resources.get(alternative, ()))
             for alternative, start in sorted(tables.starts.items())
             if alternative in self._job_ids
         ]
         return [choice for choice in planned if choice.job_id not in immediate] + list(immediate.values())
-
-    def _starts_in_this_round(self, lines: Iterable[str]) -> dict[int, _Choice]:
-        """Return the starts that a program requests in this round, by job."""
-        matches = filter(None, map(_START_LINE.match, lines))
-        return {
-            int(match[1]): _Choice(
-                int(match[1]), int(match[2]), self._now, [int(number) for number in match[3].split(",")]
-            )
-            for match in matches
-        }
 
     def _placements(self, choices: Iterable[_Choice]) -> tuple[dict[int, Placement], dict[int, str]]:
         """Return the valid placements by job, and why the others are rejected."""
@@ -171,11 +166,6 @@ def occupied(snapshot: Snapshot, placed: Collection[Placement]) -> list[Predicti
     return [PredictionRow(number, start, tuple(ids(resources))) for number, (start, resources) in spans.items()]
 
 
-def _is_own_message(message: str) -> bool:
-    """Return whether a program has replaced the message of OAR."""
-    return bool(message) and not message.startswith(_OUR_MESSAGE)
-
-
 def _was_said_by_program(reason: StoredReason) -> bool:
     """Return whether a stored reason is a text of a program from an earlier round."""
     return reason.code == ReasonCode.EXTERNAL and bool(json.loads(reason.data).get("said"))
@@ -199,7 +189,6 @@ class ExternalSchedulers:
         self._may_start_jobs = may_start_jobs
 
     def plans(self, queue: Queue) -> bool:
-        """Return whether a program plans the jobs of a queue."""
         return self._programs.plans(queue)
 
     def plan(self, queue: Queue, jobs: Sequence[WaitingJob], placed: Collection[Placement]) -> SchedulerProposal:
@@ -208,7 +197,9 @@ class ExternalSchedulers:
         snapshot = self._situation.snapshot
         before = occupied(snapshot, placed)
         self._database.run(lambda tx: tx.plan.propose(before, snapshot.now))
-        output = self._run(queue)
+        begin = time.monotonic()
+        output = self._programs.run(queue, self._situation.snapshot.now)
+        self.seconds += time.monotonic() - begin
         if output is None:
             return SchedulerProposal(queue.policy, is_failed=True)
         reader = ProposalReader(snapshot, self._situation.reasons, queue, jobs)
@@ -219,12 +210,6 @@ class ExternalSchedulers:
         if output.gave_up and not proposal.given_up:
             log.warning("scheduler %s ended with %d and gave up no job: it may have failed", queue.policy, GAVE_UP)
         return proposal
-
-    def _run(self, queue: Queue) -> ProgramOutput | None:
-        begin = time.monotonic()
-        output = self._programs.run(queue, self._situation.snapshot.now)
-        self.seconds += time.monotonic() - begin
-        return output
 
     def _read_tables(self, jobs: Sequence[WaitingJob]) -> WrittenTables:
         alternatives = {alternative.id for job in jobs for alternative in job.alternatives}

@@ -1,7 +1,4 @@
-"""Plug-ins of the site: Python entry points, loaded by name.
-
-See docs/scheduler.rst, "Plug-ins".
-"""
+"""Plug-ins of the site: Python entry points, loaded by name. See docs/scheduler.rst, "Plug-ins"."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -48,7 +45,6 @@ def sorting(config: Config) -> JobSorting | None:
 
 
 def has_extra(config: Config) -> bool:
-    """Return whether a plug-in is called before each group of queues."""
     return config.extra_metasched not in ("", NO_EXTRA)
 
 

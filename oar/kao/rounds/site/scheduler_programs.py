@@ -53,7 +53,6 @@ def unknown_policy(runtime: Runtime, policy: str) -> str | None:
 
 
 def policy_warnings(runtime: Runtime, queues: Iterable[Queue]) -> list[str]:
-    """Return a warning for each queue whose policy schedules no jobs."""
     reasons = [(queue.name, unknown_policy(runtime, queue.policy)) for queue in queues]
     return [f"No job of queue {name} will start: {reason}." for name, reason in reasons if reason]
 
@@ -72,7 +71,6 @@ class SchedulerPrograms:
         self._environment = {"OARCONFFILE": runtime.conf_file, "OARDIR": runtime.oardir, "PATH": DEFAULT_PATH}
 
     def plans(self, queue: Queue) -> bool:
-        """Return whether a program plans the jobs of a queue."""
         if policy_of(queue.policy) is None:
             return True
         return self._is_everywhere and bool(_NAME.match(queue.policy)) and os.access(self._program(queue), os.X_OK)

@@ -1,7 +1,4 @@
-"""The site's scripts that return the number of free tokens, run once per round.
-
-See docs/scheduler.rst, "Tokens".
-"""
+"""The site's scripts that return the number of free tokens, run once per round. See docs/scheduler.rst, "Tokens"."""
 
 import logging
 import re

@@ -57,10 +57,7 @@ def restrain(situation: Situation, plan: Plan) -> Plan:
 
 
 def begin_trials(tx: Transaction, situation: Situation, starting: Collection[int]) -> set[int]:
-    """Record which of the starting jobs are trials of holds.
-
-    Return the jobs that must not start, because the hold has another trial or has changed in the meantime.
-    """
+    """Record trials of holds among the starting jobs; return the jobs whose hold has changed: they must not start."""
     concerned = _concerned_jobs(situation) if starting else {}
     trials = {job_id: concerned[job_id] for job_id in starting if job_id in concerned}
     return {
@@ -113,8 +110,5 @@ def _due_jobs(plan: Plan) -> set[int]:
     """Return the jobs that start, and those that only wait for other jobs to end."""
     started = {start.placement.job_id for start in plan.started}
     clearing = {kill.for_job for kill in plan.kills}
-    return started | clearing | {job_id for job_id, reason in plan.reasons.items() if _waits_for_ends(reason)}
-
-
-def _waits_for_ends(reason: Reason) -> bool:
-    return reason.code is ReasonCode.LAUNCH and "jobs" in reason.data
+    launching = (job_id for job_id, reason in plan.reasons.items() if reason.code is ReasonCode.LAUNCH)
+    return started | clearing | {job_id for job_id in launching if "jobs" in plan.reasons[job_id].data}

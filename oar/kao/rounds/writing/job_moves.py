@@ -30,7 +30,8 @@ def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]
         return set()
     by_job = {start.placement.job_id: start for start in starts}
     waiting = set(tx.rounds.lock_waiting(by_job))
-    waiting -= _altered_since(tx, situation.alterations)
+    since = situation.alterations.since
+    waiting -= situation.alterations.later_in(Alterations(since, tx.rounds.altered(since)))  # their rows are locked
     resources = situation.snapshot.resources
     types = {job.id: JobTypes(job.types) for job in situation.snapshot.waiting if job.id in by_job}
     needed = {job_id: tuple(resources.ids_of(start.placement.resources)) for job_id, start in by_job.items()}
@@ -47,11 +48,6 @@ def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]
     started = set(lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}))
     tx.rounds.give([row for row in rows if row.job_id in started])
     return started
-
-
-def _altered_since(tx: Transaction, alterations: Alterations) -> set[int]:
-    """Return the jobs that were altered since the snapshot; call this only after locking their rows."""
-    return alterations.later_in(Alterations(alterations.since, tx.rounds.altered(alterations.since)))
 
 
 def answer_reservations(tx: Transaction, plan: Plan) -> None:
@@ -84,7 +80,6 @@ def end_refused_jobs(tx: Transaction, situation: Situation, plan: Plan) -> None:
 
 
 def _cause_of_refusal(row: JobRow, message: str) -> Cause:
-    """Return the cause of the end: REFUSED for a reservation, EXPIRED for another job."""
     code = EndCode.EXPIRED if row.reservation is Reservation.NONE else EndCode.REFUSED
     return Cause(code, {"text": message})
 

@@ -105,7 +105,6 @@ class PredictionHistory:
             self._swept_at = plan.now
 
     def forget(self) -> None:
-        """Delete the cached state: the next write reads the table again."""
         self._pending = None
 
     def _is_sweep_due(self, now: int) -> bool:
@@ -156,7 +155,10 @@ class PlanWriter:
         kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)
         self._write_predictions(tx, situation, plan)
-        _mark_age(tx, situation, plan)
+        last = situation.starts.get(AGE, 0)
+        age = (plan.foreseen_at or last or situation.starts.get(0, 0)) if plan.undecided else 0
+        if age != last:
+            tx.plan.mark_age(age)
         _write_messages(tx, situation, plan)
         self._write_reasons(tx, situation, plan, started)
         self._history.write(tx, situation.snapshot, plan, dict.fromkeys(started, plan.now))
@@ -214,7 +216,6 @@ class PlanWriter:
         )
 
     def _outdated(self, situation: Situation, plan: Plan) -> set[int]:
-        """Return the alternatives of the jobs of a portion that have no placement in it."""
         jobs = {*plan.reasons, *plan.messages}
         placed = {placement.alternative for placement in plan.placements}
         return _alternatives_of([job for job in situation.snapshot.waiting if job.id in jobs]) - placed
@@ -252,7 +253,6 @@ class PlanWriter:
             tx.plan.write(new.keys() | kept, rows, plan.now, log=self._keeps_all_plans)
 
     def _write_reasons(self, tx: Transaction, situation: Situation, plan: Plan, started: Collection[int]) -> None:
-        """Write the reasons that differ from the stored ones."""
         self._reasons = _stored_reasons(plan, started, self._written.reasons)
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
         new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
@@ -285,17 +285,8 @@ def _alternatives_of(jobs: Collection[WaitingJob]) -> set[int]:
 
 
 def _ended_frames(tx: Transaction, plan: Plan) -> frozenset[int]:
-    """Return the frames of closed advance reservations."""
     states = tx.jobs.states([step.frame_id for step in plan.reservations]) if plan.reservations else {}
     return frozenset(job_id for job_id, state in states.items() if state in FINAL)
-
-
-def _mark_age(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """Store the date of the oldest prediction; without a full plan, the date of the earlier scheduler's last round."""
-    last = situation.starts.get(AGE, 0)
-    age = (plan.foreseen_at or last or situation.starts.get(0, 0)) if plan.undecided else 0
-    if age != last:
-        tx.plan.mark_age(age)
 
 
 def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:
@@ -311,10 +302,7 @@ def _kept_alternatives(situation: Situation, plan: Plan) -> set[int]:
 def _predictions(
     situation: Situation, plan: Plan, ended: Collection[int] = frozenset()
 ) -> dict[int, tuple[int, ResourceSet]]:
-    """Return the predictions of running jobs, accepted reservations and waiting jobs, without ``ended`` frames.
-
-    Frames end during a round, so they can still be in its snapshot.
-    """
+    """Return the predictions of all jobs, without ``ended`` frames: these end during a round."""
     running = (job for job in situation.snapshot.running if job.id not in ended)
     predictions = {job.alternative: (job.start_time, job.resources) for job in running}
     expired = {answer.job_id for answer in plan.expired} | set(ended)
@@ -325,7 +313,6 @@ def _predictions(
 
 
 def _write_messages(tx: Transaction, situation: Situation, plan: Plan) -> None:
-    """Write the messages that differ from the stored ones."""
     texts = []
     for job_id, message in plan.messages.items():
         row, reason, karma = situation.rows[job_id], plan.reasons.get(job_id), plan.karma.get(job_id)

@@ -52,14 +52,9 @@ def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Map
         if reservation and (reservation.state, reservation.revision) == (step.seen, step.revision):
             moved = _write(tx, reservation, step)
             over += [moved] if moved.state in LEAVING else []
-    _end(tx, over)
-
-
-def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
-    """Request the end of the jobs of ended reservations; close those without jobs."""
-    exited = [each for each in reservations if each.state is ReservationState.EXITED]
+    exited = [each for each in over if each.state is ReservationState.EXITED]
     deletion.end_jobs_of_all(tx, exited, "has ended")
-    lifecycle.close_all(tx, reservations)
+    lifecycle.close_all(tx, over)
 
 
 def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservation]:
@@ -125,7 +120,6 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
 
 
 def _replace(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
-    """Store new resources in place of lost ones."""
     before, after = set(reservation.resources), set(step.resources)
     replaced = reservation._replace(resources=step.resources, revision=reservation.revision + 1)
     tx.reservations.end_intervals(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
@@ -138,7 +132,6 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
 
 
 def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> None:
-    """Store the missing resources and the reasons."""
     if (step.missing, step.message) == (reservation.missing, reservation.message):
         return
     before, now = set(reservation.missing), set(step.missing)
@@ -225,7 +218,6 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
 def _change_request(
     tx: Transaction, reservation: AdvanceReservation, change: Mapping[str, Any], alternative: int
 ) -> AdvanceReservation:
-    """Store the request of a change if it contains one, and update the request of the frame."""
     if "request" not in change:
         return reservation
     chosen = decode(change["request"])[alternative]
