@@ -51,7 +51,10 @@ def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[
     for placement in placements:
         if placement.start < snapshot.now + settings.sleep_time:
             busy |= placement.resources
-    nodes = _compute_bits(snapshot)
+    nodes: dict[str, list[int]] = {}  #: the bits of the compute resources of each node
+    for bit, address in enumerate(snapshot.resources.addresses):
+        if address and snapshot.resources.types[bit] == COMPUTE:
+            nodes.setdefault(address, []).append(bit)
     unused = sorted(node for node, bits in nodes.items() if _is_idle(snapshot, node, bits, busy))
     if not snapshot.kept_awake:
         return tuple(unused)
@@ -65,15 +68,6 @@ def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[
         if all(states[bit] is ResourceState.ALIVE and not held >> bit & 1 for bit in bits)
     }
     return tuple(may_sleep(unused, idle, snapshot.kept_awake))
-
-
-def _compute_bits(snapshot: Snapshot) -> dict[str, list[int]]:
-    resources = snapshot.resources
-    nodes: dict[str, list[int]] = {}
-    for bit, address in enumerate(resources.addresses):
-        if address and resources.types[bit] == COMPUTE:
-            nodes.setdefault(address, []).append(bit)
-    return nodes
 
 
 def _is_idle(snapshot: Snapshot, node: str, bits: list[int], busy: ResourceSet) -> bool:

@@ -80,10 +80,6 @@ class Footprint:
         """Return whether jobs on other resources or in other spaces can also conflict with the placement."""
         return self.region != self.resources
 
-    def may_be_met_in(self, space: Space) -> bool:
-        """Return whether a job in ``space`` can conflict with the placement."""
-        return space is self.space or self.is_counted
-
 
 #: Returns a date before which a passed job does not begin.
 FirstDate = Callable[[Turn], int]

@@ -608,7 +608,7 @@ class PassedOver:
         for kind in self._kinds.values():
             if kind.quiet_until >= claim.end or kind.first >= before or not kind.reach & claim.region:
                 continue
-            if kind.is_closed(claim.end) or not claim.may_be_met_in(kind.space):
+            if kind.is_closed(claim.end) or not (kind.space is claim.space or claim.is_counted):
                 continue
             key = id(kind.space), bool(kind.query.keys)
             if key not in longest:

@@ -61,17 +61,9 @@ class ArrayLimits:
             return True
         return limit > 0 and (counter is None or counter.first_room(begin, duration, limit) == begin)
 
-    def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
-        """Return the arrays whose counters limit a job: its own array, or ()."""
-        return (job.array_id,) if job.array_limit else ()
-
     def overdue(self, job: PlannedJob) -> Sequence[int]:
         """Return the jobs of the job's array that are past their planned end and still counted."""
         return self._overdue.get(job.array_id, ())
-
-    def delays(self, job: PlannedJob, start: int, walltime: int) -> bool:
-        """Return whether the limit keeps a job from starting one second before ``start``."""
-        return self.first_start(job, start - 1, walltime) >= start
 
 
 class _JobCounter:

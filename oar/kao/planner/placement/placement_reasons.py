@@ -216,7 +216,7 @@ class PlacementReasons:
             return reasons.postponed(start)
         if start == task.window.begin:
             return self._after_required(task.window.begin_job, start)
-        if task.job.array_limit and self._bookings.arrays.delays(task.job, start, placement.walltime):
+        if task.job.array_limit and self._bookings.arrays.first_start(task.job, start - 1, placement.walltime) >= start:
             overdue = self._bookings.arrays.overdue(task.job)
             return reasons.array_limit(task.job.array_id, task.job.array_limit, overdue)
         return None

@@ -1,30 +1,23 @@
 """Reuse placements of the last round: search for a job again only if its placement may have changed.
 
 Jobs are placed one after the other, and each search depends only on the job and on earlier bookings.  So
-``PlacementReuse`` follows the last round in parallel with this one and records the differences.  At its turn, a job
-gets the placement of the last round without a search if no difference recorded so far could change it:
+``PlacementReuse`` follows the last round in parallel with this one and records the differences, for each space
+separately (``SpaceHistory``).  At its turn, a job gets the placement of the last round without a search if no
+difference recorded so far could change it:
 
 - none of its possible resources is free, before its end, that was not free in the last round: it cannot start sooner;
 - the resources of its placement are still free;
 - the counters that limit it (quotas, jobs of its array) have not decreased.  If they have counted more jobs than in the
   last round, they must still allow its placement.
 
-Each space is followed separately (``SpaceHistory``), including the copies for besteffort jobs.  The space of a
-container is followed as long as it is lent the same resources.
+The date of the round is irrelevant: a placement that starts now or later is still the earliest, because all earlier
+starts failed.  Searched for again are also
 
-Two changes are irrelevant.  First, the date of the round: a placement that starts now or later is still the earliest,
-because all earlier starts failed.  Second, the start of a job: it was booked at its turn, and is now booked from the
-beginning.  This adds one occupation until its turn comes.
-
-Timesharing jobs and jobs of type ``allowed`` are searched for again if their possible resources differ in any way.
-Other occupants may leave them more resources.  Jobs with a plug-in are always searched for.
-
-Requests whose groups compete may succeed with fewer resources and fail with more, and try each start of a slot.  They
-are searched for again also if a possible resource is occupied, or if slots begin at other dates.  These changes count
-from the first start that satisfies each group alone to the end of the placement.
-
-A BESTHALF request takes fewer resources if fewer are free.  It is also searched for again if any possible resource is
-occupied during the placement.
+- jobs that share resources, if their possible resources differ in any way: other occupants may leave them more;
+- requests whose groups compete, if a possible resource is occupied, or if slots begin at other dates, from the first
+  start that satisfies each group alone to the end of the placement: they may succeed with fewer resources;
+- BESTHALF requests, if any possible resource is occupied during the placement: they take fewer if fewer are free;
+- jobs with a plug-in.
 
 See docs/design/planner.rst, "Memory between rounds".
 """
@@ -158,7 +151,9 @@ class PlacementReuse:
         if old.now > new.now or old.settings != new.settings or old.queues != new.queues:
             return False
         is_same_machine = old.resources.with_states(new.resources) == new.resources and memory.usable == self._usable
-        if not is_same_machine or _has_external_queue(new):
+        active = [queue for queue in new.queues if queue.state is QueueState.ACTIVE]
+        has_external_queue = any(policy_of(queue.policy) is None for queue in active)  # its plan is unpredictable
+        if not is_same_machine or has_external_queue:
             return False
         return old.pools == new.pools[: len(old.pools)] and _has_same_quotas(old, new)
 
@@ -186,11 +181,6 @@ class PlacementReuse:
         start = min(search.possible_from, best.start if best else FOREVER)
         taken = search.taken if best and self._requests.are_robust(search.jobs[0]) else reach
         return start >= end or not free_times.has_taken(taken, start, end)
-
-
-def _has_external_queue(snapshot: Snapshot) -> bool:
-    """Return whether an active queue has an external scheduler, whose placements cannot be predicted."""
-    return any(policy_of(queue.policy) is None for queue in snapshot.queues if queue.state is QueueState.ACTIVE)
 
 
 def _has_same_quotas(old: Snapshot, new: Snapshot) -> bool:

@@ -63,7 +63,7 @@ class PlacementSearch:
                 best, refusal = last.best, last.refusal
             else:
                 best, refusal = self._search_best(task)
-            task.found = last = SearchResult(placed, task.space.occupants, best, refusal)
+            task.found = last = SearchResult(placed, len(task.space.occupants), best, refusal)
         return last.best, last.refusal
 
     def last(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:

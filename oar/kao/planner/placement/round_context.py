@@ -12,7 +12,7 @@ from typing import TypeVar
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Answer, Failure, JobStart, Kill, Placement, Reason
-from oar.kao.facts.snapshot import Settings, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.limits.array_limits import ArrayLimits, CountedJob
 from oar.kao.planner.limits.quotas import QuotaUsage
 from oar.kao.planner.placement.placement_task import GiveWay
@@ -20,7 +20,6 @@ from oar.kao.planner.placement.site_extensions import MissingPlugin
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.spaces import FrameWindow, Spaces
-from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import union
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import Reservation
@@ -65,13 +64,10 @@ class Bookings:
         self.arrays = ArrayLimits(snapshot)
         self.tokens = FreeTokens(snapshot.tokens)
         self.reservations = {job.id for job in snapshot.waiting if job.granted}
+        #: the jobs counted by quotas and by arrays; they grow with the bookings
+        self.logs: Sequence[Sequence[CountedJob]] = (self.quotas.log, self.arrays.log)
         self._now = snapshot.now
         self._security_time = snapshot.settings.security_time
-
-    @property
-    def logs(self) -> Sequence[Sequence[CountedJob]]:
-        """Return the logs of the jobs counted by quotas and by arrays; the logs grow with the bookings."""
-        return self.quotas.log, self.arrays.log
 
     def enter(self, job: WaitingJob, placement: Placement, types: ParsedTypes) -> None:
         if job.reservation is not Reservation.NONE:
@@ -114,9 +110,9 @@ class Bookings:
     def counters_of(
         self, job: WaitingJob, types: ParsedTypes, *, has_quotas: bool
     ) -> tuple[Collection[Hashable], Collection[Hashable]]:
-        """Return the counters that limit a job, in the order of ``logs``."""
+        """Return the counters that limit a job, of quotas and of its array."""
         quotas = self.quotas.counters_of(job, types) if has_quotas else ()
-        return quotas, self.arrays.counters_of(job)
+        return quotas, (job.array_id,) if job.array_limit else ()
 
     def allow(self, job: WaitingJob, types: ParsedTypes, placement: Placement, *, has_quotas: bool) -> bool:
         """Return whether the quotas and the limit of the array allow a placement."""
@@ -182,28 +178,23 @@ class Decisions:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class RoundContext:
     """The context of one round."""
 
-    snapshot: Snapshot  #: without the jobs whose types cannot be read
-    types: Mapping[int, ParsedTypes]  #: by job id
-    requests: CompiledRequests
-    bookings: Bookings
-    decisions: Decisions
+    __slots__ = ("bookings", "decisions", "now", "requests", "settings", "snapshot", "spaces", "types", "usable")
 
-    @property
-    def now(self) -> int:
-        return self.snapshot.now
-
-    @property
-    def settings(self) -> Settings:
-        return self.snapshot.settings
-
-    @property
-    def spaces(self) -> Spaces:
-        return self.bookings.spaces
-
-    @property
-    def usable(self) -> UsableResources:
-        return self.bookings.spaces.usable
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        types: Mapping[int, ParsedTypes],
+        requests: CompiledRequests,
+        bookings: Bookings,
+        decisions: Decisions,
+    ) -> None:
+        self.snapshot = snapshot  #: without the jobs whose types cannot be read
+        self.now, self.settings = snapshot.now, snapshot.settings
+        self.types = types  #: by job id
+        self.requests = requests
+        self.bookings = bookings
+        self.spaces, self.usable = bookings.spaces, bookings.spaces.usable
+        self.decisions = decisions

@@ -99,7 +99,7 @@ class Space:
         self.key = key
         self.lent = [(each.start, each.end, each.resources) for each in lent]
         self._slots = slots
-        self._occupants: list[Occupant] = []
+        self.occupants: list[Occupant] = []  #: all that have entered it so far
         self._in_slots = 0  #: so many of them are in the slots
         self._blocks: dict[BlockUnits, BlockSlots] = {}
         self.bounds = StartBounds()
@@ -111,18 +111,18 @@ class Space:
     @property
     def slots(self) -> SlotSet:
         """Return the slots with all occupants; occupants added since the last call are entered now."""
-        if self._in_slots < len(self._occupants):
+        if self._in_slots < len(self.occupants):
             self._slots.occupy_all(self._pending())
         return self._slots
 
     def entering(self) -> Steps[None]:
         """Enter the new occupants into the slots in steps; the space must not be used between the steps."""
-        if self._in_slots < len(self._occupants):
+        if self._in_slots < len(self.occupants):
             yield from self._slots.occupying(self._pending())
 
     def _pending(self) -> Sequence[Occupant]:
-        pending = self._occupants[self._in_slots :]
-        self._in_slots = len(self._occupants)
+        pending = self.occupants[self._in_slots :]
+        self._in_slots = len(self.occupants)
         return pending
 
     def earliest(
@@ -136,17 +136,13 @@ class Space:
         match = earliest(slots, self._blocks[blocks.units].query(query, blocks.request), begin, latest, check)
         return SlotMatch(match.start, blocks.units.members(match.resources)) if match else None
 
-    @property
-    def occupants(self) -> int:
-        return len(self._occupants)
-
     def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
         """Return whether an occupant has taken resources of a match between its start and ``end``.
 
         ``since``: the number of occupants at the time of the match, which was for a job with these keys.
         """
         start, resources = match
-        for begin, stop, held, key in islice(self._occupants, since, None):
+        for begin, stop, held, key in islice(self.occupants, since, None):
             if begin < end and stop > start and held & resources and (key is None or key not in keys):
                 return True
         return False
@@ -161,8 +157,8 @@ class Space:
         if not in_blocks.is_there:
             if not in_blocks.ask(len(self._slots.pages)):
                 return None
-            in_blocks.begin(self.slots, len(self._occupants))
-        return in_blocks.updated(self._occupants)
+            in_blocks.begin(self.slots, len(self.occupants))
+        return in_blocks.updated(self.occupants)
 
     def enter(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Enter a job; a besteffort job is entered only in the copy for besteffort jobs."""
@@ -179,7 +175,7 @@ class Space:
 
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Remove the resources of a job from the free resources."""
-        self._occupants.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
+        self.occupants.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
         self._endings.add(occupation)
 
     def for_besteffort(self) -> "Space":
@@ -221,7 +217,8 @@ class Spaces:
         self._settings = snapshot.settings
         self._everything = snapshot.resources.everything
         self.usable = UsableResources(snapshot)
-        self._spaces = {COMMON: self._empty_common()}
+        self.common = self._empty_common()  #: the space of all jobs that are in no container
+        self._spaces = {COMMON: self.common}
         self._lent: dict[str, list[Occupation]] = {}  #: space -> what its containers lend to it
         self._names: dict[str, str] = {}  #: job id of a container -> its space
         for job in (*snapshot.running, *snapshot.waiting):
@@ -236,10 +233,6 @@ class Spaces:
                     _taken(reservation.id, window) if window else reservation_occupation(reservation, self._settings)
                 )
                 self.of(types[reservation.id]).enter(occupation, types[reservation.id])
-
-    @property
-    def common(self) -> Space:
-        return self._spaces[COMMON]
 
     def common_without(self, job_ids: Collection[int]) -> Space:
         space = self._empty_common()
@@ -297,7 +290,7 @@ class Spaces:
 
     def widen_frame(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Also keep the resources that a frame receives in this round from outside jobs."""
-        self._spaces[COMMON].enter(occupation, types)
+        self.common.enter(occupation, types)
 
     def block(self, resources: ResourceSet, start: int, end: int, name: str = COMMON) -> None:
         """Block resources of a space between two dates, for plug-ins.  Raises ValueError for an unknown space."""
@@ -308,7 +301,7 @@ class Spaces:
 
     def of(self, types: ParsedTypes) -> Space:
         """Return the space of a job: that of its container, or the common one if the container no longer exists."""
-        return (self.find(types.inner) if types.inner else None) or self._spaces[COMMON]
+        return (self.find(types.inner) if types.inner else None) or self.common
 
     def _occupation_of(self, job: RunningJob, snapshot: Snapshot) -> Occupation:
         window = self._frames.get(job.id)

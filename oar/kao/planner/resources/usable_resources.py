@@ -27,12 +27,9 @@ class UsableResources:
         if snapshot.settings.may_wake:
             self.wakeable = from_positions(bit for bit in positions(self.absent) if upto[bit] > snapshot.now)
         self.ordinary = (self.alive | self.wakeable) & self.present
+        #: the classes of resources that the planner distinguishes; wakeable resources count as Alive
+        self.classes = self.ordinary, self.present, self.suspected, self.absent & ~self.wakeable
         self.limits = resources.leaving()  #: dates at which resources leave -> the resources that leave then
-
-    @property
-    def classes(self) -> tuple[ResourceSet, ...]:
-        """Return the classes of resources that the planner distinguishes; wakeable resources count as Alive."""
-        return self.ordinary, self.present, self.suspected, self.absent & ~self.wakeable
 
     def by(self, types: ParsedTypes, *, is_reservation: bool) -> tuple[str, ResourceSet]:
         """Return the name and the resources of a job's class."""

@@ -6,7 +6,7 @@ together may take USER_SQL_ROUND_SECONDS, and those of one user a fifth of it.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -95,7 +95,11 @@ class FilterPools:
         table = self._present_table(tx)
         columns = self._columns_of(new, table) - self._indexes.keys()
         if columns:
-            self._index(tx.rounds.column_values(sorted(columns)), sorted(columns), table, resources)
+            names, rows = sorted(columns), tx.rounds.column_values(sorted(columns))
+            ordered = [rows.get(number, (None,) * len(names)) for number in resources.columns.ids]
+            for index, name in enumerate(names):
+                is_text = table.types[name] in _TEXTS
+                self._indexes[name] = ColumnIndex([row[index] for row in ordered], is_text=is_text)
 
     def _present_table(self, tx: Transaction) -> ConditionTable:
         """Return the columns and types allowed in conditions; delete parsed conditions if they have changed."""
@@ -136,18 +140,6 @@ class FilterPools:
                     self._of_last_use.add(text)
         return {name for name in columns if table.types[name] in _TEXTS + _WHOLE_NUMBERS}
 
-    def _index(
-        self,
-        rows: Mapping[int, Sequence[str | int | None]],
-        names: Sequence[str],
-        table: ConditionTable,
-        resources: NumberedResources,
-    ) -> None:
-        nothing = (None,) * len(names)
-        ordered = [rows.get(number, nothing) for number in resources.columns.ids]
-        for column, name in enumerate(names):
-            self._indexes[name] = ColumnIndex([row[column] for row in ordered], is_text=table.types[name] in _TEXTS)
-
     def read(self, owners: Mapping[Filters, Collection[str]], resources: NumberedResources) -> tuple[Pool, ...]:
         """Return all pools by number; ``owners``: the users whose jobs wait with each pair of filters."""
         self.deferrals = []
@@ -186,7 +178,9 @@ class FilterPools:
             elif isinstance(condition, BadCondition) or not self._evaluate(text, condition, names, rows):
                 unanswered[text] = names
         if unanswered:
-            self._ask_database(unanswered, resources)
+            with session(self._database, Subject.RESOURCES, Asker(has_full_sql=True)) as conditions:
+                for text, names in unanswered.items():
+                    self._ask(conditions, text, names, resources)
 
     def _rests(self, text: str, users: Collection[str]) -> bool:
         pause = self._pauses.get(text)
@@ -204,11 +198,6 @@ class FilterPools:
             except NotInMemory:
                 return False
         return True
-
-    def _ask_database(self, users: Mapping[str, Collection[str]], resources: NumberedResources) -> None:
-        with session(self._database, Subject.RESOURCES, Asker(has_full_sql=True)) as conditions:
-            for text, names in users.items():
-                self._ask(conditions, text, names, resources)
 
     def _ask(self, conditions: Conditions, text: str, users: Collection[str], resources: NumberedResources) -> None:
         seconds = self._budget.left(users)

@@ -53,11 +53,6 @@ class CachedJob:
         return self.row.state in (JobState.WAITING, JobState.TO_ACK_RESERVATION)
 
 
-def _is_answered(last: CachedJob | None, row: JobRow) -> bool:
-    """Return whether a reservation was decided since it was read; then it keeps only one alternative."""
-    return last is not None and last.row.reservation is not row.reservation
-
-
 class JobCache:
     """All live jobs that are not on hold, by id."""
 
@@ -71,7 +66,10 @@ class JobCache:
 
     def read(self, rounds: Rounds, now: int) -> None:
         """Read new and changed jobs."""
-        altered = self._read_alterations(rounds, now)
+        since = min(self._read_at or now, now) - LONGEST_ALTERATION
+        last_alterations, self.alterations = self.alterations, Alterations(since, rounds.altered(since))
+        self._read_at = now
+        altered = last_alterations.later_in(self.alterations)
         versions = rounds.versions()
         last = self.jobs
         changed = [
@@ -79,7 +77,9 @@ class JobCache:
         ]
         types = rounds.types(changed)
         rows = {row.id: row for row in rounds.jobs(changed)}
-        altered |= {number for number, row in rows.items() if _is_answered(last.get(number), row)}
+        # a reservation that was decided since it was read keeps only one alternative
+        known = [row for row in rows.values() if row.id in last]
+        altered |= {row.id for row in known if last[row.id].row.reservation is not row.reservation}
         moldables = rounds.moldables([job_id for job_id in changed if job_id not in last or job_id in altered])
         self.jobs = {}
         for job_id, version in versions.items():
@@ -93,12 +93,6 @@ class JobCache:
 
     def add(self, job: HypotheticalJob) -> None:
         self.jobs[job.row.id] = CachedJob("", job.row, job.types, job.moldables)
-
-    def _read_alterations(self, rounds: Rounds, now: int) -> set[int]:
-        since = min(self._read_at or now, now) - LONGEST_ALTERATION
-        last, self.alterations = self.alterations, Alterations(since, rounds.altered(since))
-        self._read_at = now
-        return last.later_in(self.alterations)
 
 
 @dataclass(frozen=True, slots=True)

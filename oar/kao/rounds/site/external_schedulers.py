@@ -150,9 +150,9 @@ class ProposalReader:
     def _is_said_by_program(self, row: JobRow) -> bool:
         """Return whether the program wrote ``scheduler_info``, and not an earlier round."""
         reason = self._reasons.get(row.id)
-        return bool(row.scheduler_info) and (
-            reason is None or reason.reason != row.scheduler_info or _was_said_by_program(reason)
-        )
+        if not row.scheduler_info or reason is None or reason.reason != row.scheduler_info:
+            return bool(row.scheduler_info)
+        return reason.code == ReasonCode.EXTERNAL and bool(json.loads(reason.data).get("said"))
 
 
 def occupied(snapshot: Snapshot, placed: Collection[Placement]) -> list[PredictionRow]:
@@ -164,11 +164,6 @@ def occupied(snapshot: Snapshot, placed: Collection[Placement]) -> list[Predicti
     spans |= {placement.alternative: (placement.start, placement.resources) for placement in placed}
     ids = snapshot.resources.ids_of
     return [PredictionRow(number, start, tuple(ids(resources))) for number, (start, resources) in spans.items()]
-
-
-def _was_said_by_program(reason: StoredReason) -> bool:
-    """Return whether a stored reason is a text of a program from an earlier round."""
-    return reason.code == ReasonCode.EXTERNAL and bool(json.loads(reason.data).get("said"))
 
 
 log = logging.getLogger(__name__)
