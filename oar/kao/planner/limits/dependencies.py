@@ -36,13 +36,6 @@ class StartWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissedWindow:
-    """The window has passed and the dates of the required job are final: the job can never start."""
-
-    required_job: int
-
-
-@dataclass(frozen=True, slots=True)
 class RequiredLifetime:
     """The start and the end of a required job, actual or planned."""
 
@@ -63,10 +56,10 @@ class Dependencies:
         self._ended = {job.id: job for job in snapshot.required if job.state in FINAL}
         self.any_time = StartWindow(snapshot.now)  #: the window of jobs without dependencies
 
-    def window(self, job: WaitingJob, default_condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
+    def window(self, job: WaitingJob, default_condition: DependencyCondition) -> StartWindow | Reason | None:
         """Return the window in which a job may start.
 
-        Return a Reason if the window is unknown or empty.  Return MissedWindow if the job can never start.
+        Return a Reason if the window is unknown or empty; None if it has passed for good: the job can never start.
         """
         window = self.any_time
         for dependency in job.dependencies:
@@ -94,7 +87,7 @@ class Dependencies:
                 return False
         return True
 
-    def _window_of(self, dependency: Dependency, condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
+    def _window_of(self, dependency: Dependency, condition: DependencyCondition) -> StartWindow | Reason | None:
         required = dependency.required
         ended = self._ended.get(required)
         if ended and not _holds(condition, ended):
@@ -104,7 +97,7 @@ class Dependencies:
             return reasons.unknown_dependency(required)
         window = self._dates(dependency, condition, lifetime)
         if window.latest < self._now:
-            return MissedWindow(required) if lifetime.is_over else reasons.broken_dependency(required)
+            return None if lifetime.is_over else reasons.broken_dependency(required)
         return window
 
     def _dates(self, dependency: Dependency, condition: DependencyCondition, lifetime: RequiredLifetime) -> StartWindow:

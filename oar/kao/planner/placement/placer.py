@@ -9,7 +9,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
-from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, MissedWindow, StartWindow
+from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, StartWindow
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import NO_PROGRESS, PlacementRules, PlacementTask, Upcoming
@@ -87,7 +87,7 @@ class Placer:
         if isinstance(space, Reason):
             return PlacementOutcome.refused(job, space)
         window = self._dependencies.window(job, rules.dependency_condition)
-        if isinstance(window, MissedWindow):
+        if window is None:
             return PlacementOutcome(error=MISSED_WINDOW)
         if isinstance(window, Reason):
             return PlacementOutcome.refused(job, window)

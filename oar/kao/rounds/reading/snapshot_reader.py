@@ -71,8 +71,7 @@ class SnapshotReader:
     ) -> Situation:
         """Return the current situation, with ``hypothetical_jobs`` as if they had been submitted.
 
-        ``rivals``: jobs whose launches are held although the pause of the hold has ended, because another job is the
-        trial.
+        ``rivals``: jobs held although the pause of their hold has ended: another job is the trial.
         """
         mails: list[Mail] = []
         if self._settings.job_priority is JobPriority.MULTIFACTOR:
