@@ -41,20 +41,11 @@ def line(depth: int) -> Cluster:
 # ------------------------------------------------------------------------------------------------------- what it means
 
 
-def test_with_depth_one_only_the_first_job_that_waits_has_a_planned_start() -> None:
-    plan = line(1).plan()
-    assert [plan.start(job) for job in (2, 3, 4, 5)] == [H + 1, None, 0, None]
+@pytest.mark.parametrize(("depth", "starts"), [(1, [1, None, 0, None]), (2, [1, 2, 0, None]), (0, [1, 2, 0, 3])])
+def test_only_the_first_jobs_that_wait_have_a_planned_start(depth: int, starts: list[int | None]) -> None:
+    plan = line(depth).plan()
     assert plan.started() == [4]
-
-
-def test_with_depth_two_the_second_has_one_too() -> None:
-    plan = line(2).plan()
-    assert [plan.start(job) for job in (2, 3, 4, 5)] == [H + 1, 2 * (H + 1), 0, None]
-
-
-def test_without_depth_all_have_one() -> None:
-    plan = line(0).plan()
-    assert None not in [plan.start(job) for job in (2, 3, 4, 5)]
+    assert [plan.start(job) for job in (2, 3, 4, 5)] == [start and start * (H + 1) for start in starts]
 
 
 def test_a_job_behind_the_depth_starts_beside_jobs_that_have_no_planned_start() -> None:

@@ -29,25 +29,16 @@ def test_a_job_on_an_idle_machine_starts_at_once() -> None:
     assert result.plan.messages[1] == "R=2,W=1:0:0,J=B"
 
 
-def test_a_gap_of_exactly_the_right_length_is_used() -> None:
+@pytest.mark.parametrize(("walltime", "start"), [(H - 2, H + 1), (H - 1, 3 * H + 1)])
+def test_a_gap_is_used_by_a_job_that_fits_to_the_second(walltime: int, start: int) -> None:
     cluster = Cluster(nodes=1).run(0b11, walltime=H).reservation("/node=1", NOW + 2 * H, 0b11)
-    assert cluster.job("/node=1", walltime=H - 2).plan().start(3) == H + 1
+    assert cluster.job("/node=1", walltime=walltime).plan().start(3) == start
 
 
-def test_a_gap_that_is_one_second_too_short_is_not() -> None:
-    cluster = Cluster(nodes=1).run(0b11, walltime=H).reservation("/node=1", NOW + 2 * H, 0b11)
-    assert cluster.job("/node=1", walltime=H - 1).plan().start(3) == 3 * H + 1
-
-
-def test_a_short_job_starts_before_an_earlier_one_without_delaying_it() -> None:
-    result = Cluster(nodes=2).run(0b11, walltime=H).job("/node=2").job("/node=1", walltime=H // 2).plan()
-    assert result.start(2) == H + 1
-    assert result.start(3) == 0
-
-
-def test_a_job_that_would_delay_an_earlier_one_waits() -> None:
-    result = Cluster(nodes=2).run(0b11, walltime=H).job("/node=2").job("/node=1", walltime=2 * H).plan()
-    assert result.start(3) == 2 * H + 2
+@pytest.mark.parametrize(("walltime", "start"), [(H // 2, 0), (2 * H, 2 * H + 2)])
+def test_a_job_starts_before_an_earlier_one_only_if_it_does_not_delay_it(walltime: int, start: int) -> None:
+    result = Cluster(nodes=2).run(0b11, walltime=H).job("/node=2").job("/node=1", walltime=walltime).plan()
+    assert (result.start(2), result.start(3)) == (H + 1, start)
 
 
 def test_a_job_past_its_walltime_keeps_its_resources() -> None:
@@ -61,25 +52,21 @@ def test_a_minimal_hole_keeps_short_jobs_out_of_shorter_gaps() -> None:
     assert cluster.job("/node=1", walltime=60).plan().start(2) == 300 + H + 1
 
 
-def test_the_alternative_that_ends_first_is_taken() -> None:
-    cluster = Cluster(nodes=2).run(0b0011, walltime=H)
-    result = cluster.job("/node=2,walltime=1", "/node=1,walltime=1:30").plan()
-    assert result[2].alternative == 21
-    assert result.start(2) == 0
+@pytest.mark.parametrize(
+    ("asked", "alternative", "start"),
+    [
+        (("/node=2,walltime=1", "/node=1,walltime=1:30"), 21, 0),
+        (("/node=1,walltime=10", "/node=2,walltime=1"), 21, H + 1),
+        (("/node=1,walltime=1", "/core=1,walltime=1"), 20, 0),
+    ],
+    ids=["it starts earlier", "it is shorter", "of equal ones the first"],
+)
+def test_the_alternative_that_ends_first_is_taken(asked: tuple[str, str], alternative: int, start: int) -> None:
+    result = Cluster(nodes=2).run(0b0011, walltime=H).job(*asked).plan()
+    assert (result[2].alternative, result.start(2)) == (alternative, start)
 
 
-def test_of_alternatives_with_equal_end_the_first_is_taken() -> None:
-    assert Cluster().job("/node=1,walltime=1", "/node=2,walltime=1").plan()[1].alternative == 10
-
-
-def test_a_later_start_wins_if_it_ends_earlier() -> None:
-    cluster = Cluster(nodes=2).run(0b0011, walltime=H)
-    result = cluster.job("/node=1,walltime=10", "/node=2,walltime=1").plan()
-    assert result[2].alternative == 21
-    assert result.start(2) == H + 1
-
-
-def test_a_request_on_a_property_that_does_not_exist_is_its_own_trouble() -> None:
+def test_a_askedon_a_property_that_does_not_exist_is_its_own_trouble() -> None:
     result = Cluster().job("/colour=1").job("/node=1").plan()
     assert 'there is no property "colour"' in result.reason(1)
     assert result.started() == [2]

@@ -150,7 +150,7 @@ def test_the_table_of_honesty_is_printed_so() -> None:
 
 def test_the_data_of_every_reason_that_a_round_can_give_are_told() -> None:
     told = {code: set(re.findall(r"``(\w+)``", code.data)) for code in ReasonCode}
-    given: dict[str, set[str]] = {code: set() for code in ReasonCode}
+    given: dict[ReasonCode, set[str]] = {code: set() for code in ReasonCode}
     for reason in all_reasons():
         given[reason.code] |= reason.data.keys()
     assert {code: names - told[code] for code, names in given.items() if names - told[code]} == {}

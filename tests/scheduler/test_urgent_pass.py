@@ -275,7 +275,7 @@ def test_a_besteffort_job_starts_in_an_urgent_pass_if_quotas_have_room_beside_al
     assert plan.is_certain is is_certain
     assert [start.placement.job_id for start in plan.started] == ([11] if is_certain else [])
     assert [start.placement.job_id for start in schedule(snapshot).started] == [11]
-    check(plan, schedule(snapshot))
+    assert not is_certain or decisions(plan) == decisions(schedule(snapshot))
 
 
 def test_a_long_job_that_begins_after_the_gap_of_besteffort_jobs_is_not_placed_for_them() -> None:
