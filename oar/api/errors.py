@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 
 from oar.api.parameters import PRINTABLE, query_parameters
 from oar.api.responses import Answer, answer
-from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import (
     BadCondition,
     BadRequest,
@@ -29,6 +28,7 @@ from oar.lib.base.errors import (
     UserError,
     WrongState,
 )
+from oar.lib.base.texts import nearest
 from oar.lib.jobs.accounting import AccountingIsRunning, OtherWindowWidth
 from oar.lib.jobs.queues import HasJobs, NoQueue
 from oar.lib.nodes.machines import NoSuchMachine

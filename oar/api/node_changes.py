@@ -16,9 +16,8 @@ from oar.api.routing import ApiRoute
 from oar.api.service import administering, asking
 from oar.lib.base.errors import BadRequest, NoSuchResource
 from oar.lib.db.user_sql import SITE, Subject, evaluate
-from oar.lib.nodes import changes, machines, removal, state_changes, topology
-from oar.lib.nodes.changes import NodeChange
-from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes import changes, machines, state_changes, topology
+from oar.lib.nodes.changes import NodeChange, RemovalRefusal
 from oar.lib.nodes.state_reasons import LONGEST
 from oar.lib.nodes.states import ResourceState
 from oar.lib.nodes.topology import Machines
@@ -192,7 +191,7 @@ def resource_remove(
     number = min(resource_id, 2**31 - 1)
     with administering(request) as act:
         _check_seen(act.tx, [number], match)
-        result = removal.remove(act.tx, act.user, number, purge_jobs=purge_jobs, force=force)
+        result = changes.remove(act.tx, act.user, number, purge_jobs=purge_jobs, force=force)
     if result.refusal:
         status, code, text = _REFUSALS[result.refusal]
         message = text.format(id=resource_id, job=next(iter(result.jobs), 0), number=len(result.jobs))

@@ -15,10 +15,9 @@ from oar.api.service import Asking, asking
 from oar.lib.base.errors import BadRequest, NoSuchResource
 from oar.lib.history.views import event_item
 from oar.lib.jobs.sql_listings import NodeInterval
-from oar.lib.nodes import views_reasons
 from oar.lib.nodes.occupancy import NodeOccupancy, by_node, total
 from oar.lib.nodes.states import ResourceState
-from oar.lib.nodes.views import ResourceView, resource_views
+from oar.lib.nodes.views import ResourceView, reasons_by_node, resource_views
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -66,7 +65,7 @@ def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, A
     """Return nodes with the numbers of their resources, and the totals.  Raises BadRequest."""
     with who.database.snapshot() as tx:
         views = (listing or NodeListing(node=None, state=None)).views(tx)
-        reasons = views_reasons.reasons(tx, views)
+        reasons = reasons_by_node(tx, views)
     jobs = _jobs(views)
     nodes = by_node(views)
     items = [{**_node_item(node, reasons), "jobs": jobs[node.node]} for node in nodes]
@@ -77,7 +76,7 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
     """Return a node.  Raises NoSuchResource."""
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=[name])
-        reasons = views_reasons.reasons(tx, views)
+        reasons = reasons_by_node(tx, views)
         events = tx.events.of_nodes([name], last=LAST_EVENTS).get(name, [])
     if not views:
         raise NoSuchResource(f"there is no node {name!r}")

@@ -29,8 +29,7 @@ from oar.api.responses import Answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.base.errors import BadRequest, OarError
-from oar.lib.history.gantt import DAY
-from oar.lib.history.occupancy_curve import occupancy_curve
+from oar.lib.history.gantt import DAY, occupancy_curve
 from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.reservations.recurrence import local_zone
 from oar.web.documents import POLICY, Documents, Visit

@@ -15,11 +15,9 @@ from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.jobs.sql_listings import AlikeResources
 from oar.lib.jobs.states import NOT_STARTED
-from oar.lib.nodes import views_reasons
-from oar.lib.nodes.next_free import Taken, next_free
-from oar.lib.nodes.occupancy import Condition, condition, condition_of
+from oar.lib.nodes.occupancy import Condition, Taken, condition, condition_of, next_free
 from oar.lib.nodes.states import ResourceState
-from oar.lib.nodes.views import ResourceView, resource_views
+from oar.lib.nodes.views import ResourceView, reasons_by_node, resource_views
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -73,7 +71,7 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
         choice = choice_of(props, properties)
         columns = dict.fromkeys([*COLUMNS, *(f'"{name}"' for name in filter(None, [group, *choice]))])
         views = [view for view in resource_views(tx, columns=columns) if view.node and is_chosen(view.columns, choice)]
-        reasons = views_reasons.reasons(tx, views)
+        reasons = reasons_by_node(tx, views)
         since = _since(tx, views, now)
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
     nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]

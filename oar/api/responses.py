@@ -12,8 +12,8 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import nearest
 
 Answer = Response
 #: ``Cache-Control`` of responses that clients revalidate each time.

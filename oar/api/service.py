@@ -25,7 +25,7 @@ from oar.lib.access.records import User
 from oar.lib.base.allowed_networks import Networks
 from oar.lib.db.user_sql import Asker
 from oar.lib.jobs.privacy import Privacy, privacy_for
-from oar.lib.monitoring.event_counts import Happenings
+from oar.lib.monitoring.metrics import Happenings
 from oar.lib.reservations.sql_feed import ReservationFeed
 from oar.lib.runtime import delivery
 
@@ -93,7 +93,7 @@ class Service:
         self.uploads = UnderWay("uploads of results", UPLOADS_OF_A_COMPUTER, "API_MAX_FOLLOWS")
         self.media = UnderWay("file transfers", FILES_OF_A_USER)
         runtime.database.deliver = self._deliver
-        runtime.database.use_cursors(TimedCursor)
+        runtime.database.pool.cursors = TimedCursor
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
         self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
         self.moments = SentStates()

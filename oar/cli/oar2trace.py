@@ -9,7 +9,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, COUNT, LARGEST_NUMBER, Stop, option
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.base.times import parse_date
-from oar.lib.history.traces import TraceFormat, TraceWish, resource_records, trace
+from oar.lib.history.traces import TraceFormat, TraceOptions, resource_records, trace
 
 EXIT_DATABASE = 2
 
@@ -55,7 +55,7 @@ def main(
     anonymize: bool,
 ) -> None:
     """Write the trace, and the resources if requested."""
-    options = TraceWish(
+    options = TraceOptions(
         _form(mode),
         1 if first is None else first,
         LARGEST_NUMBER if last is None else last,
@@ -73,7 +73,7 @@ def main(
     _write(path, (f"{line}\n" for line in trace(context.database, options)))
 
 
-def _check(options: TraceWish, path: str, metadata_file: str | None) -> None:
+def _check(options: TraceOptions, path: str, metadata_file: str | None) -> None:
     """Refuse what would make a trace of nothing, or two files in one.  Raises Stop."""
     if options.first > options.last:
         raise Stop(

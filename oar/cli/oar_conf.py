@@ -76,10 +76,13 @@ def main(
     if check:
         return _check(parsed, context, connect=connect)
     if key is not None:
-        click.echo(_line(_known(key), parsed))
+        option = option_of(key)
+        if option is None:
+            raise Stop(f"[ERROR] Unknown key '{key}': oar-conf without argument lists all keys.")
+        click.echo(_line(option, parsed))
     else:
-        for option in Config.options():
-            click.echo(_line(option, parsed, is_listed=True))
+        for listed in Config.options():
+            click.echo(_line(listed, parsed, is_listed=True))
     for problem in parsed.errors:
         click.echo(f"[ERROR] {problem}", err=True)
     return 1 if parsed.errors else 0
@@ -201,21 +204,14 @@ def _told(change: PolicyChange) -> Iterator[str]:
     if "\n" not in f"{former or ''}{value or ''}":
         yield f"{head}: {_short(former)} -> {_short(value)}"
         return
-    what = "appeared" if former is None else "is gone" if value is None else "changed"
-    yield f"{head}: {what}"
+    change_text = "appeared" if former is None else "is gone" if value is None else "changed"
+    yield f"{head}: {change_text}"
     for line in list(unified_diff((former or "").splitlines(), (value or "").splitlines(), lineterm=""))[2:]:
         yield f"    {line}"
 
 
 def _short(value: str | None) -> str:
     return "(none)" if value is None else quoted(value)
-
-
-def _known(key: str) -> Key[object]:
-    option = option_of(key)
-    if option is None:
-        raise Stop(f"[ERROR] Unknown key '{key}': oar-conf without argument lists all keys.")
-    return option
 
 
 def _line(option: Key[object], parsed: Parsed, *, is_listed: bool = False) -> str:

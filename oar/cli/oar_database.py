@@ -153,15 +153,20 @@ def main(
         _confirm(WARNINGS[action].format(name=settings.name))
     if action == "check":
         return _check(settings, config, deep=options.deep)
-    if action == "purge":
-        return _purge(settings, config, options)
-    if action == "archive":
-        return _copy_to_archive(settings, config, dry=options.dry_run)
-    if action == "after_restore":
-        return _after_restore(settings, config)
-    if action == "adopt":
-        return _adopt(settings, options)
-    _do(action, settings, options)
+    try:
+        match action:
+            case "purge":
+                _purge(settings, config, options)
+            case "archive":
+                _copy_to_archive(settings, config, dry=options.dry_run)
+            case "after_restore":
+                _after_restore(settings, config)
+            case "adopt":
+                return _adopt(settings, options)
+            case _:
+                _migrate(action, settings, options)
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
     return 0
 
 
@@ -252,7 +257,7 @@ def _confirm(warning: str) -> None:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None:
+def _migrate(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None:
     migrator = Migrator(
         settings,
         setup_directory(),
@@ -272,11 +277,8 @@ def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None
         "fix_ro_user": migrator.fix_ro_user,
         "fix_index": migrator.fix_index,
     }
-    try:
-        with readable_errors():
-            actions[chosen]()
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
+    with readable_errors():
+        actions[chosen]()
 
 
 def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Callable[[str], Connection] | None":
@@ -313,22 +315,18 @@ def _as_postgres() -> Iterator[None]:
         os.seteuid(before)
 
 
-def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
-    """Delete data older than the retention periods, or only print the counts; return the exit code."""
-    from oar.lib.base import clock_memory, kernel_clock
+def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> None:
+    """Delete data older than the retention periods, or only print the counts."""
+    from oar.lib.base import clock_watch
     from oar.lib.db.database import Database
     from oar.lib.jobs import retention
 
     database = Database(settings, application="oar:database")
-    try:
-        watched, kept = clock_memory.read(config.oar_run_dir), kernel_clock.kept_date()
-        why = "" if options.trust_clock else retention.why_clock_is_doubted(database, watched, kept)
-        if why:
-            raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
-        _purge_all(database, config, dry=options.dry_run)
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
-    return 0
+    watched, kept = clock_watch.read_memory(config.oar_run_dir), clock_watch.synchronized_time()
+    why = "" if options.trust_clock else retention.why_clock_is_doubted(database, watched, kept)
+    if why:
+        raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
+    _purge_all(database, config, dry=options.dry_run)
 
 
 def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
@@ -379,53 +377,40 @@ def _archive(config: Config, live: "Database") -> "Archive | None":
     return archive
 
 
-def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
-    """Copy new ended jobs to the archive, or only print their number; return the exit code."""
+def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -> None:
+    """Copy new ended jobs to the archive, or only print their number."""
     from oar.lib.db.database import Database
     from oar.lib.jobs import retention
 
     database = Database(settings, application="oar:database")
-    try:
-        archive = _archive(config, database)
-        if archive is None:
-            raise Stop("[ERROR] There is no archive: set DB_ARCHIVE_BASE_NAME in oar.conf.")
-        if dry:
-            count, verb = retention.count_missing(database, archive), "would be"
-        else:
-            count, verb = sum(retention.archive_jobs(database, archive)), "were"
-        click.echo(f"{count} jobs {verb} copied to the archive.")
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
-    return 0
+    archive = _archive(config, database)
+    if archive is None:
+        raise Stop("[ERROR] There is no archive: set DB_ARCHIVE_BASE_NAME in oar.conf.")
+    if dry:
+        count, verb = retention.count_missing(database, archive), "would be"
+    else:
+        count, verb = sum(retention.archive_jobs(database, archive)), "were"
+    click.echo(f"{count} jobs {verb} copied to the archive.")
 
 
-def _after_restore(settings: DatabaseSettings, config: Config) -> int:
-    """Prepare a restored database for use and print the changes; return the exit code."""
+def _after_restore(settings: DatabaseSettings, config: Config) -> None:
+    """Prepare a restored database for use and print the changes."""
     from oar.lib.db.database import Database
     from oar.lib.jobs import recovery
     from oar.lib.nodes import restoration
 
-    database = Database(settings, application="oar:database")
-    try:
-        with database.begin() as tx:
-            done = restoration.after_restore(tx, recovery.read_newest_job(config.oar_run_dir))
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
+    with Database(settings, application="oar:database").begin() as tx:
+        done = restoration.after_restore(tx, recovery.read_newest_job(config.oar_run_dir))
     click.echo(done.report)
-    return 0
 
 
 def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
     """Migrate the database of an older OAR, or only print the plan; return the exit code."""
     from oar.cli.common.adoption import adopt
 
-    directory = setup_directory()
-    migrator = Migrator(settings, directory, with_rules=not options.no_admission_rules)
-    try:
-        with readable_errors():
-            return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
+    migrator = Migrator(settings, setup_directory(), with_rules=not options.no_admission_rules)
+    with readable_errors():
+        return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
 
 
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:

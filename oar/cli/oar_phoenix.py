@@ -9,7 +9,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.base import clock_memory
+from oar.lib.base import clock_watch
 from oar.lib.base.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
@@ -17,9 +17,8 @@ from oar.lib.control_delivery import delivering
 from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.jobs import retention
 from oar.lib.monitoring.records import ServerTask
-from oar.lib.nodes import broken_node_reboot_commands
-from oar.lib.nodes.broken_node_reboot_commands import RebootCommand
-from oar.lib.nodes.broken_node_reboots import RebootPlan, RebootPolicy, Step, Tried, known_by, plan
+from oar.lib.nodes import broken_node_reboots
+from oar.lib.nodes.broken_node_reboots import RebootCommand, RebootPlan, RebootPolicy, Step, Tried, known_by, plan
 
 if TYPE_CHECKING:
     from oar.lib.base.processes import CommandOutcome
@@ -51,21 +50,26 @@ def main(context: Context, *, only_tell: bool) -> None:
         click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
         return
     status = Path(config.phoenix_status_file)
-    with broken_node_reboot_commands.only_one(status) as is_mine:
+    with broken_node_reboots.only_one(status) as is_mine:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is running.")
             return
-        set_ahead = retention.seconds_set_ahead(context.database, clock_memory.read(config.oar_run_dir))
+        set_ahead = retention.seconds_set_ahead(context.database, clock_watch.read_memory(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
         tried = {
-            node: last
-            for node, last in known_by(broken_node_reboot_commands.read_tried(status), now).items()
-            if node in broken
+            node: last for node, last in known_by(broken_node_reboots.read_tried(status), now).items() if node in broken
         }
-        decided = plan(broken, tried, _policy(config, commands), now)
+        policy = RebootPolicy(
+            Step.SOFT in commands,
+            Step.HARD in commands,
+            config.phoenix_soft_timeout,
+            config.phoenix_hard_timeout,
+            config.phoenix_max_reboots,
+        )
+        decided = plan(broken, tried, policy, now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:
-            broken_node_reboot_commands.write_tried(status, {**tried, **_steps(decided, now)})
+            broken_node_reboots.write_tried(status, {**tried, **_steps(decided, now)})
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:
@@ -78,16 +82,6 @@ def _commands(config: Config) -> dict[Step, RebootCommand]:
     return {step: RebootCommand(_KEYS[step], text) for step, text in texts.items() if text}
 
 
-def _policy(config: Config, commands: Collection[Step]) -> RebootPolicy:
-    return RebootPolicy(
-        Step.SOFT in commands,
-        Step.HARD in commands,
-        config.phoenix_soft_timeout,
-        config.phoenix_hard_timeout,
-        config.phoenix_max_reboots,
-    )
-
-
 def _broken(context: Context) -> set[str]:
     """Return the broken nodes without jobs and without maintenance.  Raises Stop, BadCondition, ConfigError."""
     ids = evaluate(context.database, Subject.RESOURCES, context.runtime.config.phoenix_broken_nodes, SITE)
@@ -98,7 +92,7 @@ def _broken(context: Context) -> set[str]:
         kept = {
             resource.network_address for resource in resources if resource.id in maintained
         } | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not broken_node_reboot_commands.can_be_named(node))
+    odd = sorted(node for node in nodes - kept if not broken_node_reboots.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."
@@ -114,13 +108,13 @@ def _steps(decided: RebootPlan, now: int) -> dict[str, Tried]:
 def _tell(decided: RebootPlan, *, only_tell: bool) -> None:
     """Print a line for each kind of step that is done for some node."""
     would = "would be " if only_tell else ""
-    for what, nodes in (
+    for outcome, nodes in (
         (f"{would}rebooted", decided.soft),
         (f"{would}rebooted the hard way", decided.hard),
         (f"{would}given up after all reboots", decided.given_up),
     ):
         if nodes:
-            click.echo(f"{what}: {', '.join(nodes)}")
+            click.echo(f"{outcome}: {', '.join(nodes)}")
     if decided.postponed:
         click.echo(f"postponed to the next call (PHOENIX_MAX_REBOOTS): {decided.postponed} nodes")
 
@@ -130,18 +124,18 @@ def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: 
     failed = []
     for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
         if nodes:
-            outcomes = broken_node_reboot_commands.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
+            outcomes = broken_node_reboots.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
             _log(Path(config.phoenix_logdir), step, outcomes)
             failed += [node for node, outcome in outcomes.items() if not outcome.succeeded]
     if failed:
-        where = Path(config.phoenix_logdir) / broken_node_reboot_commands.LOG_NAME
+        where = Path(config.phoenix_logdir) / broken_node_reboots.LOG_NAME
         raise Stop(f"[ERROR] The command failed for {', '.join(failed)}: see {where}.", EXIT_CONFIGURATION)
 
 
 def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") -> None:
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%S")
-    with (directory / broken_node_reboot_commands.LOG_NAME).open("a", encoding="utf-8") as log:
+    with (directory / broken_node_reboots.LOG_NAME).open("a", encoding="utf-8") as log:
         for node, outcome in outcomes.items():
             end = "timeout" if outcome.timed_out else f"exit code {outcome.code}"
             log.write(f"{date} {step} {node}: {end}\n")

@@ -12,7 +12,7 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump
-from oar.lib.base.shell_words import shell_words
+from oar.lib.base.texts import shell_words
 from oar.lib.nodes import changes, machines, properties, topology
 from oar.lib.nodes.changes import BadSettings
 from oar.lib.nodes.machines import NoSuchMachine
@@ -105,17 +105,14 @@ def main(
         click.echo(f"{len(units)} resource(s) {'repaired' if repair else 'added'}.")
         return 0
     if as_yaml:
-        _write(path, _yaml(units))
+        records = [{"network_address": unit.host, **dict(unit.properties)} for unit in units]
+        _write(path, dump(records, Format.YAML))
     else:
         with context.database.snapshot() as tx:
             missing = {} if no_columns else machines.missing_properties(tx, described)
         lines = [*property_lines(missing), *resource_lines(units, append, repair=repair)]
         _write(path, "".join(f"{line}\n" for line in lines))
     return 0
-
-
-def _yaml(units: Sequence[NewResource]) -> str:
-    return dump([{"network_address": unit.host, **dict(unit.properties)} for unit in units], Format.YAML)
 
 
 def _write(path: str | None, text: str) -> None:

@@ -23,9 +23,8 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.errors import ConfigError
 from oar.lib.base.host_names import is_host_name
-from oar.lib.nodes import changes, machine_descriptions, machines, properties, topology
-from oar.lib.nodes.machine_descriptions import FoundMachine
-from oar.lib.nodes.topology import BadTopology, Machines, NewResource
+from oar.lib.nodes import changes, machines, properties, topology
+from oar.lib.nodes.topology import BadTopology, FoundMachine, Machines, NewResource
 
 ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
 #: Number of hosts probed at a time, and the timeout for each host in seconds.
@@ -108,12 +107,12 @@ def main(
     reach = command_words("--ssh", connector or context.runtime.config.openssh_cmd)
     _confirm("# Is the OAR SSH key configured on all hosts?", is_sure=is_sure)
     answers = _ask(reach, hosts)
-    found, missing = _resources(context, answers, each_thread=each_thread, update=update)
+    units, missing = _resources(context, answers, each_thread=each_thread, update=update)
     if execute:
-        _execute(context, found, missing)
+        _execute(context, units, missing)
     else:
-        lines = property_lines(missing, oarproperty) if found else []
-        for host in found:
+        lines = property_lines(missing, oarproperty) if units else []
+        for host in units:
             memory = f"-p {_MEMORY}={host.memory}"
             lines += resource_lines(host.units, memory, repair=host.is_known, oarnodesetting=oarnodesetting)
         _write(path, lines, verbose=verbose, is_sure=is_sure)
@@ -151,7 +150,7 @@ def _ask(reach: Sequence[str], hosts: Sequence[str]) -> HostAnswers:
         if not result.is_good:
             return host, "no answer in time" if result.signal else f"exit code {result.exit}"
         try:
-            return host, machine_descriptions.read(result.output.decode("utf-8", "replace"))
+            return host, topology.parse_description(result.output.decode("utf-8", "replace"))
         except BadTopology as error:
             return host, str(error)
 
@@ -180,7 +179,7 @@ def _resources(
                 f"{host}: it already has resources: nothing is changed. To update their properties, add --update"
             )
             continue
-        units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
+        units, last = topology.units_of_machine(host, machine, last, each_thread=each_thread)
         hosts.append(HostUnits(host, units, machine.memory, host in existing))
     has_gpus = any(unit.gpu is not None for host in hosts for unit in host.units)
     needed = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}

@@ -107,9 +107,9 @@ def _lines(batch: Batch) -> Iterator[str]:
 
 
 def _window(change: WindowChange) -> str:
-    what = "Create new" if change.is_new else "Update the existing"
+    verb = "Create new" if change.is_new else "Update the existing"
     return (
-        f"{what} window {change.window_start} --> {change.window_stop}, project {change.project},"
+        f"{verb} window {change.window_start} --> {change.window_stop}, project {change.project},"
         f" user {change.user}, queue {change.queue}, type {change.kind} with conso = {change.consumption} s"
     )
 

@@ -1,7 +1,7 @@
 """oarnodes: the resources, their states, the jobs and the events on nodes."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -12,7 +12,10 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
-from oar.lib.nodes.views import ResourceView, jobs_on_nodes, resource_views
+from oar.lib.nodes.views import ResourceView, jobs_on_nodes, node_reasons, reasons_by_node, resource_views
+
+if TYPE_CHECKING:
+    from oar.lib.nodes.occupancy import NodeOccupancy
 
 NOTHING = "/!\\ No nodes to display..."
 #: What shows something else than reasons.
@@ -81,7 +84,9 @@ def main(
             is_empty = not views
             lacking += [] if machine or sql else _lacking(resources, views)
             if free_only:
-                views = _free(views)
+                from oar.lib.nodes.occupancy import Condition, condition_of
+
+                views = [view for view in views if condition_of(view) is Condition.FREE]
             if with_reasons:
                 text = _reasons(tx, views, machine)
             elif summary:
@@ -114,8 +119,8 @@ def _lacking(numbers: Sequence[int | None], resources: Sequence[ResourceView]) -
     """Return the complaints about numbers that no resource has."""
     if None in numbers:
         return []
-    there = {resource.id for resource in resources}
-    missing = {number for number in numbers if number is not None and number not in there}
+    existing = {resource.id for resource in resources}
+    missing = {number for number in numbers if number is not None and number not in existing}
     return [f"resource {number} does not exist." for number in sorted(missing)]
 
 
@@ -125,7 +130,7 @@ def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:
     missing = sorted(set(nodes).difference(node_names))
     if not missing:
         return []
-    from oar.lib.base.did_you_mean import did_you_mean
+    from oar.lib.base.texts import did_you_mean
 
     return [f"node {render.visible(name)} does not exist.{did_you_mean(name, node_names)}" for name in missing]
 
@@ -197,27 +202,33 @@ def _states(resources: Sequence[ResourceView], machine: Format | None, *, by_res
     return dump(nodes, machine, one_line=True)
 
 
-def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
-    from oar.lib.nodes.occupancy import Condition, condition_of
-
-    return [resource for resource in shown if condition_of(resource) is Condition.FREE]
-
-
 def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
-    from oar.cli import oarnodes_summary
-    from oar.lib.nodes import occupancy, views_reasons
+    """Return the occupancy of each node and of all, with the reasons why nodes are drained or in maintenance."""
+    from oar.lib.nodes import occupancy
 
-    nodes, reasons = occupancy.by_node(shown), views_reasons.reasons(tx, shown)
+    nodes, reasons = occupancy.by_node(shown), reasons_by_node(tx, shown)
     if machine:
         records = {node.node: {**node.record, "reason": reasons.get(node.node)} for node in nodes}
         return dump(records, machine, one_line=True)
-    return oarnodes_summary.table(nodes, reasons)
+    if not nodes:
+        return ""
+    width = max(len("total"), *(len(render.visible(node.node)) for node in nodes))
+    lines = [_summary_line(node, width, reasons.get(node.node, "")) for node in nodes]
+    if len(nodes) > 1:
+        lines.append(_summary_line(occupancy.total(nodes), width, ""))
+    head = " ".join(f"{word:>9}" for word in ("total", "reserved", *occupancy.SHOWN))
+    return f"{'Node':<{width}} {head}\n" + "".join(lines)
+
+
+def _summary_line(node: "NodeOccupancy", width: int, reason: str) -> str:
+    """Return the line of a node; zeros are shown as dashes."""
+    cells = " ".join(f"{number or '-':>9}" for number in node.shown)
+    notes = ": ".join(filter(None, ("no new jobs" if node.is_draining else "", render.visible(reason))))
+    return f"{render.visible(node.node):<{width}} {cells}{f'  {notes}' if notes else ''}\n"
 
 
 def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
-    from oar.lib.nodes import views_reasons
-
-    reasons = views_reasons.explain(tx, shown)
+    reasons = node_reasons(tx, shown)
     return dump([reason._asdict() for reason in reasons], machine) if machine else render.node_reasons(reasons)
 
 

@@ -9,7 +9,6 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, OneOf, Stop, option
 from oar.lib.bus.messages import Tag, Wake
-from oar.lib.db.transaction import Transaction
 from oar.lib.nodes import properties
 from oar.lib.nodes.properties import BadName, ExistsWithOtherType, InUse
 from oar.lib.nodes.reserved import WouldBreak
@@ -94,11 +93,22 @@ def _change(
     force: bool,
 ) -> list[str]:
     """Change the columns in one transaction; return the messages.  Raises Stop."""
+    lines = []
     try:
         with context.database.begin() as tx:
-            lines = [_delete(context, tx, name, force) for name in deleted]
-            lines += [_add(context, tx, name, is_text) for name in added]
-            lines += [_rename(context, tx, old, new, force) for old, new in pairs]
+            for name in deleted:
+                properties.drop_column(tx, context.user, name, force=force)
+                lines.append(f"Removed property: {name.lower()}")
+            for name in added:
+                is_new = properties.add_column(tx, context.user, name, is_text=is_text)
+                text = f"Added property: {name.lower()}" if is_new else f"Property '{name.lower()}' already exists."
+                lines.append(text)
+            for old, new in pairs:
+                users = properties.rename_column(tx, context.user, old, new, force=force)
+                if users:
+                    jobs = ", ".join(map(str, users))
+                    context.warn(f"filters of live jobs still contain '{old.lower()}': {jobs}")
+                lines.append(f"Rename property {old.lower()} into {new.lower()}")
             tx.outbox.append(Wake(Tag.TERM))
     except BadName as error:
         raise Stop(f"Error: {error}", BAD) from None
@@ -109,20 +119,3 @@ def _change(
     except InUse as error:
         raise Stop(f"/!\\ {error}\nTo do it anyway, add --force.", USED) from None
     return lines
-
-
-def _delete(context: Context, tx: Transaction, name: str, force: bool) -> str:
-    properties.drop_column(tx, context.user, name, force=force)
-    return f"Removed property: {name.lower()}"
-
-
-def _add(context: Context, tx: Transaction, name: str, is_text: bool) -> str:
-    is_new = properties.add_column(tx, context.user, name, is_text=is_text)
-    return f"Added property: {name.lower()}" if is_new else f"Property '{name.lower()}' already exists."
-
-
-def _rename(context: Context, tx: Transaction, old: str, new: str, force: bool) -> str:
-    users = properties.rename_column(tx, context.user, old, new, force=force)
-    if users:
-        context.warn(f"filters of live jobs still contain '{old.lower()}': {', '.join(str(job) for job in users)}")
-    return f"Rename property {old.lower()} into {new.lower()}"

@@ -6,7 +6,7 @@ from oar.cli.common.administration import note, warn_of_policies
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.access.records import User
-from oar.lib.base.enumerations import enumerated
+from oar.lib.base.texts import enumerated
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import queues

@@ -6,11 +6,18 @@ from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Join, option
-from oar.lib.nodes import removal
-from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes import changes
+from oar.lib.nodes.changes import RemovalRefusal
 from oar.lib.nodes.reserved import WouldBreak
 
-UNKNOWN, NOT_DEAD, USED, NOT_ACCOUNTED, NOT_ADMIN = 1, 2, 5, 6, 4
+UNKNOWN, NOT_ADMIN = 1, 4
+#: Exit code and message of each refusal.
+_REFUSALS = {
+    RemovalRefusal.UNKNOWN: (UNKNOWN, "The resource {id} does not exist in OAR database."),
+    RemovalRefusal.NOT_DEAD: (2, "The state of the resource {id} must be set to Dead before."),
+    RemovalRefusal.USED: (5, "The resource {id} is used by job {jobs[0]}."),
+    RemovalRefusal.NOT_ACCOUNTED: (6, "{number} job(s) not yet accounted: run oaraccounting first."),
+}
 LONGEST_ID = 9
 
 
@@ -56,21 +63,12 @@ def _remove(context: Context, identifier: str, purge_jobs: bool, force: bool) ->
         warn([f"The resource {identifier} does not exist in OAR database."])
         return UNKNOWN
     with context.database.begin() as tx:
-        result = removal.remove(tx, context.user, int(identifier), purge_jobs=purge_jobs, force=force)
+        result = changes.remove(tx, context.user, int(identifier), purge_jobs=purge_jobs, force=force)
     for job in result.purged:
         click.echo(f"\tRemove the job {job}, it was run on the resource {identifier}")
-    match result.refusal:
-        case RemovalRefusal.UNKNOWN:
-            warn([f"The resource {identifier} does not exist in OAR database."])
-            return UNKNOWN
-        case RemovalRefusal.NOT_DEAD:
-            warn([f"The state of the resource {identifier} must be set to Dead before."])
-            return NOT_DEAD
-        case RemovalRefusal.USED:
-            warn([f"The resource {identifier} is used by job {result.jobs[0]}."])
-            return USED
-        case RemovalRefusal.NOT_ACCOUNTED:
-            warn([f"{len(result.jobs)} job(s) not yet accounted: run oaraccounting first."])
-            return NOT_ACCOUNTED
+    if result.refusal:
+        code, text = _REFUSALS[result.refusal]
+        warn([text.format(id=identifier, jobs=result.jobs, number=len(result.jobs))])
+        return code
     click.echo(f"Resource {identifier} removed.")
     return 0

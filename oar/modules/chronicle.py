@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import Mail
-from oar.lib.history import log_lines
-from oar.lib.history.completions import completions, started_on
+from oar.lib.history.completions import completions, end_line, start_line, started_on, submission_line
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event, JobStateChange, Position
 from oar.lib.history.sql_feed import News, SettledRows, news_between
@@ -213,13 +212,13 @@ def _texts(
     texts: list[tuple[Job, tuple[str, ...], str]] = []
     for job, kind in kinds:
         if kind is JobState.WAITING:
-            texts.append((job, (), log_lines.submitted(job)))
+            texts.append((job, (), submission_line(job)))
         elif kind is JobState.RUNNING:
             had = nodes.get(job.id, ())
-            texts.append((job, had, log_lines.started(had)))
+            texts.append((job, had, start_line(had)))
         else:
             end = ended[job.id]
-            text = log_lines.ended(job, end.cause, end.usage.elapsed, end.usage.sentence)
+            text = end_line(job, end.cause, end.usage.elapsed, end.usage.sentence)
             texts.append((job, end.nodes, text))
     return texts
 

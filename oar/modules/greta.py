@@ -23,7 +23,7 @@ from oar.lib.bus.messages import Energy, EnergyCommand
 from oar.lib.history.event_types import EventType
 from oar.lib.logs import of_nodes
 from oar.lib.nodes import energy, state_changes
-from oar.lib.nodes.energy_orders import ENERGY_ORDERS, OrderStep, next_steps
+from oar.lib.nodes.energy import ENERGY_ORDERS, OrderStep, next_steps
 from oar.lib.nodes.energy_records import KeptNodes, NodePower, may_sleep, nodes_missing, overdue_boots
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN
 from oar.modules import worker

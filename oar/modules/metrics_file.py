@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from oar.lib.bus.control_client import ask
 from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.history.sql_feed import News
-from oar.lib.monitoring.event_counts import Happenings
-from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
+from oar.lib.monitoring.metrics import Happenings, Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import document, family_lines
 
 if TYPE_CHECKING:

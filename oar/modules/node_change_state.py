@@ -18,7 +18,7 @@ from oar.lib.base.errors import Bug, UserError
 from oar.lib.bus.exit_codes import NodeChangeStateCode
 from oar.lib.bus.messages import Ask, Mail, Tag, Wake
 from oar.lib.history import event_consequences
-from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict
+from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, consequence_of, event_type
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs import control, launch_holds, lifecycle
@@ -105,7 +105,7 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
     """Decide the consequences of events and carry them out. Return whether a resource changed."""
     claimed = tx.events.claim([event.id for event in events])
     events = [event for event in events if event.id in claimed]
-    faults = {fault for event in events if (fault := launch_holds.fault_of(event_consequences.event_type(event.type)))}
+    faults = {fault for event in events if (fault := launch_holds.fault_of(event_type(event.type)))}
     common = launch_holds.common_faults(tx, faults)
     facts = _gather(tx, events, common)
     decisions = []
@@ -128,7 +128,7 @@ def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
     """
     failures = []
     for decision in decisions:
-        fault = launch_holds.fault_of(event_consequences.event_type(decision.event.type))
+        fault = launch_holds.fault_of(event_type(decision.event.type))
         if fault is None or decision.facts is None:
             continue
         if fault not in launch_holds.OF_SERVER and not decision.event.hosts:
@@ -150,7 +150,6 @@ def _gather(
     """
     jobs = tx.jobs.lock_all({event.job_id for event in events if event.job_id})
     types = tx.jobs.types(jobs) if jobs else {}
-    event_type = event_consequences.event_type
     of_jobs = [(event_type(event.type), jobs[event.job_id]) for event in events if event.job_id in jobs]
     hosts = _hosts(tx, {job.id for type_, job in of_jobs if event_consequences.suspects_job_hosts(type_)})
     rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
@@ -199,9 +198,8 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
 
 def _relapsed_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
     """Return the hosts of these events whose suspicion was recently ended by too many checks."""
-    is_checked, event_type = event_consequences.is_checked, event_consequences.event_type
     return launch_holds.relapsed_nodes(
-        tx, {host for event in events if is_checked(event_type(event.type)) for host in event.hosts}
+        tx, {host for event in events if consequence_of(event_type(event.type)).check for host in event.hosts}
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.base import clock_memory
+from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import GRACE, ClockWatch, Look
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.bus.exit_codes import SarkoCode
@@ -262,10 +262,10 @@ class Watcher:
         """Run a pass. The clock watch starts with the saved state of the previous Sarko, even after a stop."""
         self._chronicle.follow(runtime)
         directory = runtime.config.oar_run_dir
-        self._clock = self._clock or ClockWatch(clock_memory.read(directory))
+        self._clock = self._clock or ClockWatch(clock_watch.read_memory(directory))
         done = run(runtime, self._clock)
         with suppress(OSError):  # ``oar-server status --check`` reports a directory that is not writable
-            clock_memory.write(directory, self._clock.memory)
+            clock_watch.write_memory(directory, self._clock.memory)
         return done
 
     def due(self) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.access.records import User
-from oar.lib.base import clock_memory
+from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.base.errors import DatabaseUnavailable, SchemaError
 from oar.lib.config.files import Config
@@ -180,7 +180,7 @@ def test_a_purge_by_command_copies_first(past: Past, other: Database, run: Told,
     watch, now = ClockWatch(), int(time.time())
     for date in (now - 7200, now):  # two hours, in no time
         watch.set_by(Look(date, time.monotonic(), time.monotonic()))
-    clock_memory.write(str(tmp_path), watch.memory)
+    clock_watch.write_memory(str(tmp_path), watch.memory)
     states = rows(past.database, "job_state_logs")
     doubted = run("--purge", lines=lines)
     assert (doubted.exit, doubted.out) == (1, "")

@@ -264,7 +264,7 @@ def test_who_waits_for_a_connection_gives_up_after_the_time_that_is_set(
     monkeypatch.setattr(connections, "time", clock)
     monkeypatch.setattr("oar.lib.db.database.time", clock)
     database = Database(full._replace(patience=20, host=full.host if is_full else "/nonexistent"))
-    database.when_waiting(told.append)
+    database.pool.outage.follow(told.append)
     with pytest.raises(DatabaseUnavailable) as error, database.begin():
         pass
     assert 10 <= clock.now - 1000.0 <= 20
@@ -279,7 +279,7 @@ def test_a_login_that_is_refused_is_told_at_once(
     monkeypatch.setattr(connections, "time", clock)
     monkeypatch.setattr("oar.lib.db.database.time", clock)
     database = Database(DatabaseSettings(**{**settings._asdict(), "patience": 20, wrong: "nobody_here"}))
-    database.when_waiting(told.append)
+    database.pool.outage.follow(told.append)
     with pytest.raises(DatabaseRefused, match="nobody_here"):
         (database.readonly if wrong == "ro_user" else database.begin)().__enter__()
     assert (clock.now, told) == (1000.0, [])

@@ -21,8 +21,7 @@ from oar.lib.history.records import JobStateChange, Position
 from oar.lib.history.sql_feed import News
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState
 from oar.lib.jobs.states import JobState as J
-from oar.lib.monitoring.event_counts import Happenings
-from oar.lib.monitoring.metrics import rounds_of, server_families
+from oar.lib.monitoring.metrics import Happenings, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import (
     ROUND_BOUNDS,
     WAIT_BOUNDS,

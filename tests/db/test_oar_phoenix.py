@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_phoenix
-from oar.lib.base import clock_memory
+from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.broken_node_reboot_commands import only_one, read_tried, write_tried
-from oar.lib.nodes.broken_node_reboots import Step, Tried
+from oar.lib.nodes.broken_node_reboots import Step, Tried, only_one, read_tried, write_tried
 from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console
@@ -114,11 +113,11 @@ def test_a_clock_that_was_set_ahead_makes_no_step_come_early(phoenix: Console, t
     status.parent.mkdir()
     watch, begin, steady = ClockWatch(), int(time.time()), time.monotonic()
     watch.set_by(Look(begin - 3600, steady, steady))  # what the server saw last
-    clock_memory.write(phoenix.config.oar_run_dir, watch.memory)
+    clock_watch.write_memory(phoenix.config.oar_run_dir, watch.memory)
     write_tried(status, {"node-1": Tried(Step.SOFT, begin - 3600 - 100)})
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == []
-    (Path(phoenix.config.oar_run_dir) / clock_memory.FILE).unlink()
+    (Path(phoenix.config.oar_run_dir) / clock_watch.FILE).unlink()
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
 

@@ -11,7 +11,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS
 from oar.kao.rounds.reading.policy_watch import keys
-from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING, OF_REQUESTS
+from oar.lib.config.deciding import DECIDING, FILES, OF_REQUESTS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history import policy_log
@@ -22,6 +22,18 @@ from tests.db.console import EVE, ROOT, Console
 from tests.db.test_replay import configured
 from tests.unit.sources import ROOT as SOURCES
 from tests.unit.test_unread_keys import read_by
+
+#: What rounds read and does not change what they decide.  Of commands for nodes they read only whether there is one:
+#: their words may be passwords, which no history should keep.
+NOT_DECIDING = frozenset(
+    {
+        *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
+        *("scheduler_node_manager_sleep_cmd", "scheduler_node_manager_wake_up_cmd"),
+        *("estimate_timeout", "oar_run_dir", "log_scheduler_priority_changes", "scheduler_log_decisions"),
+        *("scheduler_log_job_scheduling_time", "scheduler_job_scheduling_time_yaml", "scheduler_rounds_kept"),
+        *("reservation_answer_timeout", "scheduler_launcher_optimization", "schedulers_path"),
+    }
+)
 
 #: Runs a round under a configuration that differs from the shipped one.
 Round = Callable[..., None]

@@ -63,7 +63,7 @@ def _server_limits(connection: psycopg2.extensions.connection) -> tuple[str, ...
 def test_a_dead_peer_is_noticed_at_both_ends_of_every_connection(remote: DatabaseSettings) -> None:
     database = Database(remote)
     with database.begin() as tx, database.readonly() as reader:
-        for connection in (tx.connection, reader.connection, database.connection(), database.connection_at_once()):
+        for connection in (tx.connection, reader.connection, database.connection(), database.pool.new_writer_at_once()):
             assert _client_limits(connection) == (10, 3, 3, 10_000)
             assert _server_limits(connection) == ("10", "3", "3", "10000")
     with database.readonly() as used_again:
@@ -118,7 +118,7 @@ def _behind(relay: Relay, settings: DatabaseSettings, patience: float) -> Databa
 def test_a_silent_database_is_reported_once_and_given_up(settings: DatabaseSettings, relay: Relay) -> None:
     database = Database(_behind(relay, settings, 2))
     reports = list[DatabaseUnavailable]()
-    database.when_waiting(reports.append)
+    database.pool.outage.follow(reports.append)
     execute_sql(database, "SELECT 1")
     relay.fall_silent()
     with pytest.raises(DatabaseUnavailable, match="no answer within"), database.begin():
@@ -138,7 +138,7 @@ def test_a_command_waits_for_a_silent_database_and_goes_on_when_it_is_back(
         reports.append(problem)
         relay.recover()
 
-    database.when_waiting(recover)
+    database.pool.outage.follow(recover)
     assert database.run(lambda tx: tx.value("SELECT 42")) == 42
     assert len(reports) == 1
     relay.fall_silent()
@@ -150,7 +150,7 @@ def test_a_command_waits_for_a_silent_database_and_goes_on_when_it_is_back(
 def test_a_slow_statement_is_no_silence(settings: DatabaseSettings, relay: Relay) -> None:
     database = Database(_behind(relay, settings, 1))
     reports = list[DatabaseUnavailable]()
-    database.when_waiting(reports.append)
+    database.pool.outage.follow(reports.append)
     execute_sql(database, "SELECT pg_sleep(2)")
     assert reports == []
 
@@ -163,7 +163,7 @@ def test_an_interrupt_ends_the_wait_for_a_silent_database(settings: DatabaseSett
     def interrupt(problem: DatabaseUnavailable) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    database.when_waiting(interrupt)
+    database.pool.outage.follow(interrupt)
     with pytest.raises(KeyboardInterrupt), database.begin():
         pass
 

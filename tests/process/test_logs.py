@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib import logs
-from oar.lib.base.journal import Journal, datagram
 from oar.lib.config.files import Config, parse
+from oar.lib.logs import Journal, datagram
 
 LOG = logging.getLogger("oar.modules.test")
 
@@ -187,8 +187,8 @@ def test_a_field_of_several_lines_stands_behind_its_length() -> None:
 
 def test_without_a_journal_the_line_goes_to_standard_error() -> None:
     program = (
-        "import logging\nfrom oar.lib import logs\nfrom oar.lib.base import journal\n"
-        "handler = logs.JournalHandler(journal.Journal('/nonexistent/socket'), 'Leon')\n"
+        "import logging\nfrom oar.lib import logs\n"
+        "handler = logs.JournalHandler(logs.Journal('/nonexistent/socket'), 'Leon')\n"
         "logging.getLogger().addHandler(handler)\nlogging.error('told anyway')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

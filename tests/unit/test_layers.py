@@ -132,7 +132,7 @@ REACHING = {
     "oar.lib.jobs.end_listener",
     "oar.lib.nodes.energy",
     "oar.lib.nodes.ping_checker",
-    "oar.lib.nodes.broken_node_reboot_commands",
+    "oar.lib.nodes.broken_node_reboots",
     "oar.lib.reservations.listener",
     "oar.lib.reservations.sql_feed",
     "oar.lib.submission.oarsub_lines",

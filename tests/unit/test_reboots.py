@@ -5,8 +5,18 @@ from pathlib import Path
 import pytest
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.nodes.broken_node_reboot_commands import RebootCommand, can_be_named, only_one, read_tried, write_tried
-from oar.lib.nodes.broken_node_reboots import RebootPolicy, Step, Tried, next_step, plan
+from oar.lib.nodes.broken_node_reboots import (
+    RebootCommand,
+    RebootPolicy,
+    Step,
+    Tried,
+    can_be_named,
+    next_step,
+    only_one,
+    plan,
+    read_tried,
+    write_tried,
+)
 
 NOW = 10_000
 POLICY = RebootPolicy(has_soft=True, has_hard=True, soft_timeout=300, hard_timeout=600, most=20)

@@ -19,8 +19,8 @@ from oar.api.service import MAX_EXPORTS, counted_client
 from oar.api.submission import SubmitJobs, at_home, resubmitted
 from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
-from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest, NoSuchJob
+from oar.lib.base.texts import nearest
 from oar.lib.base.times import format_duration
 from oar.lib.db.user_sql import Subject, evaluate
 from oar.lib.history.views import event_record

@@ -16,11 +16,10 @@ from oar.api.node_changes import NewMachines
 from oar.api.responses import Export
 from oar.lib.base.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
 from oar.lib.base.formats import read_yaml
-from oar.lib.base.shell_words import shell_words
+from oar.lib.base.texts import shell_words
 from oar.lib.db.user_sql import Asker, Subject, evaluate
-from oar.lib.nodes import changes, removal, topology
-from oar.lib.nodes.changes import NodeChange
-from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes import changes, topology
+from oar.lib.nodes.changes import NodeChange, RemovalRefusal
 from oar.lib.nodes.states import ResourceState
 from oar.lib.nodes.views import ResourceView, resource_views
 
@@ -262,7 +261,7 @@ def remove(request: LegacyRequest, resource_id: int) -> Reply:
     """Delete a Dead resource."""
     user = request.caller.administering()
     with request.database.begin() as tx:
-        found = removal.remove(tx, user, min(resource_id, 2**31 - 1), purge_jobs=False)
+        found = changes.remove(tx, user, min(resource_id, 2**31 - 1), purge_jobs=False)
     if found.refusal is RemovalRefusal.UNKNOWN:
         raise NoSuchResource(f"there is no resource {resource_id}")
     if found.refusal is RemovalRefusal.NOT_DEAD:

@@ -35,8 +35,8 @@ from oar.api.legacy.requests import (
 )
 from oar.api.legacy.responses import Reply, problem_reply, rendered, with_legacy_keys
 from oar.api.service import asking
-from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import OarError
+from oar.lib.base.texts import nearest
 
 #: Gets the request, and the words of the address in the places of ``<id>`` and ``<any>``.
 Operation = Callable[..., Reply | Response]

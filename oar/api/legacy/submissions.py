@@ -11,8 +11,8 @@ from oar.api.errors import bad_request_of, field_of
 from oar.api.job_request import JobRequest
 from oar.api.legacy.errors import Titled
 from oar.api.legacy.requests import is_on, parse_number
-from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import nearest
 from oar.lib.submission.job_form import parameters_of
 
 #: Returns the content of a file of the user; relative names are below the home.  Raises OSError, Unavailable.

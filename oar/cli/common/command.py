@@ -131,7 +131,7 @@ class Context:
             if not self.user.is_admin and self.user.uid != os.geteuid():
                 from oar.lib.base.user_places import place_of
 
-                runtime.database.use_place(place_of(self.user.uid))
+                runtime.database.pool.place = place_of(self.user.uid)
         if not self._follows_server:
             self._follows_server = True
             self._follow_server(runtime)
@@ -156,7 +156,7 @@ class Context:
         runtime.database.deliver = command_delivery(
             runtime.config, self.command.style.cannot_contact, lambda: self.fate
         )
-        runtime.database.when_waiting(self._tell_waiting)
+        runtime.database.pool.outage.follow(self._tell_waiting)
         runtime.database.around_writing = ignoring_terminal_stops
 
     @property

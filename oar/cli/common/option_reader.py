@@ -147,7 +147,7 @@ class OptionReader:
 
     def _way_out(self, written: str) -> str:
         """Return a line that helps who wrote an unknown long option; '' if nothing is like it."""
-        from oar.lib.base.did_you_mean import did_you_mean
+        from oar.lib.base.texts import did_you_mean
 
         if here := way_here(self._command, written):
             return here

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.jobs.accounting import UserConsumption
     from oar.lib.jobs.fields import JobField, Kind
     from oar.lib.jobs.views import JobColumns, JobTimes, JobView
-    from oar.lib.nodes.views import JobOnNode, ResourceView
-    from oar.lib.nodes.views_reasons import NodeReason
+    from oar.lib.nodes.views import JobOnNode, NodeReason, ResourceView
 
 #: Control characters, and what readers of Unicode take for the end of a line.
 _HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}

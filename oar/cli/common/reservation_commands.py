@@ -173,7 +173,7 @@ def _of_site(path: str) -> str:
 
 def _read(parser: Command, path: str, text: str) -> dict[str, object]:
     """Return the values of the options in a file.  Raises Stop."""
-    from oar.lib.base.shell_words import shell_words
+    from oar.lib.base.texts import shell_words
 
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:

@@ -62,7 +62,7 @@ def parse_states(text: str) -> frozenset[JobState]:
     for name in (part.strip() for part in text.split(",")):
         named_states = states_of(name)
         if not named_states:
-            from oar.lib.base.did_you_mean import did_you_mean
+            from oar.lib.base.texts import did_you_mean
 
             letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
             raise Stop(f'# Error: "{name}" is no state: {letters}, or a name{did_you_mean(name, JobState)}')
@@ -157,7 +157,7 @@ class JobFilter(NamedTuple):
         if self.queue is not None:
             queues = [queue.name for queue in tx.queues.all()]
             if self.queue not in queues:
-                from oar.lib.base.did_you_mean import did_you_mean
+                from oar.lib.base.texts import did_you_mean
 
                 guess = did_you_mean(self.queue, queues)
                 complaints.append(f"queue {visible(self.queue)} does not exist.{guess}")

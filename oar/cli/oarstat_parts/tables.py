@@ -51,7 +51,7 @@ def read_fields(text: str) -> list[Field]:
         name, _, label = (text_part.strip() for text_part in part.partition(":"))
         key = _ALIASES.get(name, name)
         if key not in KEYS:
-            from oar.lib.base.did_you_mean import did_you_mean
+            from oar.lib.base.texts import did_you_mean
 
             raise Stop(f'# Error: jobs have no field "{name}"{did_you_mean(name, [*KEYS, *_ALIASES])}')
         fields.append(Field(key, label or name))

@@ -42,12 +42,12 @@ OF_OTHERS = frozenset(
     {
         *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.invariants"),
         *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_tables", "oar.lib.db.schema_reservations"),
-        *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.broken_node_reboot_commands"),
+        *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.broken_node_reboots"),
     }
 )
 #: What functions of them load.
 LATE = (
-    *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
+    *("click._textwrap", "encodings.ascii"),
     *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "ctypes", "dateutil.rrule", "difflib"),
     "encodings.idna",
     *("grp", "inspect", "json", "logging", "oar.lib.base.allowed_networks", "oar.lib.bus.doorbell", "oar.lib.logs"),

@@ -79,7 +79,7 @@ class Worker:
 
     def _answer_all(self) -> None:
         self._runtime = open_runtime("commands", self._conf_file, is_of_user=True)
-        self._runtime.database.connect_ahead()
+        self._runtime.database.pool.connect_ahead()
         gc.collect()
         former, self._has_run_other_code = surroundings.state(), False
         for _ in range(MOST_REQUESTS):

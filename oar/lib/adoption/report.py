@@ -58,8 +58,12 @@ def lines(report: AdoptionReport) -> Iterator[str]:
         reason = f"  {count.why_not}" if count.there != count.taken else ""
         yield f"{count.table:30} {count.there:12} {count.taken:12}{reason}"
     yield from _section("Properties of resources", report.properties)
-    yield from _section("Queues", [*map(_queue, report.queues), *(f"{name}: new here" for name in report.new_queues)])
-    yield from _section("Admission rules", [_rule(each) for each in report.rules])
+    queues = [
+        f"{queue.name}: priority {queue.priority}, {queue.policy or 'kamelot'}, {queue.state}"
+        for queue in report.queues
+    ]
+    yield from _section("Queues", [*queues, *(f"{name}: new here" for name in report.new_queues)])
+    yield from _section("Admission rules", [_rule(adopted) for adopted in report.rules])
     yield from _section("Not taken, there is no place for it", report.lost)
     yield from _section("To decide", list(_decisions(report)))
 
@@ -71,14 +75,10 @@ def _section(heading: str, entries: Sequence[str]) -> Iterator[str]:
         yield from (f"  {entry}" for entry in entries)
 
 
-def _queue(queue: AdoptedQueue) -> str:
-    return f"{queue.name}: priority {queue.priority}, {queue.policy or 'kamelot'}, {queue.state}"
-
-
 def _rule(adopted: AdoptedRule) -> str:
     state = "" if adopted.rule.enabled or adopted.fate is Fate.KEPT else ", disabled"
-    told = _FATES[adopted.fate].format(name=adopted.name)
-    return f"{adopted.rule.id}: {told}{state}" + (
+    adoption = _FATES[adopted.fate].format(name=adopted.name)
+    return f"{adopted.rule.id}: {adoption}{state}" + (
         f" ({title(adopted.rule.text)})" if adopted.fate in (Fate.KEPT, Fate.PYTHON) else ""
     )
 
@@ -92,18 +92,18 @@ def _decisions(report: AdoptionReport) -> Iterator[str]:
                 f" queue is not active. Choose one (oarqueue --change {queue.name},{queue.priority},kamelot), then"
                 f" enable the queue (oarqueue -e {queue.name})."
             )
-    for each in report.rules:
-        if each.fate is Fate.KEPT and each.was_enabled:
+    for entry in report.rules:
+        if entry.fate is Fate.KEPT and entry.was_enabled:
             yield (
-                f"Rule {each.rule.id} is Perl, and none of the standard ones: write it anew in Python"
-                f' (oaradmissionrules -m {each.rule.id}; docs/adoption.rst, "Rules in Perl"), or remove it'
-                f" (oaradmissionrules -d {each.rule.id})."
+                f"Rule {entry.rule.id} is Perl, and none of the standard ones: write it anew in Python"
+                f' (oaradmissionrules -m {entry.rule.id}; docs/adoption.rst, "Rules in Perl"), or remove it'
+                f" (oaradmissionrules -d {entry.rule.id})."
             )
-        elif each.fate is Fate.PYTHON and each.rule.enabled:
-            yield f"Rule {each.rule.id} is Python of the site: try it (oaradmissionrules --test -- -l nodes=1 date)."
-    deleted = [each for each in report.rules if each.fate is Fate.ADDED and each.was_enabled > each.rule.enabled]
+        elif entry.fate is Fate.PYTHON and entry.rule.enabled:
+            yield f"Rule {entry.rule.id} is Python of the site: try it (oaradmissionrules --test -- -l nodes=1 date)."
+    deleted = [entry for entry in report.rules if entry.fate is Fate.ADDED and entry.was_enabled > entry.rule.enabled]
     if deleted:
-        named = ", ".join(f"{each.rule.id} ({each.name})" for each in deleted)
+        named = ", ".join(f"{entry.rule.id} ({entry.name})" for entry in deleted)
         yield (
             f"The old database does not have the standard rules {named}: they are disabled. Enable those that the site"
             f" needs (oaradmissionrules -m {deleted[0].rule.id} -Y)."

@@ -81,7 +81,7 @@ _NEWER = frozenset({"drain", "gpu"})
 def _bare(text: str) -> str:
     """Return a Perl text without comments, message texts and insignificant white space."""
     plain = _MESSAGE.sub('"..."', _COMMENT.sub("", text).replace("\\'", "'"))
-    bare = _BLANKS.sub(lambda found: " ".join(found[0].split()) if found[0].strip() else "", plain)
+    bare = _BLANKS.sub(lambda match: " ".join(match[0].split()) if match[0].strip() else "", plain)
     for former, present in _OLD_SPELLINGS:
         bare = bare.replace(former, present)
     return bare
@@ -89,39 +89,39 @@ def _bare(text: str) -> str:
 
 def skeleton(text: str) -> tuple[str, dict[str, str]]:
     """Return a digest of the code of a Perl rule, and the values that the site may have set, by name."""
-    bare, found = _bare(text), dict[str, str]()
+    bare, values = _bare(text), dict[str, str]()
     for name, pattern in _PARAMETERS.items():
         if match := re.search(pattern, bare):
-            found[name] = match[1]
+            values[name] = match[1]
             bare = bare[: match.start(1)] + f"<{name}>" + bare[match.end(1) :]
-    return hashlib.sha256(bare.encode()).hexdigest()[:_DIGITS], found
+    return hashlib.sha256(bare.encode()).hexdigest()[:_DIGITS], values
 
 
 # -- texts of the shipped rules, with the values of the site -----------------------------------------------------------
 
 
-def _as_shipped(text: str, found: Mapping[str, str]) -> str:
+def _as_shipped(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def _with_walltime(text: str, found: Mapping[str, str]) -> str | None:
-    match = _DURATION.fullmatch(found.get("walltime", ""))
+def _with_walltime(text: str, values: Mapping[str, str]) -> str | None:
+    match = _DURATION.fullmatch(values.get("walltime", ""))
     if match is None:
         return None
     seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0)
     return re.sub(r"(?m)^([A-Z_]+ = )\d+$", rf"\g<1>{seconds}", text, count=1) if seconds else None
 
 
-def _with_group(text: str, found: Mapping[str, str]) -> str | None:
-    group = found.get("group", "")
+def _with_group(text: str, values: Mapping[str, str]) -> str | None:
+    group = values.get("group", "")
     if not re.fullmatch(r"[\w.-]+", group, re.ASCII):
         return None
     return text.replace('user, "admin"', f'user, "{group}"').replace("group admin", f"group {group}")
 
 
-def _with_properties(text: str, found: Mapping[str, str]) -> str | None:
+def _with_properties(text: str, values: Mapping[str, str]) -> str | None:
     """Set the properties that the site's rule rejects, and keep the shipped ones that older versions did not have."""
-    names = {name for name in re.findall(r'"(\w+)"', found.get("properties", "")) if name != "cm_availability"}
+    names = {name for name in re.findall(r'"(\w+)"', values.get("properties", "")) if name != "cm_availability"}
     shipped = re.search(r"(?m)^[A-Z_]+ = \{([^}]*)\}$", text)
     if shipped is None or not names:
         return None
@@ -134,14 +134,14 @@ def _with_properties(text: str, found: Mapping[str, str]) -> str | None:
     return text[: shipped.start(1)] + shown + text[shipped.end(1) :]
 
 
-def _with_reservations(text: str, found: Mapping[str, str]) -> str | None:
-    if found["file"] != "< $ENV{HOME}/unlimited_reservation.users":
+def _with_reservations(text: str, values: Mapping[str, str]) -> str | None:
+    if values["file"] != "< $ENV{HOME}/unlimited_reservation.users":
         return None
-    return re.sub(r"(?m)^(MOST_WAITING_RESERVATIONS = )\d+$", rf"\g<1>{int(found['reservations'])}", text, count=1)
+    return re.sub(r"(?m)^(MOST_WAITING_RESERVATIONS = )\d+$", rf"\g<1>{int(values['reservations'])}", text, count=1)
 
 
-def _with_file(text: str, found: Mapping[str, str]) -> str | None:
-    path = found.get("file", "")
+def _with_file(text: str, values: Mapping[str, str]) -> str | None:
+    path = values.get("file", "")
     if not re.fullmatch(r"[\w./-]+", path, re.ASCII):
         return None
     return re.sub(r'(?m)^path = "[^"]*"$', f'path = "{path}"', text, count=1)
@@ -159,23 +159,23 @@ _KNOWN_TYPES = frozenset(
 )
 
 
-def _with_types(text: str, found: Mapping[str, str]) -> str | None:
+def _with_types(text: str, values: Mapping[str, str]) -> str | None:
     """Add the job types of the site; return None if one of them cannot be parsed."""
     own = []
-    for pattern in re.findall(r"qr/\^(.*?)\$/", found.get("types", "")):
+    for pattern in re.findall(r"qr/\^(.*?)\$/", values.get("types", "")):
         words = re.findall(r"[a-z_]{4,}", pattern)
         if words and set(words) <= _KNOWN_TYPES | {"user", "name", "standby", "permissive"}:
             continue
         if not re.fullmatch(r"[\w=:+*?()\[\]|.\\-]+", pattern, re.ASCII) or not _compiles(pattern):
             return None
         own.append(f'    r"{pattern}",\n')
-    for prefix in filter(None, found.get("prefixes", "").split("|")):
+    for prefix in filter(None, values.get("prefixes", "").split("|")):
         if re.match(r"\w*", prefix)[0] in _KNOWN_TYPES | _OLD_TYPES:  # type: ignore[index]
             continue
         if not re.fullmatch(r"[\w=:+*.\\-]+", prefix, re.ASCII) or not _compiles(prefix):
             return None
         own.append(f'    r"{prefix}.*",\n')
-    for name in re.findall(r'"(\w+)"', found.get("types", "")):
+    for name in re.findall(r'"(\w+)"', values.get("types", "")):
         if name not in _KNOWN_TYPES | _OLD_TYPES:
             own.append(f'    r"{name}",\n')
     mark = '    *config["JOB_TYPES_EXTRA"],\n'
@@ -251,16 +251,16 @@ def adopt_rules(
     if it replaces a Perl rule that is kept as text.  Otherwise the site deleted it, and it is disabled.
     """
     adopted = [_adopted(rule, shipped, is_python) for rule in rules]
-    present = {each.name for each in adopted}
-    number = max((each.rule.id for each in adopted), default=0)
-    kept = [_bare(each.former).replace(" ", "") for each in adopted if each.fate is Fate.KEPT and each.was_enabled]
+    present = {entry.name for entry in adopted}
+    number = max((entry.rule.id for entry in adopted), default=0)
+    kept = [_bare(entry.former).replace(" ", "") for entry in adopted if entry.fate is Fate.KEPT and entry.was_enabled]
     added = []
-    for place, name in enumerate((name for name in shipped if name not in present), 1):
+    for offset, name in enumerate((name for name in shipped if name not in present), 1):
         is_new = is_before_2_5_5 and name in _SINCE_2_5_5
         is_wanted = is_new or any(re.search(_MARKS[name], text) for text in kept if name in _MARKS)
         rule = shipped[name]
         enabled = rule.enabled and is_wanted
-        new = rule._replace(id=number + place, enabled=enabled)
+        new = rule._replace(id=number + offset, enabled=enabled)
         added.append(AdoptedRule(new, Fate.ADDED, name, was_enabled=rule.enabled))
     return [*adopted, *added]
 
@@ -279,11 +279,11 @@ def _recognised(rule: OldRule, shipped: Mapping[str, OldRule]) -> tuple[Fate, st
     for name, ours in shipped.items():
         if rule.text.strip() == ours.text.strip():
             return Fate.SHIPPED, name, ours.text
-    total, found = skeleton(rule.text)
+    total, values = skeleton(rule.text)
     standard = _STANDARD.get(total)
     if standard and standard.name in shipped:
         text = shipped[standard.name].text
-        translated = standard.translate(text, found)
+        translated = standard.translate(text, values)
         if translated is not None:
             return (Fate.SHIPPED if translated == text else Fate.TRANSLATED), standard.name, translated
     return Fate.KEPT, "", rule.text

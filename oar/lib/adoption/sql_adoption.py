@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from oar.lib.adoption.report import AdoptedQueue, AdoptionReport, TableCount
 from oar.lib.adoption.rules import AdoptedRule, OldRule, adopt_rules
 from oar.lib.adoption.sql_copies import NewColumn, Property, TableCopy, copies, losses, properties, wide_columns
-from oar.lib.adoption.sql_old_databases import OldDatabase
+from oar.lib.adoption.sql_old_databases import OldDatabase, error_line
 from oar.lib.base.errors import SchemaError
 from oar.lib.base.version import SCHEMA
 from oar.lib.db.statements import psycopg2, quoted
@@ -118,8 +118,8 @@ def require_empty(tx: Transaction) -> None:
     """Raise SchemaError if the new database is in use or does not have the current schema."""
     schema = tx.system.schema_version()
     if schema is None or schema.is_outdated or schema.is_newer:
-        told = f"has the schema {schema.revision}" if schema else "has no schema"
-        raise SchemaError(f"The new database {told}, not {SCHEMA}: create it first (oar-database --create).")
+        problem = f"has the schema {schema.revision}" if schema else "has no schema"
+        raise SchemaError(f"The new database {problem}, not {SCHEMA}: create it first (oar-database --create).")
     names = tx.column(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
     )
@@ -138,15 +138,15 @@ def plan(tx: Transaction, old: OldDatabase, choices: AdoptionChoices) -> Adoptio
     new = _columns(tx)
     ours = frozenset(column.name for column in new["resources"]) | choices.own_columns
     added = properties(old.tables["resources"], ours, _narrow(old, ours))
-    new["resources"] += [NewColumn(each.name, each.type, required=False) for each in added]
+    new["resources"] += [NewColumn(column.name, column.type, required=False) for column in added]
     chosen = list(copies(old.tables, new, old.schema))
     queues = list(_queues(old, choices.policies))
     kept = sorted({queue.name for queue in tx.queues.all()} - {queue.name for queue in queues})
     report = AdoptionReport(
         old.name,
         old.version,
-        [_count(old, each) for each in chosen],
-        [f"{each.name} ({'a number' if each.type == 'integer' else 'a text'})" for each in added],
+        [_count(old, copy) for copy in chosen],
+        [f"{column.name} ({'a number' if column.type == 'integer' else 'a text'})" for column in added],
         queues,
         kept,
         adopt_rules(
@@ -155,7 +155,12 @@ def plan(tx: Transaction, old: OldDatabase, choices: AdoptionChoices) -> Adoptio
             choices.is_python,
             is_before_2_5_5="priority" not in old.tables.get("admission_rules", {}),
         ),
-        [_lost(old, loss.table, loss.column) for loss in losses(old.tables, new)],
+        [
+            f"the column {loss.table}.{loss.column}"
+            if loss.column
+            else f"the table {loss.table} ({old.count(loss.table)} rows)"
+            for loss in losses(old.tables, new)
+        ],
     )
     return Adoption(chosen, added, report)
 
@@ -164,12 +169,12 @@ def carry_out(tx: Transaction, old: OldDatabase, adoption: Adoption, progress: P
     """Execute the adoption inside the caller's transaction.  Raises SchemaError; the caller must then roll back."""
     for added in adoption.properties:
         tx.execute(f"ALTER TABLE resources ADD COLUMN {quoted(added.name)} {added.type}")
-    tables = [each.table for each in adoption.copies]
+    tables = [copy.table for copy in adoption.copies]
     indexes = tx.rows(_PLAIN_INDEXES, (tables,))
     for name, _ in indexes:
         tx.execute(f"DROP INDEX {name}")
-    for each, count in zip(adoption.copies, adoption.report.counts, strict=True):
-        _copy(tx, old, each, count, progress)
+    for copy, count in zip(adoption.copies, adoption.report.counts, strict=True):
+        _copy(tx, old, copy, count, progress)
     _write_queues(tx, adoption.report.queues)
     _write_rules(tx, adoption.report.rules)
     _advance(tx, old)
@@ -188,34 +193,30 @@ def carry_out(tx: Transaction, old: OldDatabase, adoption: Adoption, progress: P
 
 
 def _columns(tx: Transaction) -> dict[str, list[NewColumn]]:
-    found: dict[str, list[NewColumn]] = {}
+    columns: dict[str, list[NewColumn]] = {}
     for table, name, kind, required, default in tx.rows(_COLUMNS):
-        given = "" if default.startswith("nextval") else default
-        found.setdefault(table, []).append(NewColumn(name, kind, required, given))
-    return found
+        own_default = "" if default.startswith("nextval") else default
+        columns.setdefault(table, []).append(NewColumn(name, kind, required, own_default))
+    return columns
 
 
 def _narrow(old: OldDatabase, ours: frozenset[str]) -> frozenset[str]:
     """Return the added columns of large types whose values all fit into an integer."""
-    found = set[str]()
+    narrow = set[str]()
     for name in wide_columns(old.tables["resources"], ours):
         question = f"SELECT COALESCE(max(abs({quoted(name)})), 0) <= {_LARGEST} AND"
         question += f" COALESCE(bool_and({quoted(name)} = floor({quoted(name)})), true) FROM {old.quoted('resources')}"
         if old.rows(question)[0][0]:
-            found.add(name)
-    return frozenset(found)
+            narrow.add(name)
+    return frozenset(narrow)
 
 
-def _count(old: OldDatabase, each: TableCopy) -> TableCount:
-    there = old.count(each.source)
-    if not each.condition:
-        return TableCount(each.source, there, there)
-    taken = old.rows(f"SELECT count(*) FROM {old.quoted(each.source)} t WHERE {each.condition}")[0][0]
-    return TableCount(each.source, there, taken, each.why_not)
-
-
-def _lost(old: OldDatabase, table: str, column: str) -> str:
-    return f"the column {table}.{column}" if column else f"the table {table} ({old.count(table)} rows)"
+def _count(old: OldDatabase, copy: TableCopy) -> TableCount:
+    rows = old.count(copy.source)
+    if not copy.condition:
+        return TableCount(copy.source, rows, rows)
+    taken = old.rows(f"SELECT count(*) FROM {old.quoted(copy.source)} t WHERE {copy.condition}")[0][0]
+    return TableCount(copy.source, rows, taken, copy.why_not)
 
 
 def _queues(old: OldDatabase, policies: frozenset[str]) -> Iterator[AdoptedQueue]:
@@ -264,7 +265,7 @@ class _CountingReader:
         return piece
 
 
-def _copy(tx: Transaction, old: OldDatabase, each: TableCopy, count: TableCount, progress: Progress) -> None:
+def _copy(tx: Transaction, old: OldDatabase, copy: TableCopy, count: TableCount, progress: Progress) -> None:
     """Copy the rows of a table.  Raises SchemaError."""
     receiving, sending = os.pipe()
     failures: list[Exception] = []
@@ -272,21 +273,26 @@ def _copy(tx: Transaction, old: OldDatabase, each: TableCopy, count: TableCount,
     def send() -> None:
         try:
             with os.fdopen(sending, "wb") as file:
-                old.copy_to(each.query, file)
+                old.copy_to(copy.query, file)
         except (psycopg2.Error, OSError) as error:
             failures.append(error)
 
     sender = threading.Thread(target=send, name="oar-adopt", daemon=True)
-    columns = ", ".join(map(quoted, each.columns))
+    columns = ", ".join(map(quoted, copy.columns))
     with os.fdopen(receiving, "rb") as file:
-        reader = _CountingReader(file, lambda rows: progress(each.source, rows, count.taken))
+        reader = _CountingReader(file, lambda rows: progress(copy.source, rows, count.taken))
         sender.start()
         try:
             with tx.connection.cursor() as cursor:
-                cursor.copy_expert(f"COPY {quoted(each.table)} ({columns}) FROM STDIN", reader)
+                cursor.copy_expert(f"COPY {quoted(copy.table)} ({columns}) FROM STDIN", reader)
         except psycopg2.Error as error:
             old.cancel()
-            raise SchemaError(_refused(each.source, error)) from None
+            text = error_line(error)
+            if "invalid byte sequence" in text:
+                text += (
+                    "; the old database does not know its encoding: load its dump into one WITH ENCODING, and take that"
+                )
+            raise SchemaError(f"A row of {copy.source} cannot be taken over: {text}.") from None
         except BaseException:
             old.cancel()
             raise
@@ -295,14 +301,7 @@ def _copy(tx: Transaction, old: OldDatabase, each: TableCopy, count: TableCount,
                 pass
             sender.join()
     if failures:
-        raise SchemaError(f"Cannot read {each.source} of the old database: {_line(failures[0])}.")
-
-
-def _refused(table: str, error: Exception) -> str:
-    text = _line(error)
-    if "invalid byte sequence" in text:
-        text += "; the old database does not know its encoding: load its dump into one WITH ENCODING, and take that"
-    return f"A row of {table} cannot be taken over: {text}."
+        raise SchemaError(f"Cannot read {copy.source} of the old database: {error_line(failures[0])}.")
 
 
 def _write_queues(tx: Transaction, queues: Sequence[AdoptedQueue]) -> None:
@@ -317,15 +316,15 @@ def _write_queues(tx: Transaction, queues: Sequence[AdoptedQueue]) -> None:
 
 def _write_rules(tx: Transaction, rules: Sequence[AdoptedRule]) -> None:
     tx.execute("DELETE FROM admission_rules")
-    for each in rules:
+    for adopted in rules:
         tx.execute(
             "INSERT INTO admission_rules (id, priority, enabled, rule) VALUES (%s, %s, %s, %s)",
-            (each.rule.id, each.rule.priority, "YES" if each.rule.enabled else "NO", each.rule.text),
+            (adopted.rule.id, adopted.rule.priority, "YES" if adopted.rule.enabled else "NO", adopted.rule.text),
         )
-        if each.former and each.former != each.rule.text:
+        if adopted.former and adopted.former != adopted.rule.text:
             tx.execute(
                 "INSERT INTO admission_rules_log (id, date, author, action, rule) VALUES (%s, %s, 'oar', 'adopt', %s)",
-                (each.rule.id, tx.now, each.former),
+                (adopted.rule.id, tx.now, adopted.former),
             )
 
 
@@ -341,12 +340,8 @@ def _advance(tx: Transaction, old: OldDatabase) -> None:
 
 def _compare(tx: Transaction, adoption: Adoption) -> None:
     """Raise SchemaError if a table does not have as many rows as expected."""
-    for each, count in zip(adoption.copies, adoption.report.counts, strict=True):
-        here = tx.value(f"SELECT count(*) FROM {quoted(each.counted_as or each.table)}")
-        here -= _FIRST_ROWS.get(each.table, 0)
-        if here != count.taken:
-            raise SchemaError(f"{each.source} has {count.taken} rows to take, and {here} came: nothing is changed.")
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].removesuffix(".")
+    for copy, count in zip(adoption.copies, adoption.report.counts, strict=True):
+        rows = tx.value(f"SELECT count(*) FROM {quoted(copy.counted_as or copy.table)}")
+        rows -= _FIRST_ROWS.get(copy.table, 0)
+        if rows != count.taken:
+            raise SchemaError(f"{copy.source} has {count.taken} rows to take, and {rows} came: nothing is changed.")

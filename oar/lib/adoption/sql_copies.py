@@ -171,18 +171,18 @@ def _copy(table: str, old: Mapping[str, str], new: list[NewColumn], schema: str)
 
 def _expression(table: str, column: NewColumn, old: Mapping[str, str]) -> str:
     """Return the SELECT expression for a column; '' if the column keeps its default."""
-    place = table, column.name
+    key = table, column.name
     if column.name in old:
-        text = _EXPRESSIONS.get(place) or f"t.{quoted(column.name)}"
+        text = _EXPRESSIONS.get(key) or f"t.{quoted(column.name)}"
         kind = old[column.name]
-    elif place in _FROM_OTHERS and _FROM_OTHERS[place][0] in old:
-        other, text = _FROM_OTHERS[place]
+    elif key in _FROM_OTHERS and _FROM_OTHERS[key][0] in old:
+        other, text = _FROM_OTHERS[key]
         kind = old[other]
     else:
         return ""
     if table == "resources" and column.name in _OPTIONAL and column.type == "integer" and kind not in _INTEGERS:
         text = f"CASE WHEN t.{column.name}::text ~ '^-?[0-9]{{1,9}}$' THEN t.{column.name}::text END"
-    text = _CHANGES.get(place, "{0}").replace("{0}", _cast(text, kind, column.type))
+    text = _CHANGES.get(key, "{0}").replace("{0}", _cast(text, kind, column.type))
     return f"COALESCE({text}, {column.default})" if column.required and column.default else text
 
 
@@ -204,12 +204,12 @@ def properties(old: Mapping[str, str], ours: frozenset[str], wide: frozenset[str
 
     ``ours``: columns of the new schema; ``wide``: columns of large types whose values all fit into an integer.
     """
-    found = []
+    added = []
     for name, kind in old.items():
         if name not in ours and ("resources", name) not in _DROPPED and _PROPERTY.match(name):
             is_integer = kind in _INTEGERS or name in wide
-            found.append(Property(name, "integer" if is_integer else "character varying(255)"))
-    return found
+            added.append(Property(name, "integer" if is_integer else "character varying(255)"))
+    return added
 
 
 def wide_columns(old: Mapping[str, str], ours: frozenset[str]) -> list[str]:

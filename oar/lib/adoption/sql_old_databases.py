@@ -44,7 +44,10 @@ class OldDatabase:
         if not homes:
             raise SchemaError(f"{self.name} is no database of OAR: it has no tables {', '.join(_CORE)}.")
         self.schema = homes[0]  #: the one in which its tables are: pgloader names it like the database of MySQL
-        self.tables = self._catalogue()
+        tables: dict[str, dict[str, str]] = {}
+        for table, column, kind in self.rows(_COLUMNS, (self.schema,)):
+            tables.setdefault(table, {})[column] = kind
+        self.tables: Catalogue = tables
         if "gantt_jobs_sets" in self.tables:
             raise SchemaError(f"{self.name} is a database of this generation of OAR: use --setup, or restore its dump.")
         versions = self.rows(f"SELECT version FROM {self.quoted('schema')}")
@@ -82,8 +85,8 @@ class OldDatabase:
     @property
     def name(self) -> str:
         """Name and host of the database, for messages."""
-        told = self._connection.info
-        return f"{told.dbname} at {told.host or 'the local socket'}"
+        info = self._connection.info
+        return f"{info.dbname} at {info.host or 'the local socket'}"
 
     def refresh(self) -> None:
         """Start a new snapshot."""
@@ -128,12 +131,6 @@ class OldDatabase:
         with self._connection.cursor() as cursor:
             cursor.copy_expert(f"COPY ({query}) TO STDOUT", file)
 
-    def _catalogue(self) -> Catalogue:
-        found: dict[str, dict[str, str]] = {}
-        for table, column, kind in self.rows(_COLUMNS, (self.schema,)):
-            found.setdefault(table, {})[column] = kind
-        return found
-
 
 class LiveJobs(NamedTuple):
     """Jobs that the old server must still finish."""
@@ -158,9 +155,9 @@ def live_jobs(old: OldDatabase) -> LiveJobs:
 
 
 def _unreadable(error: Exception) -> str:
-    return f'Cannot read the old database: PostgreSQL rejected a statement: "{_line(error)}".'
+    return f'Cannot read the old database: PostgreSQL rejected a statement: "{error_line(error)}".'
 
 
-def _line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return the first line of PostgreSQL's error message."""
     return str(error).strip().partition("\n")[0].removesuffix(".")

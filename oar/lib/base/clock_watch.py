@@ -1,7 +1,10 @@
-"""Detect whether a clock was set, by comparison with a monotonic clock."""
+"""Detect whether a clock was set, by comparison with a monotonic clock, and whether a time service keeps it."""
 
 import math
+import os
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 #: A clock that is wrong by at most so many seconds more than before was not set: it goes a little too fast or slow.
@@ -45,15 +48,13 @@ class ClockWatch:
         went = look.date - last.date
         ahead, back = went - (look.after - last.before), (look.before - last.after) - went
         if ahead > TOLERANCE:
-            self._hold(look.date, math.ceil(ahead) + (self._ahead if self.held_until(last.date) else 0))
+            self._ahead = math.ceil(ahead) + (self._ahead if self.held_until(last.date) else 0)
+            self._held_from, self._held_until = look.date, look.date + GRACE
             return math.ceil(ahead)
         if back > TOLERANCE:  # an administrator has corrected the clock: trust it
             self._held_from = self._held_until = self._ahead = 0
             return -math.ceil(back)
         return 0
-
-    def _hold(self, date: int, ahead: int) -> None:
-        self._held_from, self._held_until, self._ahead = date, date + GRACE, ahead
 
     def held_until(self, now: int) -> int:
         """Return the time before which nothing expires after the clock was set ahead, 0 if there is no such time."""
@@ -66,3 +67,49 @@ class ClockWatch:
     def moved(self, date: int, now: int) -> int:
         """Return a stored time corrected by the amount that the clock was set ahead. Later times are not changed."""
         return date + self.ahead(now) if date < self._held_from else date
+
+
+# -- the memory of a watch in OAR_RUN_DIR, for a restart: the monotonic clock begins anew at each boot ----------------
+
+
+#: In OAR_RUN_DIR.
+FILE = "clock"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_memory(run_directory: str) -> tuple[float, ...]:
+    """Return the saved numbers, () if there are none or they are from another boot."""
+    try:
+        boot, *words = (Path(run_directory) / FILE).read_text(encoding="ascii", errors="replace").split()
+        numbers = tuple(map(float, words))
+    except (OSError, ValueError):
+        return ()
+    return numbers if boot == _boot() and all(map(math.isfinite, numbers)) else ()
+
+
+def write_memory(run_directory: str, numbers: Sequence[float]) -> None:
+    """Replace the saved numbers. Raises OSError."""
+    path = Path(run_directory) / FILE
+    new = path.with_suffix(".new")
+    new.write_text(" ".join([_boot(), *map(repr, numbers)]) + "\n", encoding="ascii")
+    os.replace(new, path)
+
+
+def _boot() -> str:
+    return _BOOT.read_text(encoding="ascii").strip()
+
+
+#: Where ``struct timex`` has the largest error that the clock may have, in microseconds, counted in longs.
+_MAXERROR, _LONGS = 3, 64
+#: The kernel lets the error grow to this where nobody keeps the clock, and says it at once of a clock that was set.
+_UNKNOWN_ERROR = 16_000_000
+
+
+def synchronized_time() -> float | None:
+    """Return the current time if a time service synchronizes the clock, as in ``timedatectl``, else None."""
+    import ctypes
+
+    read_only = (ctypes.c_long * _LONGS)()
+    if ctypes.CDLL(None).adjtimex(read_only) < 0 or read_only[_MAXERROR] >= _UNKNOWN_ERROR:
+        return None
+    return time.time()

@@ -19,12 +19,12 @@ class FullDisk(NamedTuple):
 
 def nearly_full(paths: Iterable[str]) -> list[FullDisk]:
     """Return the directories that are on a nearly full disk, one for each disk."""
-    found: dict[int, FullDisk] = {}
+    disks: dict[int, FullDisk] = {}
     for path in paths:
         try:
             usage, disk = shutil.disk_usage(path), os.stat(path).st_dev
         except OSError:
             continue  # it is on another machine, or not accessible
         if usage.free < LEAST_FREE * usage.total:
-            found.setdefault(disk, FullDisk(path, usage.free, usage.total))
-    return list(found.values())
+            disks.setdefault(disk, FullDisk(path, usage.free, usage.total))
+    return list(disks.values())

@@ -218,7 +218,7 @@ class _JsonWriter:
         """Return the same for a column of sequences. Many of them have the same texts, such as the types of jobs."""
         if set(map(type, column)) != {tuple} or set(map(type, chain.from_iterable(column))) != {str}:
             return self._each(column, newline)
-        texts = {each: self._nested(each, newline) for each in set(column)}
+        texts = {row: self._nested(row, newline) for row in set(column)}
         return texts[column[0]] if len(texts) == 1 else list(map(texts.__getitem__, column))
 
     def _nested(self, value: object, newline: str) -> str:
@@ -238,7 +238,7 @@ class _JsonWriter:
         if isinstance(value, str):
             self._scalars[type(value)] = quoted_json
         elif isinstance(value, int):
-            self._scalars[type(value)] = _json_int
+            self._scalars[type(value)] = lambda number: str(int(number))
         elif isinstance(value, float):
             self._scalars[type(value)] = _json_float
         return self._scalars.get(type(value))
@@ -247,10 +247,6 @@ class _JsonWriter:
 def _keys(value: object) -> tuple[object, ...]:
     """Return the keys of a mapping, in their order, () for other values."""
     return tuple(value) if type(value) is dict else ()
-
-
-def _json_int(value: int) -> str:
-    return str(int(value))
 
 
 def _json_float(value: float) -> str:
@@ -289,7 +285,10 @@ class _Yaml:
             return " " + _yaml_scalar(value)
         start, deeper = f"\n{indent}", indent + "  "
         if isinstance(value, Mapping):
-            lines = [f"{start}{self._key(key)}:{self.value(item, deeper)}" for key, item in value.items()]
+            lines = [
+                f"{start}{key if isinstance(key, int) else self._text(key)}:{self.value(item, deeper)}"
+                for key, item in value.items()
+            ]
             return "".join(lines) or " {}"
         return "".join([f"{start}-{self._item(item, deeper)}" for item in _items(value)]) or " []"
 
@@ -298,22 +297,18 @@ class _Yaml:
         text = self.value(item, indent)
         return " " + text.removeprefix(f"\n{indent}") if text.startswith("\n") else text
 
-    def _key(self, key: str | int) -> str:
-        return str(key) if isinstance(key, int) else self._text(key)
-
     def _text(self, text: str) -> str:
         shown = self._texts.get(text)
         if shown is None:
-            shown = self._texts[text] = self._shown(text)
+            if self._plain.match(text) and text.lower() not in _YAML_WORDS:
+                shown = text
+            elif self._unprintable.search(text):
+                escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+                shown = f'"{self._unprintable.sub(_yaml_escape, escaped)}"'
+            else:
+                shown = "'" + text.replace("'", "''") + "'"
+            self._texts[text] = shown
         return shown
-
-    def _shown(self, text: str) -> str:
-        if self._plain.match(text) and text.lower() not in _YAML_WORDS:
-            return text
-        if self._unprintable.search(text):
-            escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-            return f'"{self._unprintable.sub(_yaml_escape, escaped)}"'
-        return "'" + text.replace("'", "''") + "'"
 
 
 def _yaml_scalar(value: float | None) -> str:

@@ -27,8 +27,8 @@ def matching(texts: Iterable[str], names: Collection[str]) -> set[str]:
     """Return the names that match a list of names and patterns. Raises BadRequest for too many patterns."""
     different = dict.fromkeys(texts)
     check_number(different)
-    found = set(names).intersection(different)
+    matched = set(names).intersection(different)
     patterns = dict.fromkeys(_STARS.sub("*", text) for text in different if is_pattern(text))
     for matches in (re.compile(translate(pattern)).match for pattern in patterns):
-        found.update(name for name in names if name not in found and matches(name))
-    return found
+        matched.update(name for name in names if name not in matched and matches(name))
+    return matched

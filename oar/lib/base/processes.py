@@ -68,29 +68,23 @@ class Signals:
     def _on_child(self, number: int, frame: object) -> None:
         """Do nothing: the signal only wakes the poll."""
 
-    def _install(self) -> "dict[int, signal._HANDLER]":
-        handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), self._on_stop)
-        handlers |= {signal.SIGHUP: self._on_reload, signal.SIGCHLD: self._on_child}
-        return {number: signal.signal(number, handler) for number, handler in handlers.items()}
-
-    def _close(self) -> None:
-        self._reader.close()
-        self._writer.close()
-
 
 @contextmanager
 def signals() -> Iterator[Signals]:
     """Handle the signals of a daemon in the block, then restore the old handlers. Main thread only."""
     flags = Signals()
     old_wakeup = signal.set_wakeup_fd(flags._writer.fileno(), warn_on_full_buffer=False)
-    old = flags._install()
+    handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), flags._on_stop)
+    handlers |= {signal.SIGHUP: flags._on_reload, signal.SIGCHLD: flags._on_child}
+    old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield flags
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(old_wakeup)
-        flags._close()
+        flags._reader.close()
+        flags._writer.close()
 
 
 # -- parent and child -------------------------------------------------------------------------------------------------
@@ -151,15 +145,11 @@ def watch_parent(environment: Mapping[str, str]) -> ParentWatch | None:
         return None
     with suppress(OSError):
         os.set_inheritable(int(number), False)
-        _ask_for_death_signal()
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         return ParentWatch(int(number))
     return None
-
-
-def _ask_for_death_signal() -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class ChildProcess:
@@ -293,7 +283,9 @@ def run(
         except subprocess.TimeoutExpired:
             _end_group(process, grace)
             code = None
-        return CommandOutcome(code, code is None, _end_of(output, tail_bytes))
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - tail_bytes))
+        return CommandOutcome(code, code is None, output.read().decode("utf-8", "backslashreplace"))
 
 
 def _end_group(process: "subprocess.Popen[bytes]", grace: float) -> None:
@@ -306,12 +298,6 @@ def _end_group(process: "subprocess.Popen[bytes]", grace: float) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _end_of(file: IO[bytes], tail_bytes: int) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - tail_bytes))
-    return file.read().decode("utf-8", "backslashreplace")
 
 
 def describe_exit(code: int) -> str:

@@ -63,7 +63,7 @@ class UserPlace:
 
     def _first_free(self, places: range) -> int | None:
         """Lock the first free place and return it, None if all are taken."""
-        return next((each for each in places if self._locks(each)), None)
+        return next((place for place in places if self._locks(place)), None)
 
     def give_back(self) -> None:
         with self._mutex:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum, auto
 from typing import NamedTuple, NoReturn
 
-from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.texts import nearest
 from oar.lib.conditions import bounds
 from oar.lib.conditions.functions import ALIASES, FUNCTIONS, TYPES
 from oar.lib.conditions.tokens import Token, TokenKind, invalid, shortened, tokenise

@@ -3,19 +3,7 @@
 The server stores their values in the database. Commands on frontends use these values, not their own copy of oar.conf.
 """
 
-#: What rounds read and does not change what they decide.  Of commands for nodes they read only whether there is one:
-#: their words may be passwords, which no history should keep.
-NOT_DECIDING = frozenset(
-    {
-        *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
-        *("scheduler_node_manager_sleep_cmd", "scheduler_node_manager_wake_up_cmd"),
-        *("estimate_timeout", "oar_run_dir", "log_scheduler_priority_changes", "scheduler_log_decisions"),
-        *("scheduler_log_job_scheduling_time", "scheduler_job_scheduling_time_yaml", "scheduler_rounds_kept"),
-        *("reservation_answer_timeout", "scheduler_launcher_optimization", "schedulers_path"),
-    }
-)
-
-#: The options whose changes are kept, by name.  A test compares them with what rounds read.
+#: The options whose changes are kept, by name.  A test compares them with what scheduling passes read.
 DECIDING = frozenset(
     {
         *("custom_job_sorting", "custom_job_sorting_config", "custom_job_sorting_config_file", "dependency_condition"),
@@ -40,7 +28,7 @@ DECIDING = frozenset(
     }
 )
 
-#: The options that commands read to accept, to answer or to show a request, and that rounds do not read.
+#: The options that commands read to accept, to answer or to show a request, and that scheduling passes do not read.
 OF_REQUESTS = frozenset(
     {
         *("allowed_networks", "default_job_walltime", "hierarchy_labels", "job_kill_grace"),

@@ -82,7 +82,7 @@ class Config(Values):
     db_base_passwd_ro = Key(TEXT, "", "Its password.", secret=True)
     user_sql_timeout = Key(SOME_SECONDS, 5, "Time limit of one condition given by a user.")
     user_sql_round_seconds = Key(
-        FLOAT, 1.0, "Seconds that the conditions of users may take in a round; those of each user a fifth of it."
+        FLOAT, 1.0, "Seconds that the conditions of users may take in a scheduling pass; those of each user a fifth."
     )
     user_sql_full_users = Key(WORDS, (), "Users who may write conditions in all of PostgreSQL's SQL.")
     db_notify = Key(BOOLEAN, True, "Tell listeners of changes by NOTIFY: commands that wait, programs of the site.")
@@ -325,7 +325,7 @@ class Config(Values):
 
     # scheduling
     scheduler_min_time_between_2_calls = Key(
-        SECONDS, 0, "Time between two scheduling rounds; 0 = as long as the last one took, at most 5 s."
+        SECONDS, 0, "Time between two scheduling passes; 0 = as long as the last one took, at most 5 s."
     )
     scheduler_timeout = Key(
         SOME_SECONDS, 10, "Time limit of a plan, of external schedulers, and of token, sleep and wake-up commands."
@@ -333,10 +333,10 @@ class Config(Values):
     scheduler_urgent_time = Key(
         FLOAT,
         0.3,
-        "CPU time after which a round starts the jobs that can start now and completes its plan later; 0 = it"
+        "CPU time after which a scheduling pass starts the jobs that can start now and completes its plan later; 0 = it"
         " always plans all jobs.",
     )
-    scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the round.")
+    scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the pass.")
     scheduler_job_security_time = Key(SOME_SECONDS, 1, "Gap between two jobs on a resource.")
     scheduler_besteffort_duration = Key(SECONDS, 300, "Minimum length of a gap for a besteffort job; 0 = its walltime.")
     external_scheduler_max_failures = Key(
@@ -375,7 +375,7 @@ class Config(Values):
     )
     scheduler_log_decisions = Key(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
     scheduler_rounds_kept = unset(
-        POSITIVE, "Number of the last rounds that are kept as files in OAR_RUN_DIR, for kao plan."
+        POSITIVE, "Number of the last scheduling passes that are kept as files in OAR_RUN_DIR, for kao plan."
     )
     scheduler_log_job_scheduling_time = Key(BOOLEAN, False, "Log how long the placement of each job took.")
     scheduler_job_scheduling_time_yaml = unset(SERVER_OUTPUT, "File to which these times are written as YAML.")
@@ -392,7 +392,10 @@ class Config(Values):
         shipped="resource_id,network_address,cpu,core",
     )
     max_job_per_queues_group_scheduling_round = Key(
-        POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
+        POSITIVE,
+        1000,
+        "Waiting jobs planned per scheduling pass and group of queues.",
+        aliases="MAX_JOB_PER_SCHEDULING_ROUND",
     )
     scheduler_backfill_depth = Key(
         per_queue(INTEGER),
@@ -407,11 +410,11 @@ class Config(Values):
     custom_job_sorting = Key(TEXT, "", "Plug-in of CUSTOM.")
     custom_job_sorting_config = Key(TEXT, "", "Its configuration.")
     custom_job_sorting_config_file = Key(TEXT.of(Target.SERVER_FILE), "", "Or the file of its configuration.")
-    extra_metasched = Key(TEXT, "default", "Plug-in called in each round.")
+    extra_metasched = Key(TEXT, "default", "Plug-in called in each scheduling pass.")
     extra_metasched_config = Key(TEXT, "", "Its configuration.")
     fairsharing_enabled = Key(BOOLEAN, False, "As JOB_PRIORITY=FAIRSHARE.")
     scheduler_fairsharing_max_job_per_user = unset(
-        POSITIVE, "Waiting jobs of one user planned per round; no limit if not set."
+        POSITIVE, "Waiting jobs of one user planned per scheduling pass; no limit if not set."
     )
     scheduler_fairsharing_window_size = Key(SOME_SECONDS, 2592000, "Time in the past that counts for fair share.")
     scheduler_fairsharing_project_targets = Key(
@@ -658,7 +661,7 @@ class Config(Values):
     )
     sqlalchemy_pool_recycle = unset(at_least(-1, "seconds"), "Connections that are broken are renewed.", fixed=True)
     sqlalchemy_echo = unset(BOOLEAN, "PostgreSQL's log_statement logs statements.", fixed=True)
-    scheduler_nb_processes = Key(POSITIVE, 1, "A round is one process.", fixed=True)
+    scheduler_nb_processes = Key(POSITIVE, 1, "A scheduling pass is one process.", fixed=True)
     api_url = Key(TEXT, "", "The pages speak to the address that they come from.", fixed=True)
     oarstat_default_field = Key(
         ITEMS,
@@ -716,12 +719,12 @@ class Config(Values):
 
     @property
     def may_wake(self) -> bool:
-        """Whether there is a way to wake nodes, and rounds choose them."""
+        """Whether there is a way to wake nodes, and scheduling passes choose them."""
         return self._rounds_decide and self.wake_command is not None
 
     @property
     def may_halt(self) -> bool:
-        """Whether there is a way to halt nodes, rounds choose them, and it is said when."""
+        """Whether there is a way to halt nodes, and scheduling passes choose them after a given time."""
         is_timed = bool(self.scheduler_node_manager_idle_time and self.scheduler_node_manager_sleep_time)
         return is_timed and self._rounds_decide and self.sleep_command is not None
 

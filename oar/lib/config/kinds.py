@@ -284,7 +284,7 @@ def _read_log_format(text: str) -> str:
 
 def _read_command(text: str) -> str:
     from oar.lib.base.errors import BadRequest
-    from oar.lib.base.shell_words import shell_words
+    from oar.lib.base.texts import shell_words
 
     try:
         arguments = shell_words(text)

@@ -52,9 +52,9 @@ class Archive:
                 raise SchemaError(f"DB_ARCHIVE_BASE_NAME: {self._name} is the database of the server itself.")
             schema = target.system.schema_version()
             if explain_schema_mismatch(schema):
-                found = f"has the schema version {schema.revision}" if schema else "has no schema of OAR"
+                problem = f"has the schema version {schema.revision}" if schema else "has no schema of OAR"
                 raise SchemaError(
-                    f"The archive {self._name} {found}: run oar-database {'--setup' if schema else '--create'}"
+                    f"The archive {self._name} {problem}: run oar-database {'--setup' if schema else '--create'}"
                     f" --db-name {self._name} with the logins of the archive first."
                 )
             present: dict[str, str] = dict(target.rows(_COLUMNS, ("resources",)))

@@ -55,7 +55,7 @@ class ChannelListener:
         """Listen from now on, if possible. Return whether it listens. To be called before each poll of the database."""
         try:
             if self._connection is None and self._may_try():
-                self._connection = self._database.connection_at_once()
+                self._connection = self._database.pool.new_writer_at_once()
                 if self._part_in_use() <= PLENTY:
                     self._connection.set_client_encoding(_ENCODING)
                     self._connection.cursor().execute(f"LISTEN {self._channel}")

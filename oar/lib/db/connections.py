@@ -218,12 +218,10 @@ class ConnectionPool:
         self._lock_holder = _login(settings.user, settings.password, writing, holder, LOCK_TCP_LIMITS)
         self._idle_writers: list[PreparingConnection] = []
         self._idle_readers: list[PreparingConnection] = []
-        self._used_readers: list[
-            PreparingConnection
-        ] = []  #: idle too; who used them may have left something in the session
-        self.cursors: type[psycopg2.extensions.cursor] | None = None  #: the kind of cursors; None: plain ones
+        self._used_readers: list[PreparingConnection] = []  #: idle too; their sessions may have been changed
+        self.cursors: type[psycopg2.extensions.cursor] | None = None  #: kind of the cursors; None: plain ones
         self.outage = OutageReport()
-        self.place: Place | None = None  #: is held while there are connections; None: none is needed
+        self.place: Place | None = None  #: is held while there are connections; other processes share the places
 
     def new_writer(self, since: float | None = None) -> PreparingConnection:
         """Open a connection of the read-write login. Raises DatabaseUnavailable.
@@ -279,7 +277,10 @@ class ConnectionPool:
     def ready(self) -> None:
         """Open an idle connection of each login. Raises DatabaseUnavailable."""
         if self._idle_writers and not self._has_reader():
-            self._add_reader()
+            try:
+                self._idle_readers.append(self._open(self._reader))
+            except psycopg2.OperationalError:
+                self._close_idle()  # other processes wait for the first connection
         if not (self._idle_writers and self._has_reader()):
             writer, reader = self._connect(self._writer, self._reader)
             self._idle_writers.append(writer)
@@ -306,13 +307,6 @@ class ConnectionPool:
 
     def _has_reader(self) -> bool:
         return bool(self._idle_readers or self._used_readers)
-
-    def _add_reader(self) -> None:
-        """Open the second connection. If that fails, close the first one, since other processes wait for it."""
-        try:
-            self._idle_readers.append(self._open(self._reader))
-        except psycopg2.OperationalError:
-            self._close_idle()
 
     def _connect(self, *logins: _Login, since: float | None = None) -> list[PreparingConnection]:
         """Connect with each login. Retry for ``settings.patience`` seconds, unless the login is rejected.

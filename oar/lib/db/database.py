@@ -18,9 +18,8 @@ from oar.lib.db.transaction import Transaction, retry
 if TYPE_CHECKING:
     from oar.lib.bus.messages import Effect
     from oar.lib.bus.topics import Topic
-    from oar.lib.db.connections import Place
-    from oar.lib.db.gathered_topics import GatheredTopics, Later
     from oar.lib.db.locks import Lock, Locks
+    from oar.lib.db.notifications import GatheredTopics, Later
 
 T = TypeVar("T")
 
@@ -58,7 +57,7 @@ class Database:
         self._clock = clock
         self.deliver = deliver
         self.around_writing: Callable[[], AbstractContextManager[None]] = nullcontext  #: what changes rows is within
-        self._pool = ConnectionPool(settings, application)
+        self.pool = ConnectionPool(settings, application)
         self._gathered: GatheredTopics | None = None
 
     @contextmanager
@@ -85,12 +84,12 @@ class Database:
         Use this for a single statement, or for several about data that no longer change. Raises DatabaseUnavailable.
         """
         since = time.monotonic()
-        while idle := self._pool.idle_writer():
+        while idle := self.pool.idle_writer():
             try:
                 return self._looked(idle, work)
             except DatabaseUnavailable:  # the connection was dead; others may be dead too since the same outage
                 continue
-        return self._looked(self._pool.new_writer(since), work)
+        return self._looked(self.pool.new_writer(since), work)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction. Repeat it after a deadlock, a serialization failure or a lost connection.
@@ -106,7 +105,7 @@ class Database:
 
         Raises DatabaseUnavailable.
         """
-        connection = self._pool.reader()
+        connection = self.pool.reader()
         tx = Transaction(connection, 0)
         limit = round(self.settings.user_sql_timeout * 1000)
         try:
@@ -115,50 +114,30 @@ class Database:
                 yield tx
         finally:
             tx.end()
-            self._pool.keep_reader(connection)
+            self.pool.keep_reader(connection)
 
     def connection(self) -> PreparingConnection:
         """Return a new connection of the read-write login, in autocommit mode. The caller must close it."""
-        return self._pool.new_writer()
-
-    def connection_at_once(self) -> PreparingConnection:
-        """Return a connection as ``connection`` does, without a retry. Raises DatabaseUnavailable."""
-        return self._pool.new_writer_at_once()
+        return self.pool.new_writer()
 
     def ready(self) -> None:
         """Open an idle connection of each login. Call this first if both are needed at the same time.
 
         Raises DatabaseUnavailable.
         """
-        self._pool.ready()
-
-    def connect_ahead(self) -> None:
-        """Open an idle connection of each login for later work, if possible without waiting."""
-        self._pool.connect_ahead()
-
-    def use_place(self, place: "Place") -> None:
-        """Open connections only while ``place`` is held. Other processes share the places."""
-        self._pool.place = place
-
-    def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
-        """Call ``tell`` with the error, once per outage, if PostgreSQL does not respond for more than a moment."""
-        self._pool.outage.follow(tell)
-
-    def use_cursors(self, kind: "type[psycopg2.extensions.cursor]") -> None:
-        """Use another cursor class for connections that are opened later."""
-        self._pool.cursors = kind
+        self.pool.ready()
 
     def close(self) -> None:
         """Close the idle connections."""
         self.tell_gathered()
-        self._pool.close()
+        self.pool.close()
 
     def gather_topics(self, later: "Later | None" = None) -> None:
         """Combine the notifications about a burst of transactions, in a process with many transactions.
 
         ``later`` replaces the timer (tests).
         """
-        from oar.lib.db.gathered_topics import GatheredTopics, by_timer
+        from oar.lib.db.notifications import GatheredTopics, by_timer
 
         self._gathered = GatheredTopics(self._tell, later or by_timer)
 
@@ -171,14 +150,14 @@ class Database:
         """Return a holder of advisory locks with its own connection. Raises DatabaseUnavailable."""
         from oar.lib.db.locks import Locks
 
-        return Locks(self._pool.new_lock_holder())
+        return Locks(self.pool.new_lock_holder())
 
     @contextmanager
     def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
         """Hold an advisory lock on a separate connection during the block. Yield None if another process holds it."""
         from oar.lib.db.locks import Lock
 
-        lock = Lock(self._pool.new_lock_holder, key)
+        lock = Lock(self.pool.new_lock_holder, key)
         try:
             yield lock if lock.take() else None
         finally:
@@ -199,7 +178,12 @@ class Database:
                 yield tx
                 connection.cursor().execute(_COMMIT_AT_ONCE if tx.is_asynchronous else "COMMIT")
             except BaseException as error:
-                self._roll_back(connection)
+                try:
+                    connection.cursor().execute("ROLLBACK")
+                except psycopg2.Error:
+                    connection.close()
+                else:
+                    self.pool.keep_writer(connection)
                 code, text = getattr(error, "pgcode", None), str(error).strip().partition("\n")[0]
                 if kind == "write" and code == _READ_ONLY:
                     raise DatabaseReadOnly(f"PostgreSQL takes no changes: {text}") from error
@@ -209,7 +193,7 @@ class Database:
             finally:
                 tx.end()
         if self._notify(connection, tx):
-            self._pool.keep_writer(connection)
+            self.pool.keep_writer(connection)
 
     def _looked(self, connection: PreparingConnection, work: Callable[[Transaction], T]) -> T:
         tx = Transaction(connection, self._clock() if self._clock else None)
@@ -219,13 +203,13 @@ class Database:
         finally:
             tx.end()
             if not connection.closed:
-                self._pool.keep_writer(connection)
+                self.pool.keep_writer(connection)
 
     def _started(self, kind: str, since: float) -> tuple[PreparingConnection, int]:
         """Return a connection with an open transaction, and the time. Skip dead idle connections."""
         while True:
-            idle = self._pool.idle_writer()
-            connection = idle or self._pool.new_writer(since)
+            idle = self.pool.idle_writer()
+            connection = idle or self.pool.new_writer(since)
             try:
                 cursor = connection.cursor()
                 connection.is_prompt = True
@@ -255,11 +239,11 @@ class Database:
     def _tell(self, topics: "Collection[Topic]") -> None:
         """Notify listeners of topics on any connection. The notification is lost if there is none."""
         try:
-            connection = self._pool.idle_writer() or self.connection_at_once()
+            connection = self.pool.idle_writer() or self.pool.new_writer_at_once()
         except DatabaseUnavailable:
             return
         if self._told(connection, topics, ()):
-            self._pool.keep_writer(connection)
+            self.pool.keep_writer(connection)
 
     def _told(self, connection: PreparingConnection, topics: "Collection[Topic]", ended: Collection[int]) -> bool:
         from oar.lib.db.notifications import notification
@@ -288,11 +272,3 @@ class Database:
                 raise
             connection.close()
             raise unavailable(error) from error
-
-    def _roll_back(self, connection: PreparingConnection) -> None:
-        try:
-            connection.cursor().execute("ROLLBACK")
-        except psycopg2.Error:
-            connection.close()
-        else:
-            self._pool.keep_writer(connection)

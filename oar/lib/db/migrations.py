@@ -326,10 +326,12 @@ class Migrator:
     def setup(self) -> None:
         """Bring the database to the version of this program, from any state."""
         if self._connect_admin:
-            if not self._database_exists():
+            with self._admin("postgres") as admin:
+                exists = admin.has(_HAS_DATABASE, self.settings.name)
+                if exists:  # a newly installed server has other passwords
+                    create_logins(admin, self.settings)
+            if not exists:
                 return self.create()
-            with self._admin("postgres") as admin:  # for a newly installed server, with other passwords
-                create_logins(admin, self.settings)
         schema = self.schema()
         if schema is None:
             self._say("No schema version found. Initialising the database.")
@@ -405,10 +407,6 @@ class Migrator:
                 f"The database {self.settings.name} already has an OAR schema (version {present})."
                 " Use --setup to bring it up to date, --reset to begin anew."
             )
-
-    def _database_exists(self) -> bool:
-        with self._admin("postgres") as admin:
-            return admin.has(_HAS_DATABASE, self.settings.name)
 
     def _regrant(self) -> None:
         with self._owner() as owner, owner.transaction():

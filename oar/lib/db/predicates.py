@@ -6,5 +6,5 @@ from oar.lib.jobs.states import FINAL, JobState
 LIVE = f"j.state IN ({', '.join(repr(str(state)) for state in JobState if state not in FINAL)})"
 #: The job has ended.
 ENDED = "j.state IN ('Terminated', 'Error')"
-#: The job is no frame of an advance reservation: those have no processes, and rounds alone move them.
+#: The job is no frame of an advance reservation: those have no processes, and scheduling passes alone move them.
 NO_FRAME = "NOT EXISTS (SELECT 1 FROM reservations v WHERE v.frame_id = j.job_id AND v.frame_id <> 0)"

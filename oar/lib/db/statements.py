@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from oar.lib.bus.topics import Topic
 
 __all__ = [
+    "BUCKETS",
     "CLOCK",
+    "CUT",
     "About",
     "Connection",
     "Parameters",
@@ -39,6 +41,7 @@ __all__ = [
     "quoted",
 ]
 
+#: Reads rows from JSON: the values of each row, without their names.
 _DECODER = json.JSONDecoder(object_pairs_hook=lambda pairs: tuple([value for _, value in pairs]))
 #: A list of so many elements goes to the database as one literal.
 LONG_LIST = 100
@@ -46,6 +49,9 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
 
 #: Whole seconds that have passed, as the clocks of commands and nodes count them: a cast alone would round up.
 CLOCK = "FLOOR(EXTRACT(EPOCH FROM clock_timestamp()))::bigint"
+#: Lengths of pieces of time (in UTC), as PostgreSQL cuts dates to them, and the begin of the piece of a date.
+BUCKETS = ("day", "week", "month")
+CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')::bigint"
 #: More ids than this are asked about with statements for each question: an answer of PostgreSQL is one text for fewer.
 _TOGETHER = 1000
 #: If they lie so close together, ids are asked about as the range that they are in: for each one of a list PostgreSQL
@@ -203,16 +209,17 @@ class Statements:
         """
         wanted = list(ids)
         if len(wanted) > _TOGETHER:
-            return self._answers_about(wanted, questions)
+            extent = _extent(wanted)
+            return [
+                question.of_many(self, wanted)
+                if question.of_many
+                else question.read(self._rows_in(question.sql, extent))
+                for question in questions
+            ]
         texts = self.row(_together(tuple(question.sql for question in questions)), {"ids": wanted}) or ()
-        return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
-
-    def _answers_about(self, wanted: Sequence[int], questions: Sequence[About]) -> list[Any]:
-        """Return the results of queries about many ids, with one or more statements per query."""
-        extent = _extent(wanted)
         return [
-            question.of_many(self, wanted) if question.of_many else question.read(self._rows_in(question.sql, extent))
-            for question in questions
+            question.read(_DECODER.decode(text) if text else [])
+            for question, text in zip(questions, texts, strict=True)
         ]
 
     def rows_about(self, sql: str, ids: Sequence[int]) -> list[Row]:
@@ -286,14 +293,6 @@ def _together(questions: tuple[str, ...]) -> Prepared:
     """Return a statement with one column per query: its rows as JSON, null if there are none."""
     columns = (f"(SELECT json_agg(q) FROM ({sql.replace('%s', '%(ids)s')}) q)::text" for sql in questions)
     return Prepared(f"SELECT {', '.join(columns)}")
-
-
-def _rows_of(text: str | None) -> list[Row]:
-    """Return rows from JSON: the values of each row, without their names."""
-    if text is None:
-        return []
-    rows: list[Row] = _DECODER.decode(text)
-    return rows
 
 
 def _extent(ids: Sequence[int]) -> _Extent:

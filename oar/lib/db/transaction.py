@@ -49,22 +49,18 @@ class Lazy(Generic[T]):
     def __init__(self, module: str, name: str) -> None:
         self.module, self.class_name = module, name
 
-    _made_by: Callable[["Transaction"], T] | None = None
+    _table: Callable[["Transaction"], T] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._attribute = name
 
     def __get__(self, tx: "Transaction", owner: type | None = None) -> T:
         """Return the table of a transaction, and store it among the attributes of the transaction."""
-        table = (self._made_by or self._loaded())(tx)
+        if self._table is None:
+            self._table = getattr(import_module(self.module), self.class_name)
+        table = self._table(tx)
         tx.__dict__[self._attribute] = table
         return table
-
-    def _loaded(self) -> Callable[["Transaction"], T]:
-        made_by: Callable[[Transaction], T]
-        made_by = getattr(import_module(self.module), self.class_name)
-        self._made_by = made_by
-        return made_by
 
 
 class Transaction(Statements):

@@ -59,23 +59,23 @@ def tables_of(statements: str) -> dict[str, RowWork]:
     >>> tables_of("UPDATE public.jobs SET state = 'x'; CREATE INDEX a ON queues (name); ALTER TABLE b ADD c int")
     {'jobs': <RowWork.WRITTEN: 'written'>, 'queues': <RowWork.READ: 'read'>}
     """
-    found: dict[str, RowWork] = {}
+    tables: dict[str, RowWork] = {}
     for work, pattern in _STATEMENTS.items():
         for match in pattern.finditer(statements):
             table = next(filter(None, match.groups()))
             if table not in _BOOKKEEPING:
-                found.setdefault(table, work)
-    return found
+                tables.setdefault(table, work)
+    return tables
 
 
 def report(steps: Mapping[str, str], work: Iterable[TableWork]) -> Iterator[str]:
     """Yield the lines of the report: the steps with their descriptions, the tables, the time."""
     for version, meaning in steps.items():
         yield f"{version}: {' '.join(meaning.replace('``', '').split())}"
-    large = sorted((each for each in work if each.rows), key=lambda each: (-each.seconds, each.table))
-    for each in large:
-        yield f"  {each}"
-    seconds = sum(each.seconds for each in large)
+    large = sorted((item for item in work if item.rows), key=lambda item: (-item.seconds, item.table))
+    for item in large:
+        yield f"  {item}"
+    seconds = sum(item.seconds for item in large)
     yield f"This takes {about(seconds)}; until then no command can be used. Jobs that run go on."
 
 

@@ -3,6 +3,6 @@
 Rules are stored in the database, which releases share during an upgrade.
 """
 
-from oar.lib.base.did_you_mean import did_you_mean
+from oar.lib.base.texts import did_you_mean
 
 __all__ = ["did_you_mean"]

@@ -1,14 +1,16 @@
-"""Ended jobs for export to files: completion records and traces."""
+"""Jobs for files: completion records of ended jobs, and the log lines about submitted, started and ended jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.base.times import format_padded_duration
+from oar.lib.jobs.ends import Cause, EndCode, cause_text, format_exit_code
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.usage import JobUsage, job_usages
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
 
 #: Of a job that has no cause: it ended under an older version.
 _NO_CAUSE = Cause(EndCode.UNKNOWN)
@@ -76,3 +78,25 @@ def completions(tx: "Transaction", jobs: Sequence[Job]) -> list[Completion]:
 
 def started_on(tx: "Transaction", ids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
     return {job_id: had.nodes for job_id, had in tx.listings.assigned(ids).items()}
+
+
+def submission_line(job: Job) -> str:
+    """Return the log text for a new job."""
+    of_array = f", array {job.array_id}" if job.array_id != job.id else ""
+    return f"submitted by {job.user} to queue {job.queue}, project {job.project}{of_array}: {job.message}"
+
+
+def start_line(nodes: Sequence[str]) -> str:
+    """Return the log text for a started job."""
+    return f"started on {', '.join(nodes)}" if nodes else "started without nodes"
+
+
+def end_line(job: Job, cause: Cause, elapsed: int, usage: str) -> str:
+    """Return the log text for an ended job.
+
+    ``elapsed``: run time in seconds; ``usage``: a sentence, '' if the usage is unknown.
+    """
+    exit_code = f", exit code {format_exit_code(job.exit_code)}" if job.exit_code is not None else ""
+    ran = f"ran {format_padded_duration(elapsed)}" if job.started else "never ran"
+    sentences = " ".join(filter(None, (cause_text(cause, job.id).sentence, usage)))
+    return f"ended: {job.state}{exit_code}, {cause.code}, {ran}. {sentences}".rstrip()

@@ -66,6 +66,7 @@ class Consequence(NamedTuple):
     told_to_administrators: bool = False  #: they have to correct something: they get a mail with the description
 
 
+_NO_CONSEQUENCE = Consequence()
 _ERROR = JobState.ERROR
 _SCRIPT_ERROR = Consequence(_ERROR)
 #: The command was never started.  Launches are held meanwhile (``launch_holds``), so that nothing loops.
@@ -324,22 +325,14 @@ def _suspects(
     return facts.hosts
 
 
-def spares_reservations(type_: EventType) -> bool:
-    """Return whether a reservation continues on its other hosts after this event."""
-    consequence = CONSEQUENCES.get(type_)
-    return consequence is not None and consequence.spares_reservations
+def consequence_of(type_: EventType | None) -> Consequence:
+    """Return the consequence of an event, an empty one if it has none."""
+    return CONSEQUENCES.get(type_, _NO_CONSEQUENCE) if type_ else _NO_CONSEQUENCE
 
 
 def suspects_job_hosts(type_: EventType | None) -> bool:
     """Return whether an event may suspect nodes of its job that it does not name."""
-    consequence = CONSEQUENCES.get(type_) if type_ else None
-    return consequence is not None and consequence.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
-
-
-def is_checked(type_: EventType | None) -> bool:
-    """Return whether a check can end the suspicion of this event."""
-    consequence = CONSEQUENCES.get(type_) if type_ else None
-    return consequence is not None and consequence.check is not None
+    return consequence_of(type_).suspects not in (Suspects.NOBODY, Suspects.HOSTS)
 
 
 # -- automatic resubmission -------------------------------------------------------------------------------------------
@@ -349,8 +342,7 @@ def may_be_rerun(type_: EventType | None, job: Job) -> bool:
     """Return whether an event may lead to a resubmission, so that the facts about the job must be collected."""
     if type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB):
         return asks_for_rerun(job) or type_ is not EventType.SWITCH_INTO_TERMINATE_STATE
-    consequence = CONSEQUENCES.get(type_) if type_ else None
-    return consequence is not None and consequence.resubmit is not ResubmitRule.NEVER
+    return consequence_of(type_).resubmit is not ResubmitRule.NEVER
 
 
 def asks_for_rerun(job: Job) -> bool:
@@ -366,8 +358,10 @@ def _decide_resubmission(
     ended = type_ in (EventType.SWITCH_INTO_TERMINATE_STATE, EventType.SWITCH_INTO_ERROR_STATE)
     evicted_or_lost = type_ in (EventType.SWITCH_INTO_ERROR_STATE, EventType.EXTERMINATE_JOB)
     if (ended and _wants_rerun(facts)) or (evicted_or_lost and was_evicted(facts)):
-        refusal = _refuse_another_run(facts)
-        return not refusal, refusal
+        most = facts.types.value(JobTypeName.IDEMPOTENT)  # ``idempotent=N`` limits the runs
+        if most is None or facts.chain < int(most):
+            return True, ""
+        return False, f"it was run again {facts.chain} times, which is the most that was asked for"
     rule = consequence.resubmit
     if type_ is EventType.EXIT_VALUE_OAREXEC and facts.oarexec_code == ExecCode.NO_INTERPRETER:
         rule = ResubmitRule.ALWAYS
@@ -379,14 +373,6 @@ def _decide_resubmission(
     if rule is ResubmitRule.ONCE and facts.chain and not refusal:
         refusal = "it was resubmitted before, and a third node may fail in the same way"
     return not refusal, refusal
-
-
-def _refuse_another_run(facts: JobFacts) -> str:
-    """Return why an idempotent job is not run again; return '' if it is. ``idempotent=N`` limits the runs."""
-    most = facts.types.value(JobTypeName.IDEMPOTENT)
-    if most is None or facts.chain < int(most):
-        return ""
-    return f"it was run again {facts.chain} times, which is the most that was asked for"
 
 
 def _wants_rerun(facts: JobFacts) -> bool:
@@ -438,40 +424,23 @@ def why_not_resubmitted(facts: JobFacts, most: int) -> str:
 
 
 def _hold_or_resume(type_: EventType | None, facts: JobFacts, site: ConsequenceSettings) -> Verdict:
+    job, suspends, verdict = facts.job, type_ is EventType.HOLD_RUNNING_JOB, Verdict()
     if type_ is EventType.RESUME_JOB:
-        return _resume(facts.job)
-    return _hold(facts, site, running=type_ is EventType.HOLD_RUNNING_JOB)
-
-
-def _resume(job: Job) -> Verdict:
-    if job.state is JobState.HOLD:
-        return Verdict(state=JobState.WAITING, tag=Tag.QRESUME)
-    if job.state is JobState.SUSPENDED:
-        return Verdict(state=JobState.RESUMING, tag=Tag.QRESUME)
-    return Verdict()
-
-
-def _hold(facts: JobFacts, site: ConsequenceSettings, *, running: bool) -> Verdict:
-    job = facts.job
+        state = {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING}.get(job.state)
+        return Verdict(state=state, tag=Tag.QRESUME) if state else verdict
     match job.state:
         case JobState.WAITING if job.reservation is not Reservation.SCHEDULED:
-            return Verdict(state=JobState.HOLD)
+            verdict = Verdict(state=JobState.HOLD)
         case JobState.RESUMING:
-            return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
-        case JobState.TO_LAUNCH | JobState.LAUNCHING if running:
-            return Verdict(pending=True)
-        case JobState.RUNNING if running:
-            return _suspend(facts, site)
-    return Verdict()
-
-
-def _suspend(facts: JobFacts, site: ConsequenceSettings) -> Verdict:
-    if JobTypeName.NOOP in facts.types:
-        return Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
-    refused = why_not_suspended(facts.types, confines=site.confines)
-    if refused:
-        return Verdict(refused=refused)
-    return Verdict(action=JobAction.SUSPEND, pending=True)
+            verdict = Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+        case JobState.TO_LAUNCH | JobState.LAUNCHING if suspends:
+            verdict = Verdict(pending=True)
+        case JobState.RUNNING if suspends and JobTypeName.NOOP in facts.types:
+            verdict = Verdict(state=JobState.SUSPENDED, tag=Tag.TERM)
+        case JobState.RUNNING if suspends:
+            refused = why_not_suspended(facts.types, confines=site.confines)
+            verdict = Verdict(refused=refused) if refused else Verdict(action=JobAction.SUSPEND, pending=True)
+    return verdict
 
 
 def why_not_suspended(types: JobTypes, *, confines: bool) -> str:

@@ -25,10 +25,10 @@ class Position(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the text of a position. Raises BadRequest."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise BadRequest(f'"{text[:80]}" is no position in the history: give one that an answer has named')
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
 
 class JobStateChange(NamedTuple):

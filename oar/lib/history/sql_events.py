@@ -195,8 +195,8 @@ class Events(Table):
 
         The arguments restrict them to a job, a type, a node, or ids smaller than ``before``; None: no restriction.
         """
-        given = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before))
-        conditions = [(text, value) for text, value in given if value is not None]
+        filters = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before))
+        conditions = [(text, value) for text, value in filters if value is not None]
         where = " AND ".join(text for text, _ in conditions) or "true"
         return self._with_hosts(self._tx.rows(_LATEST.format(where), (*(value for _, value in conditions), limit)))
 

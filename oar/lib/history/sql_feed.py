@@ -65,10 +65,10 @@ def settled(last: int, ids: Sequence[int], passable: int) -> int:
     ``last``: the previous result; ``ids``: the visible ids after it, ascending; ``passable``: missing ids up to this
     one will never appear.
     """
-    for found in ids:
-        if found - 1 > max(last, passable):
+    for row_id in ids:
+        if row_id - 1 > max(last, passable):
             return last
-        last = found
+        last = row_id
     return last
 
 

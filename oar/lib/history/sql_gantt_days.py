@@ -6,16 +6,18 @@ from typing import NamedTuple
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Table
 
+#: Columns of a job that is drawn: from its submission to its type, its walltime, its resources.
+_JOB = """j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type"""
+_WALLTIME = """COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
+            WHERE m.moldable_id = j.assigned_moldable_job), 0)"""
+_RESOURCES = """ARRAY(SELECT a.resource_id FROM assigned_resources a
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)"""
+
 #: Jobs that ran and ended between two dates.
 _ENDED = f"""
-    SELECT j.job_id, j.start_time, j.stop_time,
-        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
-            WHERE m.moldable_id = j.assigned_moldable_job), 0),
-        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
-        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
-        j.state, j.job_type,
-        ARRAY(SELECT a.resource_id FROM assigned_resources a
-            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id),
+    SELECT j.job_id, j.start_time, j.stop_time, {_WALLTIME}, {_JOB}, {_RESOURCES},
         (SELECT round(100 * sum(u.cpu_seconds) / NULLIF(sum(u.cores) * (j.stop_time - j.start_time), 0))::integer
             FROM job_usage u WHERE u.job_id = j.job_id AND u.cpu_seconds IS NOT NULL)
     FROM jobs j
@@ -30,14 +32,7 @@ _FIRST_ENDED = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s
 
 #: The same of jobs that are on resources now.
 _RUNNING = f"""
-    SELECT j.job_id, j.start_time, 0,
-        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
-            WHERE m.moldable_id = j.assigned_moldable_job), 0),
-        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
-        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
-        j.state, j.job_type,
-        ARRAY(SELECT a.resource_id FROM assigned_resources a
-            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
+    SELECT j.job_id, j.start_time, 0, {_WALLTIME}, {_JOB}, {_RESOURCES}
     FROM jobs j
     WHERE {LIVE} AND j.start_time > 0 AND j.assigned_moldable_job <> 0
       AND {NO_FRAME}
@@ -45,10 +40,7 @@ _RUNNING = f"""
 
 #: The same of jobs whose start is planned.
 _PLANNED = f"""
-    SELECT j.job_id, p.start_time, 0, m.moldable_walltime, j.submission_time, j.job_user, j.project, j.queue_name,
-        COALESCE(j.job_name, ''),
-        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
-        j.state, j.job_type, s.resources
+    SELECT j.job_id, p.start_time, 0, m.moldable_walltime, {_JOB}, s.resources
     FROM gantt_jobs_predictions_visu p
     JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
@@ -301,13 +293,15 @@ class GanttDays(Table):
         Return at most ``most`` ended, running and planned jobs each: the latest starts, and for planned jobs the
         earliest.
         """
-        asked = {"resources": list(resources), "start": start, "stop": stop, "most": most}
-        return [DrawnJob(*row) for sql in (_ENDED_ON, _RUNNING_ON, _PLANNED_ON) for row in self._tx.rows(sql, asked)]
+        parameters = {"resources": list(resources), "start": start, "stop": stop, "most": most}
+        return [
+            DrawnJob(*row) for sql in (_ENDED_ON, _RUNNING_ON, _PLANNED_ON) for row in self._tx.rows(sql, parameters)
+        ]
 
     def states_on(self, resources: Sequence[int], start: int, stop: int) -> list[DrawnState]:
         """Return the periods between two dates in which the given resources could not be used."""
-        asked = {"resources": list(resources), "start": start, "stop": stop}
-        return [DrawnState(*row) for row in self._tx.rows(_STATES_ON, asked)]
+        parameters = {"resources": list(resources), "start": start, "stop": stop}
+        return [DrawnState(*row) for row in self._tx.rows(_STATES_ON, parameters)]
 
     def closed_states(self, start: int, stop: int) -> list[DrawnState]:
         """Return the periods of unusable resources that ended between two dates."""

@@ -4,8 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
-from oar.lib.db.statements import Table
-from oar.lib.db.time_pieces import BUCKETS, CUT
+from oar.lib.db.statements import BUCKETS, CUT, Table
 
 #: Names of what consumption can be told by, and the columns of it.
 GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "queue_name"}

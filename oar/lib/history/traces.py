@@ -1,12 +1,11 @@
 """Traces of ended jobs for simulators: the records, and the lines of each format."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.version import VERSION
-from oar.lib.history.completions import Completion, completions
+from oar.lib.history.completions import completions
 from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
@@ -18,20 +17,13 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 
-
 #: Ends that somebody wanted: the job did not fail.
 _CANCELLED = frozenset(
     {
-        EndCode.DELETED,
-        EndCode.ADMINISTRATOR,
-        EndCode.EVICTED,
-        EndCode.CONTAINER,
-        EndCode.RESERVATION,
-        EndCode.NODE_TAKEN,
-        EndCode.STOPPED,
+        *(EndCode.DELETED, EndCode.ADMINISTRATOR, EndCode.EVICTED, EndCode.CONTAINER, EndCode.RESERVATION),
+        *(EndCode.NODE_TAKEN, EndCode.STOPPED),
     }
 )
-
 
 OWN_COLUMNS = (
     *("job_id", "submit", "wait", "run", "processors", "walltime", "state", "exit_code", "cause"),
@@ -191,7 +183,7 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "_" for letter in text)
 
 
-class TraceWish(NamedTuple):
+class TraceOptions(NamedTuple):
     """The options of a trace."""
 
     form: TraceFormat
@@ -204,22 +196,24 @@ class TraceWish(NamedTuple):
     anonymous: bool = False
 
 
-def trace(database: "Database", wish: TraceWish) -> Iterator[str]:
+def trace(database: "Database", options: TraceOptions) -> Iterator[str]:
     """Yield the lines of a trace. Each chunk is read in its own transaction. Raises DatabaseUnavailable."""
     with database.snapshot() as tx:
-        processors = _processors(tx, wish.property)
-        origin = _origin(tx, wish, processors)
-    yield from head(origin, wish.form, anonymous=wish.anonymous)
-    after = wish.first - 1
+        resources = [resource for resource in tx.resources.all() if resource.type == "default"]
+        name = options.property
+        processors = {resource.id: resource.properties[name] if name else resource.id for resource in resources}
+        origin = _origin(tx, options, processors)
+    yield from head(origin, options.form, anonymous=options.anonymous)
+    after = options.first - 1
     while True:
         with database.snapshot() as tx:
-            limits = {"start": wish.start, "stop": wish.stop, "limit": wish.chunk}
-            ids = tx.jobs.next_ended(after, wish.last, **limits)
+            limits = {"start": options.start, "stop": options.stop, "limit": options.chunk}
+            ids = tx.jobs.next_ended(after, options.last, **limits)
             traced = list(_traced(tx, tx.jobs.select(ids), processors)) if ids else []
-        for each in traced:
-            is_own = wish.form is TraceFormat.OWF
-            yield own_line(each, origin, anonymous=wish.anonymous) if is_own else standard_line(each, origin)
-        if len(ids) < wish.chunk:
+        for job in traced:
+            is_own = options.form is TraceFormat.OWF
+            yield own_line(job, origin, anonymous=options.anonymous) if is_own else standard_line(job, origin)
+        if len(ids) < options.chunk:
             return
         after = ids[-1]
 
@@ -230,14 +224,8 @@ def resource_records(database: "Database") -> list[dict[str, object]]:
         return [dict(resource.properties) for resource in tx.resources.all()]
 
 
-def _processors(tx: "Transaction", name: str) -> Mapping[int, object]:
-    """Return the processor of each resource of type default."""
-    resources = [resource for resource in tx.resources.all() if resource.type == "default"]
-    return {resource.id: resource.properties[name] if name else resource.id for resource in resources}
-
-
-def _origin(tx: "Transaction", wish: TraceWish, processors: Mapping[int, object]) -> Origin:
-    summary = tx.jobs.ended_summary(wish.first, wish.last, start=wish.start, stop=wish.stop)
+def _origin(tx: "Transaction", options: TraceOptions, processors: Mapping[int, object]) -> Origin:
+    summary = tx.jobs.ended_summary(options.first, options.last, start=options.start, stop=options.stop)
     return Origin(
         summary.first_submission,
         summary.number,
@@ -248,30 +236,20 @@ def _origin(tx: "Transaction", wish: TraceWish, processors: Mapping[int, object]
 
 
 def _traced(tx: "Transaction", jobs: Sequence[Job], processors: Mapping[int, object]) -> Iterator[TracedJob]:
+    """Yield the data of ended jobs; of their resources, a deleted one counts as a processor."""
     dependencies = tx.jobs.dependencies([job.id for job in jobs])
-    for each in completions(tx, jobs):
-        required = min((other.required for other in dependencies.get(each.job.id, ())), default=0)
-        yield _traced_job(each, processors, required)
-
-
-def _traced_job(each: Completion, processors: Mapping[int, object], required: int) -> TracedJob:
-    fullest = each.usage.fullest
-    return TracedJob(
-        each.job,
-        each.cause,
-        each.usage.elapsed,
-        each.walltime,
-        _count(each.resources, processors),
-        each.resources,
-        each.types,
-        required,
-        each.usage.cpu_seconds,
-        fullest.memory_peak if fullest else None,
-    )
-
-
-def _count(resources: Sequence[int], processors: Mapping[int, object]) -> int:
-    """Return the number of processors of the resources; a deleted resource counts as one."""
-    known = Counter(processors[resource] for resource in resources if resource in processors)
-    gone = sum(1 for resource in resources if resource not in processors)
-    return len(known) + gone
+    for ended in completions(tx, jobs):
+        known = {processors[resource] for resource in ended.resources if resource in processors}
+        fullest = ended.usage.fullest
+        yield TracedJob(
+            ended.job,
+            ended.cause,
+            ended.usage.elapsed,
+            ended.walltime,
+            len(known) + sum(resource not in processors for resource in ended.resources),
+            ended.resources,
+            ended.types,
+            min((other.required for other in dependencies.get(ended.job.id, ())), default=0),
+            ended.usage.cpu_seconds,
+            fullest.memory_peak if fullest else None,
+        )

@@ -307,9 +307,9 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
 def _node_names(names: list[str]) -> str:
     if not names:
         return ""
-    from oar.lib.base.host_lists import told
+    from oar.lib.base.host_names import shorten_host_list
 
-    return told(names)
+    return shorten_host_list(names)
 
 
 def _walltime_values(data: Mapping[str, Any], job_id: int) -> dict[str, str]:

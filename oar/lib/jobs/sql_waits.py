@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from oar.lib.bus.topics import Topic
 from oar.lib.db.predicates import NO_FRAME
-from oar.lib.db.statements import Prepared, Table
-from oar.lib.db.time_pieces import BUCKETS, CUT
+from oar.lib.db.statements import BUCKETS, CUT, Prepared, Table
 from oar.lib.jobs.reasons import ReasonCode, WaitReason, Waits, WaitSum, fold_changes, reason_code
 from oar.lib.jobs.records import StateChange
 from oar.lib.jobs.states import JobState

@@ -20,7 +20,7 @@ class ServerHealth(IntEnum):
     UNKNOWN = 3
 
 
-#: A round has to begin each minute; so many seconds without one are worth a look, or bad.
+#: A scheduling pass has to begin each minute; so many seconds without one are worth a look, or bad.
 LATE_ROUND, LOST_ROUND = 300.0, 900.0
 #: A module that runs periodically is late, or lost, after so many of its periods without success, and at least the
 #: seconds above.

@@ -18,7 +18,7 @@ class MetricFamily(NamedTuple):
     kind: str = "gauge"
 
 
-#: Upper bounds of the classes of waiting jobs, of those that run, of errors, of launches, and of rounds, in seconds.
+#: Upper bounds of the classes of waiting and running jobs, errors, launches and scheduling passes, in seconds.
 WAIT_BOUNDS = (10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800)
 RUN_BOUNDS = WAIT_BOUNDS
 ERROR_BOUNDS = (1, 10, 60, 300, 900, 3600, 14400, 43200, 86400)
@@ -115,11 +115,16 @@ def family_lines(family: MetricFamily) -> list[str]:
     ]
 
 
-def counter(name: str, help_: str, label: str, counts: Mapping[str, int]) -> MetricFamily:
-    """Return a counter family with one label."""
-    return MetricFamily(
-        name, help_, (label,), [((value,), float(count)) for value, count in sorted(counts.items())], "counter"
-    )
+def gauge(name: str, help_: str, values: Mapping[Any, float] | float, *labels: str) -> MetricFamily:
+    """Return a gauge: one number, or numbers by the value of the label, or by a tuple of the values of the labels."""
+    numbers = values if isinstance(values, Mapping) else {(): values}
+    rows = [(key if isinstance(key, tuple) else (key,), float(number)) for key, number in numbers.items()]
+    return MetricFamily(name, help_, labels, rows)
+
+
+def counter(name: str, help_: str, counts: Mapping[Any, int], *labels: str) -> MetricFamily:
+    """Return a counter in the same way, its rows sorted."""
+    return gauge(name, help_, dict(sorted(counts.items())), *labels)._replace(kind="counter")
 
 
 def document(parts: Iterable[Sequence[str]]) -> str:

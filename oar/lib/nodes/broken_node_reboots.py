@@ -1,11 +1,24 @@
-"""Decide how broken nodes are rebooted: soft reboot, then hard reboot, then a notification of an administrator.
+"""Reboot broken nodes: soft reboot, then hard reboot, then a notification of an administrator.
 
-The functions are pure. See docs/administrator-guide.rst, "Broken nodes are rebooted".
+``plan`` decides. The last step of each node is stored in a file before a command runs, so that an interrupted program
+does not reboot a node twice. See docs/administrator-guide.rst, "Broken nodes are rebooted".
 """
 
-from collections.abc import Collection, Mapping
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
+
+from oar.lib.base import processes
+from oar.lib.base.errors import BadRequest, ConfigError
+from oar.lib.base.formats import Format, dump, read_yaml
+from oar.lib.base.texts import shell_words
 
 
 class Step(StrEnum):
@@ -76,3 +89,85 @@ def next_step(last: Tried | None, policy: RebootPolicy, now: int) -> Step | None
     if last.step is Step.HARD and now - last.date > policy.hard_timeout:
         return Step.GIVEN_UP
     return None
+
+
+# -- commands and the status file -------------------------------------------------------------------------------------
+
+NODE = "{NODENAME}"
+LOG_NAME = "oar_phoenix.log"
+#: What a node may be called to stand in a command.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+
+
+class RebootCommand:
+    """A command of ``oar.conf`` in which ``{NODENAME}`` is replaced by the node name."""
+
+    def __init__(self, key: str, text: str) -> None:
+        """Raises ConfigError if the command cannot be parsed or does not contain ``{NODENAME}``."""
+        try:
+            self._words = shell_words(text)
+        except BadRequest as error:
+            raise ConfigError(f"{key} cannot be read: {error}.") from None
+        if not any(NODE in word for word in self._words):
+            raise ConfigError(f"{key} does not say which node: write {NODE} where its name belongs.")
+
+    def words(self, node: str) -> list[str]:
+        """Return the words of the command for a node."""
+        return [word.replace(NODE, node) for word in self._words]
+
+
+def can_be_named(node: str) -> bool:
+    """Return whether a node name is safe in a command."""
+    return bool(_NAME.match(node))
+
+
+@contextmanager
+def only_one(status: Path) -> Iterator[bool]:
+    """Hold the lock of the status file; yield False if another process holds it."""
+    status.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with open(f"{status}.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def read_tried(status: Path) -> dict[str, Tried]:
+    """Return the last step of each node. Raises ConfigError if the file cannot be parsed."""
+    try:
+        content = read_yaml(status.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{status} cannot be read: {error}; remove it to begin anew.") from None
+    try:
+        steps: Mapping[str, Mapping[str, int]] = content or {}  # type: ignore[assignment]
+        return {str(node): _last(steps_of_node) for node, steps_of_node in steps.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(f"{status} is not what oar_phoenix writes; remove it to begin anew.") from None
+
+
+def _last(steps: Mapping[str, int]) -> Tried:
+    step, date = max(((Step(name), int(date)) for name, date in steps.items()), key=lambda item: [*Step].index(item[0]))
+    return Tried(step, date)
+
+
+def write_tried(status: Path, tried: Mapping[str, Tried]) -> None:
+    """Store the last step of each node atomically."""
+    content = dump({node: {str(last.step): last.date} for node, last in sorted(tried.items())}, Format.YAML)
+    with tempfile.NamedTemporaryFile("w", dir=status.parent, prefix=f"{status.name}.", delete=False) as new:
+        new.write(content)
+        new.flush()
+        os.fsync(new.fileno())
+    os.rename(new.name, status)
+
+
+def reboot(command: RebootCommand, nodes: Collection[str], timeout: float) -> dict[str, processes.CommandOutcome]:
+    """Run the command for all nodes in parallel; return the outcome for each node."""
+    if not nodes:
+        return {}
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        outcomes = pool.map(lambda node: processes.run(command.words(node), timeout=timeout), nodes)
+        return dict(zip(nodes, outcomes, strict=True))

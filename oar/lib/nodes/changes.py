@@ -3,11 +3,14 @@
 Commands and the API use the same functions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, UserError
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.nodes import properties, reserved, state_changes, state_reasons
 from oar.lib.nodes.properties import PropertyProblem, Setting, SettingError
 from oar.lib.nodes.states import ResourceState
@@ -45,11 +48,11 @@ class BadSettings(UserError):
     """Properties that cannot be set."""
 
     def __init__(self, problems: Sequence[PropertyProblem]) -> None:
-        super().__init__("; ".join(map(_told, problems)))
+        super().__init__("; ".join(map(_describe, problems)))
         self.problems = problems
 
 
-def _told(problem: PropertyProblem) -> str:
+def _describe(problem: PropertyProblem) -> str:
     if problem.kind is SettingError.SYNTAX:
         return f"bad property syntax: {problem.name}"
     if problem.kind is SettingError.SYSTEM:
@@ -71,9 +74,9 @@ def checked(tx: "Transaction", values: Mapping[str, str | None]) -> tuple[Settin
 
 def sound(parsed: Sequence[Setting | PropertyProblem]) -> tuple[Setting, ...]:
     """Return the valid settings; for a property that occurs twice, the last setting is used. Raises BadSettings."""
-    if problems := [one for one in parsed if isinstance(one, PropertyProblem)]:
+    if problems := [setting for setting in parsed if isinstance(setting, PropertyProblem)]:
         raise BadSettings(problems)
-    return tuple({one.name: one for one in parsed if isinstance(one, Setting)}.values())
+    return tuple({setting.name: setting for setting in parsed if isinstance(setting, Setting)}.values())
 
 
 def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange) -> list[int]:
@@ -101,7 +104,11 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
     Raises NotAllowed, BadRequest, BadSettings, WouldBreak.
     """
     user.check_administers()
-    reason = _reason(change)
+    if change.reason and not change.may_have_reason:
+        raise BadRequest(
+            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
+        )
+    reason = state_reasons.checked(change.reason)
     _check_hosts(tx, ids, change)
     before = {} if change.is_forced else _check_reserved(tx, ids, change)
     if change.state:
@@ -123,15 +130,6 @@ def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Sett
     """Return the settings that can break advance reservations, and the drain settings, which cannot."""
     drains = [setting for setting in settings if setting.name == "drain"]
     return [setting for setting in settings if setting.name != "drain"], drains
-
-
-def _reason(change: NodeChange) -> str:
-    """Return the reason of a change; return '' if there is none. Raises BadRequest."""
-    if change.reason and not change.may_have_reason:
-        raise BadRequest(
-            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
-        )
-    return state_reasons.checked(change.reason)
 
 
 def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
@@ -169,3 +167,55 @@ def _check_reserved(tx: "Transaction", ids: Sequence[int], change: NodeChange) -
             reserved.check_availability(tx, ids, value)
     reserved.check_identity(tx, ids, change.values)
     return reserved.satisfied(tx, ids) if _split_drains(change.settings)[0] else {}
+
+
+class RemovalRefusal(Enum):
+    """Why a resource is not deleted."""
+
+    UNKNOWN = auto()
+    NOT_DEAD = auto()
+    USED = auto()  #: a live job is on it
+    NOT_ACCOUNTED = auto()  #: jobs that ran there would be lost to the accounting
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The result of a deletion."""
+
+    refusal: RemovalRefusal | None = None
+    jobs: tuple[int, ...] = ()  #: the jobs that prevent the removal
+    purged: tuple[int, ...] = ()
+
+
+def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool, force: bool = False) -> Removal:
+    """Delete a Dead resource; with ``purge_jobs`` also delete all rows of the jobs that ran there.
+
+    ``force``: even if an advance reservation holds it. Raises NotAllowed, WouldBreak.
+    """
+    user.check_administers()
+    resources = tx.resources.select([resource_id])
+    if not resources:
+        return Removal(RemovalRefusal.UNKNOWN)
+    if resources[0].state is not ResourceState.DEAD:
+        return Removal(RemovalRefusal.NOT_DEAD)
+    if not force:
+        reserved.check_removal(tx, resource_id)
+    users = _without_frames(tx, tx.jobs.on_resources([resource_id]))
+    if users:
+        return Removal(RemovalRefusal.USED, tuple(users))
+    purged = _without_frames(tx, tx.retention.jobs_of_resource(resource_id)) if purge_jobs else []
+    if purged:
+        unaccounted = tx.retention.not_accounted(purged)
+        if unaccounted:
+            return Removal(RemovalRefusal.NOT_ACCOUNTED, tuple(unaccounted))
+        tx.retention.remove_jobs(purged)
+    tx.resources.delete(resource_id)
+    tx.outbox.append(Wake(Tag.TERM))
+    return Removal(purged=tuple(purged))
+
+
+def _without_frames(tx: "Transaction", jobs: Iterable[int]) -> list[int]:
+    """Return the jobs without frames of advance reservations, which are deleted with their reservation."""
+    ids = list(jobs)
+    frames = tx.reservations.of_frames(ids)
+    return [job_id for job_id in ids if job_id not in frames]

@@ -616,13 +616,11 @@ class Hierarchy:
     def _group(self, group: PooledGroup) -> GroupFit:
         fit = self._groups.get(group)
         if fit is None:
-            fit = self._groups[group] = self._new_group(group)
+            names = tuple(level.property for level in group.levels)
+            pool = reduce(and_, map(self.layout.having, names), group.pool)
+            fit = self._in(EVERYWHERE, pool, names, [level.quantity for level in group.levels])
+            self._groups[group] = fit
         return fit
-
-    def _new_group(self, group: PooledGroup) -> GroupFit:
-        names = tuple(level.property for level in group.levels)
-        pool = reduce(and_, map(self.layout.having, names), group.pool)
-        return self._in(EVERYWHERE, pool, names, [level.quantity for level in group.levels])
 
     def _in(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]) -> GroupFit:
         """Return the object that selects resources for the levels within a block."""

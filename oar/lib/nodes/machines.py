@@ -24,13 +24,13 @@ class NoSuchMachine(UserError):
     exit_code = 4
 
 
-def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str]) -> Machines:
+def behind_the_last(tx: "Transaction", machines: Machines, fixed: Collection[str]) -> Machines:
     """Return the machines with numbers that follow the last used ones; ``given``: fields that stay unchanged."""
     counts = {_COUNTED[name]: last + 1 for name, last in last_numbers(tx).items()}
     pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
     numbers = [int(match[1]) for match in map(pattern.match, tx.resources.nodes()) if match]
     counts["first_host"] = max(numbers, default=0) + 1
-    return replace(machines, **{name: value for name, value in counts.items() if name not in given})  # type: ignore[arg-type]
+    return replace(machines, **{name: value for name, value in counts.items() if name not in fixed})  # type: ignore[arg-type]
 
 
 def last_numbers(tx: "Transaction") -> dict[str, int]:
@@ -63,12 +63,12 @@ def repair(
     Raises NotAllowed, NoSuchMachine, BadSettings, Busy.
     """
     prepared = _prepared(tx, user, units, more, missing)
-    known: dict[tuple[str, object], list[int]] = {}
+    ids_by_unit: dict[tuple[str, object], list[int]] = {}
     for resource in tx.resources.of_nodes({unit.host for unit in units}):
-        known.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
+        ids_by_unit.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
     repaired = []
     for unit, settings in prepared:
-        ids = known.get((unit.host, unit.cpuset))
+        ids = ids_by_unit.get((unit.host, unit.cpuset))
         if not ids:
             raise NoSuchMachine(f"There is no resource of {unit.host} with the cpuset {unit.cpuset}.")
         properties.set_properties(tx, ids, [setting for setting in settings if setting.name != "cpuset"])
@@ -83,8 +83,10 @@ def _prepared(
     for name, is_text in missing.items():
         properties.add_column(tx, user, name, is_text=is_text)
     columns = tx.resources.columns()
-    return [(unit, [*_settings(unit, columns), *more]) for unit in units]
-
-
-def _settings(unit: NewResource, columns: Mapping[str, str]) -> tuple[Setting, ...]:
-    return changes.sound([properties.check(name, str(value), columns) for name, value in unit.properties])
+    return [
+        (
+            unit,
+            [*changes.sound([properties.check(name, str(value), columns) for name, value in unit.properties]), *more],
+        )
+        for unit in units
+    ]

@@ -1,8 +1,10 @@
-"""The occupancy of nodes: number of resources that are free, used or out of service."""
+"""The occupancy of nodes: resources that are free, used or out of service, and when they become free."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from oar.lib.nodes.states import ResourceState
 from oar.lib.nodes.views import ResourceView
@@ -45,12 +47,13 @@ class NodeOccupancy:
     @property
     def record(self) -> dict[str, object]:
         """The fields for machine formats."""
-        return {
-            "total": self.total,
-            "reserved": self.reserved,
-            **{condition.value: self.numbers[condition] for condition in SHOWN},
-            "drain": self.is_draining,
-        }
+        numbers = {condition.value: self.numbers[condition] for condition in SHOWN}
+        return {"total": self.total, "reserved": self.reserved, **numbers, "drain": self.is_draining}
+
+    @property
+    def shown(self) -> list[int]:
+        """The numbers of a line of text."""
+        return [self.total, self.reserved, *(self.numbers[condition] for condition in SHOWN)]
 
 
 def condition_of(resource: ResourceView) -> Condition:
@@ -58,7 +61,7 @@ def condition_of(resource: ResourceView) -> Condition:
         resource.state,
         is_held=bool(resource.jobs),
         is_reserved=bool(resource.reserved),
-        is_drained=_is_drained(resource),
+        is_drained=resource.is_drained,
     )
 
 
@@ -78,23 +81,59 @@ def by_node(resources: Iterable[ResourceView]) -> list[NodeOccupancy]:
     nodes: dict[str, list[ResourceView]] = {}
     for resource in resources:
         nodes.setdefault(resource.node, []).append(resource)
-    return [_of_node(name, of_node) for name, of_node in nodes.items()]
+    occupancies = []
+    for name, of_node in nodes.items():
+        conditions = [condition_of(resource) for resource in of_node]
+        is_draining = any(resource.is_drained and resource.state is ResourceState.ALIVE for resource in of_node)
+        reserved = sum(bool(resource.reserved) for resource in of_node)
+        numbers = {condition: conditions.count(condition) for condition in Condition}
+        occupancies.append(NodeOccupancy(name, len(of_node), reserved, numbers, is_draining))
+    return occupancies
 
 
 def total(nodes: Sequence[NodeOccupancy]) -> NodeOccupancy:
     """Return the sums over several nodes."""
-    numbers = {each: sum(node.numbers[each] for node in nodes) for each in Condition}
+    numbers = {condition: sum(node.numbers[condition] for node in nodes) for condition in Condition}
     whole, reserved = sum(node.total for node in nodes), sum(node.reserved for node in nodes)
     return NodeOccupancy("total", whole, reserved, numbers, is_draining=False)
 
 
-def _of_node(name: str, resources: Sequence[ResourceView]) -> NodeOccupancy:
-    conditions = [condition_of(resource) for resource in resources]
-    numbers = {each: conditions.count(each) for each in Condition}
-    is_draining = any(_is_drained(resource) and resource.state is ResourceState.ALIVE for resource in resources)
-    reserved = sum(bool(resource.reserved) for resource in resources)
-    return NodeOccupancy(name, len(resources), reserved, numbers, is_draining)
+# -- when occupied resources become free ------------------------------------------------------------------------------
+
+#: Seconds between two jobs in which nobody else finds a place.
+GAP = 60
 
 
-def _is_drained(resource: ResourceView) -> bool:
-    return bool(resource.columns["drain"] == "YES")
+class Taken(NamedTuple):
+    """A period in which resources are occupied."""
+
+    begin: int
+    end: int | None  #: None: nobody knows
+    resources: Collection[int]
+
+
+def next_free(resources: Collection[int], taken: Iterable[Taken], now: int) -> int | None:
+    """Return when the first of the resources becomes free; return None if this is unknown for all of them.
+
+    >>> next_free([1, 2], [Taken(0, 50, [1]), Taken(50, 90, [1]), Taken(0, 70, [2])], 10)
+    70
+    """
+    wanted = set(resources)
+    periods: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
+    for period in taken:
+        for number in wanted.intersection(period.resources):
+            periods[number].append((period.begin, period.end))
+    dates = [_free_from(periods[number], now) for number in wanted]
+    return min((date for date in dates if date is not None), default=None)
+
+
+def _free_from(taken: Iterable[tuple[int, int | None]], now: int) -> int | None:
+    """Return when a resource is free for longer than a gap; return None if this is unknown."""
+    free = now
+    for begin, end in sorted(taken, key=lambda period: period[0]):
+        if begin > free + GAP:
+            break
+        if end is None:
+            return None
+        free = max(free, end)
+    return free

@@ -11,7 +11,7 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -161,7 +161,12 @@ def _taktuk(config: Config, hosts: list[str], host_lines: str) -> Checker:
 
 
 def _nmap(command: str, hosts: list[str]) -> Checker:
-    addresses = _addresses(hosts)
+    addresses = {}
+    for host in hosts:
+        try:
+            addresses[host] = socket.gethostbyname(host)
+        except OSError as error:
+            log.warning("%s has no address: %s", host, error)
     argv = (*split_command(command), "-oG", "-", *addresses.values())
 
     def failed_hosts(output: CheckerOutput) -> set[str]:
@@ -169,17 +174,6 @@ def _nmap(command: str, hosts: list[str]) -> Checker:
         return {host for host in hosts if addresses.get(host) not in open_addresses}
 
     return Checker(Config.pingchecker_nmap_command.key, argv, "", 30, failed_hosts)
-
-
-def _addresses(hosts: list[str]) -> Mapping[str, str]:
-    """Return the addresses of the hosts that have one."""
-    addresses = {}
-    for host in hosts:
-        try:
-            addresses[host] = socket.gethostbyname(host)
-        except OSError as error:
-            log.warning("%s has no address: %s", host, error)
-    return addresses
 
 
 def _not_alive(output: CheckerOutput, hosts: list[str]) -> set[str]:
@@ -211,14 +205,10 @@ def _text(output: bytes | str | None) -> str:
 
 def _without_ping_answer(hosts: list[str]) -> list[str]:
     with ThreadPoolExecutor(min(PINGS_AT_A_TIME, len(hosts))) as pool:
-        codes = dict(zip(hosts, pool.map(_ping, hosts), strict=True))
-    if any(code not in (PING_ANSWERED, PING_SILENT) for code in codes.values()):
+        answers = dict(zip(hosts, pool.map(_run_ping, hosts), strict=True))
+    if any(answer.returncode not in (PING_ANSWERED, PING_SILENT) for answer in answers.values()):
         _require_ping()
-    return [host for host, code in codes.items() if code != PING_ANSWERED]
-
-
-def _ping(host: str) -> int:
-    return _run_ping(host).returncode
+    return [host for host, answer in answers.items() if answer.returncode != PING_ANSWERED]
 
 
 def _require_ping() -> None:
@@ -229,9 +219,9 @@ def _require_ping() -> None:
     """
     tried = _run_ping("127.0.0.1")
     if tried.returncode not in (PING_ANSWERED, PING_SILENT):
-        said = tried.stderr.strip().partition("\n")[0] or f"it ended with {tried.returncode}"
+        message = tried.stderr.strip().partition("\n")[0] or f"it ended with {tried.returncode}"
         raise ConfigError(
-            f"ping cannot be used here: {said} (sysctl net.ipv4.ping_group_range, or a checker, PINGCHECKER_*)"
+            f"ping cannot be used here: {message} (sysctl net.ipv4.ping_group_range, or a checker, PINGCHECKER_*)"
         )
 
 

@@ -236,7 +236,9 @@ def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: b
 def _check_unused(tx: "Transaction", name: str) -> None:
     """Raise InUse if live jobs or enabled admission rules use a property."""
     jobs = [f"job {job_id}" for job_id in _jobs_with(tx, name)]
-    users = jobs + [f"rule {number}" for number in _rules_with(tx, name)]
+    pattern = _word(name)
+    rules = sorted(rule.id for rule in tx.admission_rules.all(enabled=True) if pattern.search(rule.text))
+    users = jobs + [f"rule {number}" for number in rules]
     if users:
         raise InUse(f"property '{name}' is used by {len(users)} job(s)/rule(s): {', '.join(users)}")
 
@@ -247,12 +249,6 @@ def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:
     moldables = tx.new_jobs.moldables_of_jobs([job.id for job in live])
     pattern = _word(name)
     return tuple(job.id for job in live if pattern.search(_request(job, moldables.get(job.id, ()))))
-
-
-def _rules_with(tx: "Transaction", name: str) -> list[int]:
-    """Return the enabled admission rules that contain the name as a word, sorted."""
-    pattern = _word(name)
-    return sorted(rule.id for rule in tx.admission_rules.all(enabled=True) if pattern.search(rule.text))
 
 
 def _word(name: str) -> re.Pattern[str]:

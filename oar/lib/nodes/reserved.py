@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.base.enumerations import enumerated
 from oar.lib.base.errors import WordedRefusal
+from oar.lib.base.texts import enumerated
 from oar.lib.db.user_sql import satisfying
 from oar.lib.jobs.records import Group
 from oar.lib.nodes.states import ALWAYS_AVAILABLE
@@ -29,8 +29,11 @@ class WouldBreak(WordedRefusal):
     def __init__(self, message: str, reservations: Sequence[AdvanceReservation]) -> None:
         """``message``: the text before the numbers of the reservations; running reservations are listed first."""
         several = len(reservations) > 1
-        by_urgency = sorted(reservations, key=lambda each: (each.state not in STARTED, each.start, each.number))
-        numbers = enumerated([each.number for each in by_urgency])
+        by_urgency = sorted(
+            reservations,
+            key=lambda reservation: (reservation.state not in STARTED, reservation.start, reservation.number),
+        )
+        numbers = enumerated([reservation.number for reservation in by_urgency])
         super().__init__(
             f"denied: {message} the advance reservation{'s' if several else ''} {numbers}",
             f"--force does it all the same, and {'they are' if several else 'the reservation is'} in error then",
@@ -55,8 +58,10 @@ def check_absence(tx: "Transaction", resources: Collection[int], *, after: int =
 
     ``after``: consider only reservations that end after this date.
     """
-    if hit := [each for each in _granted(tx, resources) if each.end > after]:
-        taken = tx.resources.select({id_ for each in hit for id_ in each.resources}.intersection(resources))
+    if hit := [reservation for reservation in _granted(tx, resources) if reservation.end > after]:
+        taken = tx.resources.select(
+            {id_ for reservation in hit for id_ in reservation.resources}.intersection(resources)
+        )
         hosts = list(dict.fromkeys(row.network_address for row in taken if row.network_address))
         kind, names = ("host", hosts) if hosts else ("resource", [str(row.id) for row in taken])
         verb = f"{kind} {names[0]} is" if len(names) == 1 else f"{kind}s {enumerated(names)} are"
@@ -83,7 +88,7 @@ def check_conditions(tx: "Transaction", resources: Collection[int], before: Sati
 
     ``before``: the result of ``satisfied`` before the values were written. Raises WouldBreak.
     """
-    hit = [each for each in _granted(tx, resources) if _fails(tx, each, resources, before, names)]
+    hit = [reservation for reservation in _granted(tx, resources) if _fails(tx, reservation, resources, before, names)]
     if hit:
         raise _breaks(", ".join(names), hit)
 
@@ -103,9 +108,9 @@ def _fails(
     unread = [text for text in filters if before.get((reservation.id, text)) is None]
     if any(_names(text, name) for text in unread for name in names):
         return True
-    were = _union(before.get((reservation.id, text)) for text in filters)
-    are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
-    return bool(were - are)
+    satisfied_before = _union(before.get((reservation.id, text)) for text in filters)
+    satisfied_now = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
+    return bool(satisfied_before - satisfied_now)
 
 
 def check_identity(tx: "Transaction", resources: Collection[int], values: Mapping[str, object]) -> None:
@@ -121,8 +126,8 @@ def check_identity(tx: "Transaction", resources: Collection[int], values: Mappin
 
 def check_column(tx: "Transaction", name: str) -> None:
     """Raise WouldBreak if a granted request uses a property that is to be deleted or renamed."""
-    granted = [each for each in tx.reservations.live() if each.state in GRANTED]
-    if hit := [each for each in granted if _request_names(each, name)]:
+    granted = [reservation for reservation in tx.reservations.live() if reservation.state in GRANTED]
+    if hit := [reservation for reservation in granted if _request_names(reservation, name)]:
         raise _breaks(name, hit)
 
 
@@ -138,12 +143,12 @@ def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak
 
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
     """Yield the granted reservations that hold any of the resources; skip maintenance reservations without users."""
-    asked = set(resources)
+    wanted = set(resources)
     live = tx.reservations.live()
     for_nobody = tx.reservations.for_nobody([each.id for each in live])
     for reservation in live:
         is_granted = reservation.state in GRANTED and reservation.id not in for_nobody
-        if is_granted and not asked.isdisjoint(reservation.resources):
+        if is_granted and not wanted.isdisjoint(reservation.resources):
             yield reservation
 
 
@@ -157,4 +162,4 @@ def _names(text: str, name: str) -> bool:
 
 
 def _union(sets: "Collection[frozenset[int] | None] | Iterator[frozenset[int] | None]") -> frozenset[int]:
-    return frozenset().union(*(each for each in sets if each is not None))
+    return frozenset().union(*(members for members in sets if members is not None))

@@ -8,7 +8,7 @@ from oar.lib.base.errors import Busy
 from oar.lib.bus.topics import Topic
 from oar.lib.db.lock_keys import SCHEMA_LOCK
 from oar.lib.db.predicates import LIVE
-from oar.lib.db.statements import Prepared, Row, Table, quoted
+from oar.lib.db.statements import Prepared, Table, quoted
 from oar.lib.nodes.energy_records import NodePower
 from oar.lib.nodes.records import StateReason
 from oar.lib.nodes.states import NodeCheck
@@ -40,11 +40,6 @@ _CHECKS = Prepared("""
     FROM state_reasons s JOIN resources r USING (resource_id)
     WHERE s.node_check <> '' AND r.state = 'Suspected' AND r.finaud_decision = 'YES' AND r.next_state = 'UnChanged'
     ORDER BY r.network_address, s.node_check, s.job_user""")
-
-
-def _reason(row: Row) -> StateReason:
-    resource, date, author, reason, check, user = row
-    return StateReason(resource, date, author, reason, NodeCheck(check) if check else None, user)
 
 
 #: All nodes that consist of resources on which jobs run.
@@ -106,7 +101,10 @@ class Nodes(Table):
 
     def reasons_of_resources(self, resources: Collection[int]) -> list[StateReason]:
         """Return the state reasons of resources, by id."""
-        return [_reason(row) for row in self._tx.rows(_OF_RESOURCES, (list(resources),))]
+        return [
+            StateReason(resource, date, author, reason, NodeCheck(check) if check else None, user)
+            for resource, date, author, reason, check, user in self._tx.rows(_OF_RESOURCES, (list(resources),))
+        ]
 
     def due_checks(self) -> dict[str, list[tuple[NodeCheck, str]]]:
         """Return the checks that end the suspicion of nodes, by node.

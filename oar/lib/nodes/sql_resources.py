@@ -103,7 +103,7 @@ _PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resou
 
 _SHARED_TYPE = """t.types_index = 'CURRENT'
         AND (t.type = 'besteffort' OR t.type = 'timesharing' OR t.type LIKE 'timesharing=%')"""
-#: Whether there are jobs with such types at all, waiting ones too: of one small table, since each round asks it.
+#: Whether there are jobs with such types at all, also waiting ones. Each scheduling pass asks it: one small table.
 _HAS_SHARED_TYPES = Prepared(f"SELECT EXISTS (SELECT FROM job_types t WHERE {_SHARED_TYPE})")
 #: Jobs that weigh on the resources near them, with how much.
 _SHARED_JOBS = f"""

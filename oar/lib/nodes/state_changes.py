@@ -159,15 +159,15 @@ def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> 
 
     Skip a node on which a job has been started meanwhile. The requested state prevents further job starts.
     """
-    asked = {
+    requested = {
         name: ids
         for name in sorted(names)
         if (ids := tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE))
     }
-    busy = tx.resources.busy_nodes() if asked else set()
-    tx.resources.clear_asked_state([resource for name in asked.keys() & busy for resource in asked[name]])
-    if leaving := [name for name in asked if name not in busy]:
-        tx.nodes.set_reason([resource for name in leaving for resource in asked[name]], "", f"halted: {why}")
+    busy = tx.resources.busy_nodes() if requested else set()
+    tx.resources.clear_asked_state([resource for name in requested.keys() & busy for resource in requested[name]])
+    if leaving := [name for name in requested if name not in busy]:
+        tx.nodes.set_reason([resource for name in leaving for resource in requested[name]], "", f"halted: {why}")
         text = f"[{by}] {why}: {', '.join(leaving)}"
         tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
         tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
@@ -266,7 +266,8 @@ def take_leave(tx: "Transaction", name: str) -> list[int]:
     Request the state Absent for its resources that work or may return automatically. Its jobs continue as long as the
     node runs.
     """
-    ids = [one.id for one in tx.resources.of_nodes([name]) if one.state is ResourceState.ALIVE or _may_return(one)]
+    resources = tx.resources.of_nodes([name])
+    ids = [resource.id for resource in resources if resource.state is ResourceState.ALIVE or _may_return(resource)]
     if ids:
         text = f"{name} said that it goes: {len(ids)} resources"
         tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[name])
@@ -280,18 +281,18 @@ def welcome(tx: "Transaction", name: str) -> list[int]:
     Decisions of administrators stay: a maintenance, a suspicion that an administrator must end, and the state Dead.
     """
     resources = tx.resources.of_nodes([name])
-    kept = tx.resources.in_maintenance([one.id for one in resources])
-    away = [one.id for one in resources if _is_away(one) or _may_return(one)]
-    ids = [resource for resource in away if resource not in kept]
+    kept = tx.resources.in_maintenance([resource.id for resource in resources])
+    ids = [
+        resource.id
+        for resource in resources
+        if resource.id not in kept
+        and (ResourceState.ABSENT in (resource.state, resource.next_state) or _may_return(resource))
+    ]
     if ids:
         text = f"{name} said that it is back: {len(ids)} resources"
         tx.events.add(EventType.NODE_IS_BACK, 0, text, hosts=[name])
         ask_state(tx, ids, ResourceState.ALIVE)
     return ids
-
-
-def _is_away(resource: "Resource") -> bool:
-    return ResourceState.ABSENT in (resource.state, resource.next_state)
 
 
 def _may_return(resource: "Resource") -> bool:
@@ -301,13 +302,15 @@ def _may_return(resource: "Resource") -> bool:
 
 def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str, reason: str = "") -> None:
     """Set resources to Absent, and prevent their wake-up."""
-    known = tx.resources.in_maintenance(resources)
-    fresh = set(resources) - known
+    maintained = tx.resources.in_maintenance(resources)
+    fresh = set(resources) - maintained
     if fresh:
         tx.resources.log(fresh, "maintenance", "on")
         _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh, reason)
-    if known and reason:
-        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} gave a reason for the maintenance of", known, reason)
+    if maintained and reason:
+        _tell_change(
+            tx, EventType.MAINTENANCE_BEGUN, f"User {by} gave a reason for the maintenance of", maintained, reason
+        )
     changed = tx.resources.keep_asleep(resources)
     if changed:
         tx.resources.log(changed, "available_upto", "0")
@@ -330,7 +333,8 @@ def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -
 
 def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str, reason: str = "") -> None:
     """Write the event for a drain that begins or ends; for resources already drained, write a new reason."""
-    drained = {one.id for one in tx.resources.select(sorted(resources)) if one.properties["drain"] == "YES"}
+    selected = tx.resources.select(sorted(resources))
+    drained = {resource.id for resource in selected if resource.properties["drain"] == "YES"}
     changed = set(resources) - drained if begins else drained
     if changed:
         type_, verb = (EventType.DRAIN_BEGUN, "began") if begins else (EventType.DRAIN_ENDED, "ended")

@@ -1,11 +1,16 @@
-"""Convert a description of machines to the resources to create (oar_resources_add). Pure functions.
+"""Convert descriptions of machines to the resources to create. Pure functions.
+
+``Machines`` describes identical machines by options (oar_resources_add), ``FoundMachine`` one machine by the output of
+``oar/tools/describe_machine.sh`` (oar_resources_init).
 
 Numbers of processors, cores, threads and GPUs are unique in the cluster; ``cpuset`` and ``gpudevice`` are the numbers
 on the node itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.host_names import is_host_name
@@ -92,7 +97,8 @@ def _check(machines: Machines) -> None:
         raise BadTopology("Syntax error, need a # of host.")
     if min(machines.cpus, machines.cores, machines.threads) <= 0 or machines.gpus < 0:
         raise BadTopology("Syntax error, numbers of cpus, cores and threads must be positive.")
-    if (number := _number(machines)) > MOST_THREADS:
+    number = machines.hosts * machines.cpus * machines.cores * machines.threads
+    if number > MOST_THREADS:
         raise BadTopology(f"These machines have {number} threads: at most {MOST_THREADS} are described at once.")
     for host in (0, machines.hosts - 1):
         if not is_host_name(_name(machines, host)):
@@ -110,11 +116,6 @@ def _check(machines: Machines) -> None:
     numbers = len(_devices(machines))
     if numbers and (numbers != machines.gpus or numbers != (machines.gpu_devices or numbers)):
         raise BadTopology(f"Bad definition of GPU topology, {numbers} numbers are given for {machines.gpus} GPUs.")
-
-
-def _number(machines: Machines) -> int:
-    """Return the number of threads of all machines."""
-    return machines.hosts * machines.cpus * machines.cores * machines.threads
 
 
 def _devices(machines: Machines) -> list[str]:
@@ -172,3 +173,79 @@ def _gpu(machines: Machines, host: int, core: int) -> tuple[int | None, str | No
     gpu_index = 0 if machines.gpus == 1 else core * machines.gpus // (machines.cpus * machines.cores)
     devices = _devices(machines)
     return machines.first_gpu + host * machines.gpus + gpu_index, devices[gpu_index] if devices else str(gpu_index)
+
+
+#: Properties of which each number is used once in the cluster.
+NUMBERED = ("cpu", "core", "thread", "gpu")
+#: The most that is believed of a machine.
+_MOST_LINES = 65536
+_KIB_PER_GIB = 1048576
+
+
+class FoundThread(NamedTuple):
+    """A thread of a processor, with the numbers of the machine."""
+
+    package: int
+    core: int
+    number: int
+
+
+class FoundMachine(NamedTuple):
+    """The hardware of a machine."""
+
+    threads: tuple[FoundThread, ...]  #: in order
+    memory: int  #: GiB, rounded up
+    gpus: tuple[int, ...] = ()
+
+
+def parse_description(text: str) -> FoundMachine:
+    """Parse the description of a machine. Raises BadTopology."""
+    lines = text.splitlines()[:_MOST_LINES]
+    kibibytes = [numbers[0] for numbers in _of_kind(lines, "memory", 1)]
+    threads = sorted(FoundThread(*numbers) for numbers in _of_kind(lines, "thread", 3))
+    if not threads or len(kibibytes) != 1:
+        raise BadTopology("it does not tell its processors and its memory")
+    gpus = sorted(numbers[0] for numbers in _of_kind(lines, "gpu", 1))
+    return FoundMachine(tuple(threads), -(-kibibytes[0] // _KIB_PER_GIB), tuple(gpus))
+
+
+def _of_kind(lines: Iterable[str], kind: str, count: int) -> Iterator[list[int]]:
+    """Yield the numbers of the lines of a kind. Raises BadTopology."""
+    for line in lines:
+        name, *values = line.split()[: count + 2] or [""]
+        if name == kind:
+            are_numbers = all(value.isascii() and value.isdigit() and len(value) < 10 for value in values)
+            if len(values) != count or not are_numbers:
+                raise BadTopology(f"it says something that is not understood: {line[:80]!r}")
+            yield [int(value) for value in values]
+
+
+def units_of_machine(
+    host: str, machine: FoundMachine, last: Mapping[str, int], *, each_thread: bool
+) -> tuple[list[NewResource], dict[str, int]]:
+    """Return the resources of a machine and the new last numbers.
+
+    A resource is a core with all its threads, or a thread with ``each_thread``. Several GPUs are assigned to
+    consecutive cores in equal blocks; a single GPU is shared by all cores.
+    """
+    used = {name: last.get(name, 0) for name in NUMBERED}
+    cores = [list(threads) for _, threads in groupby(machine.threads, lambda thread: thread[:2])]
+    packages = sorted({thread.package for thread in machine.threads})
+    units = []
+    for position, threads in enumerate(cores):
+        cpu = used["cpu"] + 1 + packages.index(threads[0].package)
+        core = used["core"] + 1 + position
+        index = position * len(machine.gpus) // len(cores)
+        gpu = used["gpu"] + 1 + index if machine.gpus else None
+        device = str(machine.gpus[index]) if machine.gpus else None
+        if each_thread:
+            first = used["thread"] + 1 + sum(len(before) for before in cores[:position])
+            units += [
+                NewResource(host, cpu, core, first + offset, str(thread.number), gpu, device)
+                for offset, thread in enumerate(threads)
+            ]
+        else:
+            cpuset = ",".join(str(thread.number) for thread in threads)
+            units.append(NewResource(host, cpu, core, None, cpuset, gpu, device))
+    added = {"cpu": len(packages), "core": len(cores), "thread": len(machine.threads), "gpu": len(machine.gpus)}
+    return units, {name: used[name] + added[name] for name in NUMBERED}

@@ -1,12 +1,14 @@
-"""Resources and nodes for users: records with the jobs on them."""
+"""Resources and nodes for users: records with the jobs on them, and why nodes are not in use."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.base.resource_set import format_ranges
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import Job
 from oar.lib.nodes.records import SYSTEM_PROPERTIES
+from oar.lib.nodes.state_reasons import author_of, reason_of
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
 
 if TYPE_CHECKING:
@@ -160,3 +162,62 @@ def placement_texts(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, str]:
             f"{node}:{format_ranges(ids).replace(',', '+')}" for node, ids in sorted(nodes.items())
         )
     return texts
+
+
+#: Who decided what no user asked for.
+OAR = "OAR"
+DRAINED, MAINTAINED = "drain", "maintenance"
+
+
+class NodeReason(NamedTuple):
+    """Why a node is in a state in which no jobs start on it."""
+
+    node: str
+    state: str  #: Suspected, Absent, Dead, drain or maintenance
+    reason: str  #: '' if nobody gave one
+    author: str  #: a user, or OAR
+    since: int
+
+
+def reasons_by_node(tx: "Transaction", views: Sequence[ResourceView]) -> dict[str, str]:
+    """Return the reasons by node, without empty ones; the reason of a maintenance takes precedence."""
+    order = [MAINTAINED, *ResourceState, DRAINED]
+    reasons = sorted(node_reasons(tx, views), key=lambda reason: order.index(reason.state), reverse=True)
+    return {reason.node: reason.reason for reason in reasons if reason.reason}
+
+
+def node_reasons(tx: "Transaction", views: Sequence[ResourceView]) -> list[NodeReason]:
+    """Return why no jobs start on nodes, by node: one entry for each state of its resources."""
+    away = [view for view in views if view.node and view.state is not ResourceState.ALIVE]
+    absent = [view.id for view in away if view.state is ResourceState.ABSENT]
+    in_maintenance = set(tx.resources.in_maintenance(absent)) if absent else set()
+    maintained = {view.node for view in away if view.id in in_maintenance}
+    drained = {view.node for view in views if view.node and view.is_drained}
+    reasons = [
+        *_of_states(tx, [view for view in away if view.id not in in_maintenance]),
+        *_of_events(tx, maintained, MAINTAINED, EventType.MAINTENANCE_BEGUN),
+        *_of_events(tx, drained, DRAINED, EventType.DRAIN_BEGUN),
+    ]
+    return sorted(reasons, key=lambda reason: (reason.node, reason.state))
+
+
+def _of_states(tx: "Transaction", views: Sequence[ResourceView]) -> list[NodeReason]:
+    ids = [view.id for view in views]
+    stored = {reason.resource: reason for reason in tx.nodes.reasons_of_resources(ids)} if ids else {}
+    dates = tx.resources.in_state_since(ids) if ids else {}
+    reasons: dict[tuple[str, str], NodeReason] = {}
+    for view in views:
+        reason = stored.get(view.id)
+        text, author = (reason.reason, reason.author or OAR) if reason else ("", "")
+        since = dates.get(view.id, reason.date if reason else 0)
+        reasons.setdefault((view.node, view.state), NodeReason(view.node, view.state, text, author, since))
+    return list(reasons.values())
+
+
+def _of_events(tx: "Transaction", nodes: set[str], state: str, type_: EventType) -> list[NodeReason]:
+    texts = tx.events.last_texts(nodes, type_)
+    return [
+        NodeReason(node, state, reason_of(text), author_of(text), date)
+        for node in nodes
+        for date, text in [texts.get(node, (0, ""))]
+    ]

@@ -220,7 +220,7 @@ def _there_are(names: Iterable[str]) -> str:
 
 
 def _unknown_resource(name: str, site: Site) -> BadReservation:
-    from oar.lib.base.did_you_mean import nearest
+    from oar.lib.base.texts import nearest
 
     first = f'unknown resource "{name}"'
     if name in NODE_ALIASES:
@@ -454,7 +454,7 @@ def _among(name: str, text: str, site: Site) -> str:
 
 def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
     """Return a hint for a value that no resource has."""
-    from oar.lib.base.did_you_mean import nearest
+    from oar.lib.base.texts import nearest
 
     values = known - {""}
     guess = nearest(text, values) if len(values) > queue_lists.SHOWN_NAMES else None

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.access.records import User
-from oar.lib.base.enumerations import enumerated
 from oar.lib.base.errors import BrokenRow, WordedRefusal
 from oar.lib.base.name_patterns import is_pattern
+from oar.lib.base.texts import enumerated
 from oar.lib.reservations import access_lists
 from oar.lib.reservations.alteration import AttributeChange, read_change
 from oar.lib.reservations.listed_users import check_group, check_user

@@ -178,7 +178,7 @@ def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
     nodes = tx.resources.nodes() if names else ()
     for name in names:
         if name not in nodes:
-            from oar.lib.base.did_you_mean import nearest
+            from oar.lib.base.texts import nearest
 
             meant = nearest(name, nodes)
             guess = f", did you mean '{meant}'?" if meant else "."
@@ -194,7 +194,7 @@ def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
         removed = f"queue '{name}' was removed: it takes jobs of its advance reservations only"
         raise BadSubmission(Code.QUEUE, f"{removed}; name another one (-q).")
     if not tx.queues.exists(name):
-        from oar.lib.base.did_you_mean import did_you_mean
+        from oar.lib.base.texts import did_you_mean
 
         names = sorted(queue.name for queue in tx.queues.all())
         guess = did_you_mean(name, names, quote="'") or f"\n# There are: {', '.join(names[:_MOST_NAMED])}"

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from oar.lib.base.did_you_mean import did_you_mean
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import did_you_mean
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.user_sql import Asker, Conditions, Subject, session

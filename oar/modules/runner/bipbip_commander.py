@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from oar.lib import logs, runtime
-from oar.lib.base import clock_memory, processes
+from oar.lib.base import clock_watch, processes
 from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus import frames, sockets
@@ -27,7 +27,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, recovery, retention
 from oar.lib.jobs.ends import ExecCode
-from oar.lib.nodes.energy_orders import ENERGY_ORDERS
+from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.reservations.sql_fault_predicates import ReservationFault
 from oar.lib.runtime import Runtime
@@ -406,7 +406,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             _notice_restore(opened)
-            ahead = retention.seconds_set_ahead(opened.database, clock_memory.read(opened.config.oar_run_dir))
+            ahead = retention.seconds_set_ahead(opened.database, clock_watch.read_memory(opened.config.oar_run_dir))
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 patience = opened.config.reservation_answer_timeout
@@ -449,7 +449,7 @@ def main() -> None:
         sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
         sys.exit(2)
     opened = runtime.open_runtime("bipbip_commander")
-    opened.database.when_waiting(partial(_tell_of_wait, sys.argv[2]))
+    opened.database.pool.outage.follow(partial(_tell_of_wait, sys.argv[2]))
     opened.database.gather_topics()
     use_own_waits()
     with logs.logging_to(opened.config, "Runner"):

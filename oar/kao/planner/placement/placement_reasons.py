@@ -17,8 +17,8 @@ from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.base.enumerations import enumerated
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.base.texts import enumerated
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.hierarchy import RequestFit

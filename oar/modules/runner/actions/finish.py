@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.base.host_lists import told, told_failures
+from oar.lib.base.host_names import describe_host_failures, shorten_host_list
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history import event_consequences
@@ -209,13 +209,15 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
     for event in _CLEANING_EVENTS:
         failures = {host: answers[host].error for host in events if events[host] is event}
         if failures:
-            text = told_failures(failures)
+            text = describe_host_failures(failures)
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere or data.is_fetched):
         silent = _silent_hosts(context, data)
         if silent:
-            traces.append(Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, told(silent), tuple(sorted(silent))))
+            traces.append(
+                Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, shorten_host_list(silent), tuple(sorted(silent)))
+            )
     return traces
 
 

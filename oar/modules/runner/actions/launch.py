@@ -18,7 +18,7 @@ from typing import NamedTuple
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable, NodeUnavailable, ProgramNotStarted
 from oar.lib.bus.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.history.event_consequences import NOT_STARTED, spares_reservations
+from oar.lib.history.event_consequences import NOT_STARTED, consequence_of
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, lifecycle
 from oar.lib.jobs.end_decision import read_fault
@@ -586,7 +586,7 @@ def _give_up(launch: Launch, failure: LaunchFailed) -> None:
             tx.outbox.append(Ask(JobAction.END, launch.id))
             return
         tx.events.add(failure.event, launch.id, str(failure), to_check=True, hosts=failure.hosts)
-        if launch.data.is_reservation and spares_reservations(failure.event):
+        if launch.data.is_reservation and consequence_of(failure.event).spares_reservations:
             tx.events.add(EventType.RESERVATION_NO_NODE, launch.id, str(failure), to_check=True)
         tx.job_runs.update(launch.id, phase=Phase.FAILED)
         tx.outbox.append(Wake(Tag.CHSTATE))

@@ -16,7 +16,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.logs import of_nodes
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.energy_orders import ENERGY_ORDERS
+from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.nodes.states import UNCHANGED, ResourceState
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 

@@ -6,10 +6,10 @@ Nodes that fail are removed from an advance reservation that has other nodes. Fo
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from oar.lib.base.host_lists import told_failures
+from oar.lib.base.host_names import describe_host_failures
 from oar.lib.bus.messages import OarsubLine, Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.history.event_consequences import spares_reservations
+from oar.lib.history.event_consequences import consequence_of
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import JobRun
 from oar.lib.jobs.states import Phase
@@ -134,9 +134,9 @@ def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) ->
 
     Raises LaunchFailed for any other job, and for an event that also ends reservations.
     """
-    description = f"[bipbip {launch.id}] {told_failures(failures)}"
+    description = f"[bipbip {launch.id}] {describe_host_failures(failures)}"
     remaining_hosts = [host for host in launch.data.hosts if host not in failures]
-    if not (launch.data.is_reservation and remaining_hosts and spares_reservations(event)):
+    if not (launch.data.is_reservation and remaining_hosts and consequence_of(event).spares_reservations):
         has_no_node = launch.data.is_reservation and event is EventType.PING_CHECKER_NODE_SUSPECTED
         event = EventType.RESERVATION_NO_NODE if has_no_node else event
         raise LaunchFailed(event, description, failures, OarsubLine.BAD_NODES)

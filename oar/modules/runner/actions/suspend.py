@@ -6,7 +6,7 @@ See docs/design/launch.rst, "Suspension".
 from collections.abc import Collection
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.base.host_lists import told_failures
+from oar.lib.base.host_names import describe_host_failures
 from oar.lib.base.programs import site_program
 from oar.lib.bus.messages import Mail, Tag, Wake
 from oar.lib.db.transaction import Transaction
@@ -151,7 +151,7 @@ def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeR
 def _fail(context: ActionContext, data: JobData, event: EventType, failures: dict[str, str]) -> None:
     """Suspect the nodes that failed, and end the job: the state of its processes on them is unknown."""
     job_id = data.job.id
-    text = told_failures(failures)
+    text = describe_host_failures(failures)
     with context.database.begin() as tx:
         tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
         tx.events.add(event, job_id, f"[bipbip {job_id}] {text}", to_check=True, hosts=failures)
