@@ -154,7 +154,6 @@ class _HistoryFilter(NamedTuple):
     author: str | None
 
     def matches(self, change: PolicyChange) -> bool:
-        """Return whether a change is printed."""
         is_in_time = (self.since or 0) <= change.date and (self.until is None or change.date <= self.until)
         return is_in_time and self.author in (None, change.author)
 

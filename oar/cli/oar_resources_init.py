@@ -34,8 +34,6 @@ _MEMORY = "mem"
 
 
 class HostUnits(NamedTuple):
-    """The resources of a host."""
-
     host: str
     units: Sequence[NewResource]
     memory: int  #: GiB

@@ -116,7 +116,6 @@ def _exclude(option: str, options: Mapping[str, object], others: Sequence[str], 
 
 
 def _lacking(numbers: Sequence[int | None], resources: Sequence[ResourceView]) -> list[str]:
-    """Return the complaints about numbers that no resource has."""
     if None in numbers:
         return []
     existing = {resource.id for resource in resources}

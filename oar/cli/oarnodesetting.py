@@ -46,7 +46,6 @@ class Targets:
 
     @property
     def ids(self) -> list[int]:
-        """All of them, by id."""
         return sorted({resource for ids in self.names.values() for resource in ids})
 
 
@@ -239,7 +238,6 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, change_requ
 
 
 def _by_name(context: Context, names: Sequence[str]) -> Targets:
-    """Return the resources of the hosts that were named."""
     with context.database.snapshot() as tx:
         ids_by_node = tx.resources.ids_of_nodes(names)
     missing = [name for name in names if name not in ids_by_node]

@@ -50,7 +50,6 @@ _FATES = {
 
 
 def lines(report: AdoptionReport) -> Iterator[str]:
-    """Yield the lines of the report."""
     yield f"From {report.origin}, the schema of OAR {report.version}:"
     yield ""
     yield f"{'table':30} {'there':>12} {'taken':>12}"
@@ -84,7 +83,6 @@ def _rule(adopted: AdoptedRule) -> str:
 
 
 def _decisions(report: AdoptionReport) -> Iterator[str]:
-    """Yield the decisions that the administrator must make."""
     for queue in report.queues:
         if not queue.is_known:
             yield (

@@ -23,8 +23,6 @@ class Fate(StrEnum):
 
 
 class OldRule(NamedTuple):
-    """A rule in the old database."""
-
     id: int
     priority: int
     enabled: bool

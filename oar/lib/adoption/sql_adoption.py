@@ -252,7 +252,6 @@ class _CountingReader:
         self.rows = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes."""
         return self._counted(self._file.read(size))
 
     def readline(self, size: int = -1) -> bytes:

@@ -15,8 +15,6 @@ Tables = Mapping[str, Mapping[str, str]]
 
 
 class NewColumn(NamedTuple):
-    """A column of the new database."""
-
     name: str
     type: str
     required: bool  #: it is never NULL

@@ -11,8 +11,6 @@ THIS_MACHINE = "127.0.0.1"
 
 
 class Networks:
-    """A list of networks."""
-
     def __init__(self, texts: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(text, strict=False) for text in texts]
 

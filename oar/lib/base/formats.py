@@ -134,7 +134,6 @@ class _JsonWriter:
         self._layouts: dict[tuple[str | int, ...], list[str]] = {}
 
     def document(self, value: object) -> str:
-        """Return the whole document."""
         return "".join([*self._parts(value, "\n"), "\n"])
 
     def pieces(self, records: RecordTables) -> Iterator[str]:
@@ -349,7 +348,6 @@ class _Xml:
         self._special = re.compile(_XML_SPECIAL)
 
     def document(self, value: object) -> str:
-        """Return the whole document."""
         self._lines = ['<?xml version="1.0"?>', "<perldata>"]
         if _is_scalar(value):
             text = self._scalar(value)

@@ -13,7 +13,6 @@ _STARS = re.compile(r"\*+")
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text is a pattern."""
     return any(letter in text for letter in "*?[")
 
 

@@ -129,7 +129,6 @@ def parse_ranges(text: str) -> ResourceSet:
 
 
 def union(sets: Iterable[ResourceSet]) -> ResourceSet:
-    """Return the union of sets."""
     members = 0
     for resources in sets:
         members |= resources

@@ -94,7 +94,6 @@ class ChannelListener:
         return any(heard)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

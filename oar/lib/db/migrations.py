@@ -472,7 +472,6 @@ class Migrator:
         return report({step.revision: step.doc for step in reversed(steps)}, work)
 
     def _statements(self, version: str) -> str:
-        """Return the SQL of the migrations from ``version`` on."""
         from alembic import command
 
         configuration = self._alembic()

@@ -32,8 +32,6 @@ class Position(NamedTuple):
 
 
 class JobStateChange(NamedTuple):
-    """A state change of a job."""
-
     id: int  #: of the row in ``job_state_logs``
     job_id: int
     state: JobState

@@ -99,7 +99,6 @@ class History(Table):
         return Position(*row) if row else None
 
     def store_position(self, reader: str, position: Position) -> None:
-        """Store the position of a reader."""
         self._tx.execute(_STORE, (reader, *position))
 
     def last_policies(self, kinds: Collection[str]) -> dict[PolicyItem, str]:

@@ -38,8 +38,6 @@ class UsedByGroup(NamedTuple):
 
 
 class WaitOfQueue(NamedTuple):
-    """The waiting jobs of a queue."""
-
     queue: str
     waiting: int
     oldest: int  #: date of the submission of the oldest

@@ -32,8 +32,6 @@ OWN_COLUMNS = (
 
 
 class TraceFormat(StrEnum):
-    """The format of a trace."""
-
     SWF = "swf"
     OWF = "owf"
 
@@ -184,8 +182,6 @@ def _plain(text: str) -> str:
 
 
 class TraceOptions(NamedTuple):
-    """The options of a trace."""
-
     form: TraceFormat
     first: int  #: ids of jobs, from one to another
     last: int

@@ -52,8 +52,6 @@ class HealthFinding(NamedTuple):
 
 
 class HealthReport(NamedTuple):
-    """All findings."""
-
     findings: tuple[HealthFinding, ...]
 
     def joined(self, other: "HealthReport") -> "HealthReport":

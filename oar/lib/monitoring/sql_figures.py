@@ -90,7 +90,6 @@ class Figures(Table):
         return {kind: (number, suspected) for kind, number, suspected in self._tx.rows(_SUSPECTED)}
 
     def database_figures(self) -> DatabaseFigure:
-        """Return the current figures of the database."""
         (row,) = self._tx.rows(_FIGURES)
         return DatabaseFigure(*row)
 

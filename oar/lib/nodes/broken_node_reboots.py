@@ -112,7 +112,6 @@ class RebootCommand:
             raise ConfigError(f"{key} does not say which node: write {NODE} where its name belongs.")
 
     def words(self, node: str) -> list[str]:
-        """Return the words of the command for a node."""
         return [word.replace(NODE, node) for word in self._words]
 
 

@@ -34,7 +34,6 @@ class Restoration(NamedTuple):
 
     @property
     def report(self) -> str:
-        """A report for administrators."""
         return "\n".join(
             (
                 f"The database has been restored from a dump: its last job is {self.former_job}.",

@@ -345,7 +345,6 @@ class Resources(Table):
         return dict(self._tx.rows(_IN_STATE_SINCE, (list(ids),)))
 
     def in_maintenance(self, ids: Collection[int]) -> set[int]:
-        """Return the given resources that are in maintenance."""
         return set(
             self._tx.column(
                 "SELECT resource_id FROM resource_logs WHERE resource_id = ANY(%s) AND attribute = 'maintenance'"

@@ -367,7 +367,6 @@ def _heal(suspected: Mapping[int, str]) -> list[Effect]:
 
 
 def _lines(changes: "Iterable[PendingChange]") -> list[str]:
-    """Return a line for each node and change."""
     counts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for change in changes:
         counts[change.network_address or "-", change.state, change.next_state].append(change.id)

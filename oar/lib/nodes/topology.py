@@ -50,8 +50,6 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class NewResource:
-    """A resource to create."""
-
     host: str
     cpu: int
     core: int

@@ -24,7 +24,6 @@ class ResourceView(NamedTuple):
 
     @property
     def id(self) -> int:
-        """The id of the resource."""
         number: int = self.columns["resource_id"]
         return number
 
@@ -36,7 +35,6 @@ class ResourceView(NamedTuple):
 
     @property
     def state(self) -> ResourceState:
-        """The state of the resource."""
         return ResourceState(self.columns["state"])
 
     @property
