@@ -4,7 +4,9 @@ This module reads and writes nothing. ``decide`` gets the ``EndFacts`` that the 
 its final state. The cause is stored with that state (``job_ends``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import errno
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.history.event_types import EventType
@@ -23,30 +25,12 @@ LOST = "lost"
 #: The text of jobs of which nothing was heard since the database was restored, and of which nothing is left.
 END_NOT_RECORDED = "how the job ended is unknown: the database was restored, and nothing is left of the job on its node"
 
-_KILLED = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
 _CHECKPOINTED = (ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE)
 _BAD_EPILOGUE = frozenset(
     {ExecCode.EPILOGUE, ExecCode.SESSION_EPILOGUE, ExecCode.CHECKPOINTED_EPILOGUE, ExecCode.KILLED_EPILOGUE}
 )
 #: Names of errors: the file is not there; the user may not.
 _MISSING, _DENIED = ("ENOENT", "ENOTDIR"), ("EACCES", "EPERM", "EROFS")
-#: Exit codes of oarexec with a cause that depends on nothing else.
-_CAUSES: Mapping[int, EndCode] = {
-    ExecCode.USER_SHELL: EndCode.ACCOUNT_UNKNOWN,
-    ExecCode.NOT_CONFIRMED: EndCode.LAUNCH_UNKNOWN,
-    ExecCode.PROLOGUE: EndCode.PROLOGUE,
-}
-_SETUP = frozenset(
-    {
-        ExecCode.NODE_FILE,
-        ExecCode.PID_FILE,
-        ExecCode.RUNTIME_DIRECTORY,
-        ExecCode.TRANSFER,
-        ExecCode.DATA,
-        ExecCode.NO_INTERPRETER,
-    }
-)
-
 #: Events that show the cause of an end: a launch that was given up, or an epilogue that failed.
 EVENTS: Mapping[EventType, EndCode] = {
     EventType.FORCE_TERMINATE_FINISHING_JOB: EndCode.FORCED,
@@ -115,11 +99,10 @@ def read_fault(value: object) -> NodeFault | None:
     except ValueError:
         return None
     texts = (value.get(name) for name in ("errno", "path", "link", "home"))
-    return NodeFault(kind, *(_clean(text) if isinstance(text, str) else "" for text in texts))
-
-
-def _clean(text: str) -> str:
-    return text[:_LONGEST_PATH].encode("utf-8", "replace").decode()
+    return NodeFault(
+        kind,
+        *(text[:_LONGEST_PATH].encode("utf-8", "replace").decode() if isinstance(text, str) else "" for text in texts),
+    )
 
 
 # -- deciding ---------------------------------------------------------------------------------------------------------
@@ -142,14 +125,40 @@ def decide(facts: EndFacts) -> Cause:
 
 def _of_report(facts: EndFacts, code: int) -> Cause:
     """Return the cause of an end that the node has reported."""
-    if code in _KILLED:
-        return _killed(facts, {})
-    if code in _SETUP:
-        return Cause(EndCode.NODE_SETUP, {"nodes": [facts.head], "text": _short(facts.detail)})
-    if code in _CAUSES:
-        return Cause(_CAUSES[code], {"node": facts.head})
-    special = _SPECIAL.get(code)
-    return special(facts) if special else _of_end(facts, code)
+    on_head, detail = {"node": facts.head}, {"text": _short(facts.detail)}
+    match code:
+        case ExecCode.KILLED | ExecCode.KILLED_EPILOGUE:
+            cause = _killed(facts, {})
+        case ExecCode.PROLOGUE:
+            cause = Cause(EndCode.PROLOGUE, on_head)
+        case ExecCode.USER_SHELL:
+            cause = Cause(EndCode.ACCOUNT_UNKNOWN, on_head)
+        case ExecCode.NOT_CONFIRMED:
+            cause = Cause(EndCode.LAUNCH_UNKNOWN, on_head)
+        case ExecCode.STAGING:
+            cause = Cause(EndCode.STAGING, on_head | detail)
+        case (
+            ExecCode.NODE_FILE
+            | ExecCode.PID_FILE
+            | ExecCode.RUNTIME_DIRECTORY
+            | ExecCode.TRANSFER
+            | ExecCode.DATA
+            | ExecCode.NO_INTERPRETER
+        ):
+            cause = Cause(EndCode.NODE_SETUP, {"nodes": [facts.head]} | detail)
+        case ExecCode.DIRECTORY | ExecCode.DIRECTORY_EPILOGUE:
+            cause = _of_directory(facts)
+        case ExecCode.OUTPUT | ExecCode.OUTPUT_EPILOGUE:
+            cause = _of_output(facts)
+        case ExecCode.SESSION | ExecCode.SESSION_EPILOGUE:
+            cause = _of_session(facts)
+        case ExecCode.DIED:
+            cause = _of_death(facts)
+        case ExecCode.SHUTDOWN:  # an earlier kill request has precedence
+            cause = _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
+        case _:
+            cause = _of_end(facts, code)
+    return cause
 
 
 def _of_end(facts: EndFacts, code: int) -> Cause:
@@ -301,27 +310,6 @@ def _of_death(facts: EndFacts) -> Cause:
     return Cause(EndCode.OAREXEC_LOST, {"node": facts.head})
 
 
-def _of_shutdown(facts: EndFacts) -> Cause:
-    """Return the cause of a job that ended at the shutdown of its node; an earlier kill request has precedence."""
-    return _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
-
-
-def _of_staging(facts: EndFacts) -> Cause:
-    """Return the cause of a job whose agent could not prepare the files of its command."""
-    return Cause(EndCode.STAGING, {"node": facts.head, "text": _short(facts.detail)})
-
-
-#: Exit codes of oarexec whose cause depends on more than the code.
-_SPECIAL: Mapping[int, Callable[[EndFacts], Cause]] = {
-    **dict.fromkeys((ExecCode.DIRECTORY, ExecCode.DIRECTORY_EPILOGUE), _of_directory),
-    **dict.fromkeys((ExecCode.OUTPUT, ExecCode.OUTPUT_EPILOGUE), _of_output),
-    **dict.fromkeys((ExecCode.SESSION, ExecCode.SESSION_EPILOGUE), _of_session),
-    ExecCode.DIED: _of_death,
-    ExecCode.SHUTDOWN: _of_shutdown,
-    ExecCode.STAGING: _of_staging,
-}
-
-
 def _of_event(facts: EndFacts) -> Cause:
     """Return the cause of an end that no node reported, from the last event that shows a cause."""
     for event in reversed(facts.events):
@@ -340,26 +328,11 @@ def _event(facts: EndFacts, code: EndCode) -> EndEvent | None:
 
 #: Texts of the errors of directories and files of jobs.
 _ERRORS = {
-    "EACCES": "Permission denied",
-    "EDQUOT": "Disk quota exceeded",
-    "EFBIG": "File too large",
-    "EINVAL": "Invalid argument",
-    "EIO": "Input/output error",
-    "EISDIR": "Is a directory",
-    "ELOOP": "Too many levels of symbolic links",
-    "EMFILE": "Too many open files",
-    "ENAMETOOLONG": "File name too long",
-    "ENFILE": "Too many open files in system",
-    "ENOENT": "No such file or directory",
-    "ENOSPC": "No space left on device",
-    "ENOTCONN": "Transport endpoint is not connected",
-    "ENOTDIR": "Not a directory",
-    "ENXIO": "No such device or address",
-    "EPERM": "Operation not permitted",
-    "EROFS": "Read-only file system",
-    "ESTALE": "Stale file handle",
-    "ETIMEDOUT": "Connection timed out",
-    "ETXTBSY": "Text file busy",
+    name: os.strerror(getattr(errno, name))
+    for name in (
+        *("EACCES", "EDQUOT", "EFBIG", "EINVAL", "EIO", "EISDIR", "ELOOP", "EMFILE", "ENAMETOOLONG", "ENFILE"),
+        *("ENOENT", "ENOSPC", "ENOTCONN", "ENOTDIR", "ENXIO", "EPERM", "EROFS", "ESTALE", "ETIMEDOUT", "ETXTBSY"),
+    )
 }
 
 
