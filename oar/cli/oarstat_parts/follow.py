@@ -135,19 +135,14 @@ class _Output:
     def print(self, news: News, followed: Followed) -> set[int]:
         """Write the rows that are followed, each in a line; return the jobs that have ended."""
         rows = [(row, place) for row, place in placed(news) if followed.takes(row)]
-        lines = [_json(row, place) if self._as_json else _text(row) for row, place in rows]
-        self._write(lines)
-        return _ended([row for row, _ in rows])
+        self._write([_json(row, place) if self._as_json else _text(row) for row, place in rows])
+        return {row.job_id for row, _ in rows if isinstance(row, JobStateChange) and row.state in FINAL}
 
     @staticmethod
     def _write(lines: Sequence[str]) -> None:
         if lines:
             sys.stdout.write("".join(f"{line}\n" for line in lines))
             sys.stdout.flush()
-
-
-def _ended(rows: Sequence[JobStateChange | Event]) -> set[int]:
-    return {row.job_id for row in rows if isinstance(row, JobStateChange) and row.state in FINAL}
 
 
 def _json(row: JobStateChange | Event, place: Position) -> str:

@@ -264,12 +264,8 @@ def _nodes(resources: Sequence[Mapping[str, Any]], lines: Mapping[int, list[str]
 def _legend(jobs: Jobs, letters: Mapping[int, str]) -> Iterable[str]:
     for job_id, job in jobs.items():
         name = f" {visible(job['job_name'])}" if job["job_name"] else ""
+        age = f", foreseen at {format_date(job['foreseen_at'])} or later" if job["foreseen_at"] else ""
         yield (
             f"{letters[job_id]} {job_id} {visible(job['user'])} {job['state']}"
-            f" {format_date(job['start_time'])} - {format_date(job['stop_time'])}{name}{_age(job)}\n"
+            f" {format_date(job['start_time'])} - {format_date(job['stop_time'])}{name}{age}\n"
         )
-
-
-def _age(job: Mapping[str, Any]) -> str:
-    """Return the age of a predicted start that is older than the last scheduling pass."""
-    return f", foreseen at {format_date(job['foreseen_at'])} or later" if job["foreseen_at"] else ""

@@ -49,14 +49,17 @@ class Privacy(NamedTuple):
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return the events, with empty descriptions where the user may not see them."""
-        if self.user is not None and self.user.is_admin and self.only is None:
+        user, only = self.user, self.only
+        if user is not None and user.is_admin and only is None:
             return tuple(events)
-        return tuple(event if self._sees_text(event) else event._replace(description="") for event in events)
-
-    def _sees_text(self, event: Event) -> bool:
-        if event.type == EventType.ADMISSION_RULE_FAILED:  # its description quotes the rule
-            return False
-        return (self.user is not None and self.only is None) or self._is_of_named(event)
+        return tuple(
+            event
+            if user is not None
+            and (only is None or event.job_id in only)
+            and event.type != EventType.ADMISSION_RULE_FAILED  # its description quotes the rule
+            else event._replace(description="")
+            for event in events
+        )
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` that are hidden in other users' rows, also from conditions."""
@@ -75,9 +78,6 @@ class Privacy(NamedTuple):
     def _sees_request(self, job: Job) -> bool:
         is_open = self._is_known(job) and self.shows_requests and not self.hides_commands
         return is_open or self._owns(job)
-
-    def _is_of_named(self, event: Event) -> bool:
-        return self.user is not None and self.only is not None and event.job_id in self.only
 
     def _is_known(self, job: Job) -> bool:
         return self.user is not None and (self.only is None or not self.only.isdisjoint((job.id, job.array_id)))

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from oar.lib.base.errors import NoSuchJob
@@ -42,7 +42,9 @@ _ARRAY_SUMMARY = f"""
 #: States of jobs.
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
 #: What is returned of a job that has moved.
-_MOVED = "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended"
+_MOVED = (
+    "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended = 'YES'"
+)
 #: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
 _MOVE = Prepared(f"""
     UPDATE jobs j SET state = %(to)s,
@@ -248,11 +250,6 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
     return dependencies
 
 
-def _moved(row: Row) -> MovedJob:
-    job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
-    return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
-
-
 def _texts(states: Iterable[JobState]) -> list[str]:
     return [str(state) for state in states]
 
@@ -328,15 +325,17 @@ class JobDetail(NamedTuple):
 
 def _detail(row: Row) -> JobDetail:
     _, walltime, reservation_id, types, resources, rows, challenge, private_key, public_key = row
-    keys = JobKeys(challenge or "", private_key, public_key)
-    return JobDetail(walltime, reservation_id, tuple(types), frozenset(resources), _rows(rows), keys)
-
-
-def _rows(text: str | None) -> tuple[Resource, ...] | None:
-    found = json.loads(text) if text else []
-    if len(found) > FEW_RESOURCES:
-        return None
-    return tuple(sorted(map(Resource.of_columns, found), key=lambda resource: resource.id))
+    read_rows = json.loads(rows) if rows else []
+    return JobDetail(
+        walltime,
+        reservation_id,
+        tuple(types),
+        frozenset(resources),
+        tuple(sorted(map(Resource.of_columns, read_rows), key=attrgetter("id")))
+        if len(read_rows) <= FEW_RESOURCES
+        else None,
+        JobKeys(challenge or "", private_key, public_key),
+    )
 
 
 class Jobs(Table):
@@ -464,7 +463,8 @@ class Jobs(Table):
         self, sql: str, to: JobState, sources: Collection[JobState], columns: Mapping[str, object]
     ) -> list[MovedJob]:
         common: dict[str, object] = {"to": to, "sources": _texts(sources), "now": self._tx.now}
-        moved = [_moved(row) for row in sorted(self._tx.rows(sql, {**common, **columns}), key=itemgetter(0))]
+        rows = sorted(self._tx.rows(sql, {**common, **columns}), key=itemgetter(0))
+        moved = [MovedJob(*row) for row in rows]
         if moved:
             stop = self._tx.now if to in FINAL else 0
             self._tx.execute(_LOG_MOVE, common | {"ids": [job.id for job in moved], "stop": stop})

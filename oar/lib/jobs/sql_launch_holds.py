@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from oar.lib.db.predicates import LIVE
-from oar.lib.db.statements import Prepared, Row, Table, flag
+from oar.lib.db.statements import Prepared, Table, flag
 from oar.lib.jobs.records import LaunchHold
 from oar.lib.jobs.states import NOT_STARTED, JobState, JobTypeName, LaunchFault
 
@@ -51,7 +51,12 @@ class LaunchHolds(Table):
 
     def all(self) -> list[LaunchHold]:
         """Return all holds, oldest first."""
-        return [_hold(row) for row in self._tx.rows(_ALL)]
+        return [
+            LaunchHold._make(
+                (hold_id, LaunchFault(fault), *values, JobState(trial_state) if trial_state else None, trial_user)
+            )
+            for hold_id, fault, *values, trial_state, trial_user in self._tx.rows(_ALL)
+        ]
 
     def due_nodes(self, faults: Collection[LaunchFault]) -> list[str]:
         """Return the nodes with a due check for one of the faults, sorted."""
@@ -107,10 +112,3 @@ class LaunchHolds(Table):
         """
         types = [str(type_) for type_ in failures]
         return self._tx.value(_LAST_SUCCESS, (state, since, queue, types)) or 0
-
-
-def _hold(row: Row) -> LaunchHold:
-    hold = LaunchHold(*row)
-    return hold._replace(
-        fault=LaunchFault(hold.fault), trial_state=JobState(hold.trial_state) if hold.trial_state else None
-    )

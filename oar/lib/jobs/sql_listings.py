@@ -343,19 +343,6 @@ def _page(columns: str, query: JobQuery, place: JobPlace) -> _Condition:
     return sql, (*parameters, place.limit + 1)
 
 
-def _folded(conditions: Sequence[_Condition], place: JobPlace) -> _Condition:
-    """Return the SQL statement of a folded page, and its parameters: whole arrays, and one more row if it exists."""
-    where, parameters = _joined(conditions)
-    sql = _FOLDED.format(where=where, end="highest" if place.newest_first else "lowest", **_direction(place))
-    return sql, (*parameters, place.after, place.after, place.limit + 1)
-
-
-def _reached(query: JobQuery, place: JobPlace, length: int) -> _Condition:
-    """Return the SQL statement for the arrays of the next ``length`` jobs, and its parameters."""
-    where, parameters = _joined([*_conditions(query), *_behind(place)])
-    return _ARRAYS.format(where=where, **_direction(place)), (*parameters, length, place.limit + 1)
-
-
 def _direction(place: JobPlace) -> dict[str, str]:
     """Return the SQL keywords that depend on the sort order of the list."""
     if place.newest_first:
@@ -578,7 +565,11 @@ class Listings(Table):
             arrays, following = self._arrays(query, place)
             numbers = [number for number in arrays if number > 0]
             conditions.append((_OF_ARRAYS, (numbers, [-number for number in arrays if number < 0])))
-        groups = [_Group(*row) for row in self._tx.rows(*_folded(conditions, place))]
+        where, parameters = _joined(conditions)
+        # Read whole arrays, and one more row if there is one.
+        sql = _FOLDED.format(where=where, end="highest" if place.newest_first else "lowest", **_direction(place))
+        rows = self._tx.rows(sql, (*parameters, place.after, place.after, place.limit + 1))
+        groups = [_Group(*row) for row in rows]
         if len(groups) > place.limit:
             cut = groups[place.limit].position  # the array whose rows do not all fit
             groups = [group for group in groups if group.position != cut] or groups
@@ -593,8 +584,10 @@ class Listings(Table):
         """Return the arrays for a page, and the last job that was read for them (None at the end of the list)."""
         is_indexed = not (query.nodes or query.types or query.text)
         most = MOST_READ if is_indexed else min(MOST_READ, _READ_FOR_A_ROW * place.limit)
+        where, parameters = _joined([*_conditions(query), *_behind(place)])
+        sql = _ARRAYS.format(where=where, **_direction(place))
         for length in (place.limit + 1, most):
-            rows = self._tx.rows(*_reached(query, place, length))
+            rows = self._tx.rows(sql, (*parameters, length, place.limit + 1))
             arrays = [row[0] for row in rows]
             if len(rows) > place.limit:
                 return arrays, rows[-1][1]

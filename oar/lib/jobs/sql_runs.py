@@ -220,7 +220,10 @@ def _usage(rows: Iterable[Row]) -> dict[int, list[NodeUsage]]:
 
 def _facts(row: Row) -> EndFacts:
     job_id, exit_code, message, walltime, is_rest, start, stop, checkpoint_signal, *others = row
-    *request, oarexec, phase, head, detail, fault = others
+    killed_job, kill_code, kill_data, oarexec, phase, head, detail, fault = others
+    kill = None
+    if killed_job is not None:
+        kill = read_cause(kill_code, kill_data) if kill_code else Cause(EndCode.STOPPED)
     return EndFacts(
         job_id=job_id,
         exit_code=exit_code,
@@ -228,7 +231,7 @@ def _facts(row: Row) -> EndFacts:
         walltime=walltime,
         is_rest=is_rest,
         ran=max(0, stop - start) if start else 0,
-        kill=_requested_cause(*request),
+        kill=kill,
         oarexec_code=oarexec,
         phase=Phase(phase) if phase else None,
         head=head or "",
@@ -236,13 +239,6 @@ def _facts(row: Row) -> EndFacts:
         fault=end_decision.read_fault(json.loads(fault)) if fault else None,
         checkpoint_signal=checkpoint_signal,
     )
-
-
-def _requested_cause(killed_job: int | None, code: str, data: str) -> Cause | None:
-    """Return the cause of a kill request; return None if there is no request."""
-    if killed_job is None:
-        return None
-    return read_cause(code, data) if code else Cause(EndCode.STOPPED)
 
 
 class JobRuns(Table):

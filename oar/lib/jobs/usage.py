@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.records import Job, NodeUsage
 from oar.lib.jobs.states import JobState
-from oar.lib.nodes.records import Resource
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -156,17 +155,13 @@ def _processors(tx: "Transaction", field: str, jobs: Sequence[Job]) -> dict[int,
         if resource.type == "default" and resource.network_address
     }
     rows = {resource.id: resource for resource in tx.resources.select(resource_ids)} if resource_ids else {}
-    return {
-        job_id: _count_by_node([rows[resource.id] for resource in job_resources if resource.id in rows], field)
-        for job_id, job_resources in assigned.items()
-    }
-
-
-def _count_by_node(resources: Iterable[Resource], field: str) -> dict[str, int]:
-    values: dict[str, list[str]] = defaultdict(list)
-    for resource in resources:
-        values[resource.network_address].append(str(resource.properties.get(field) or ""))
-    return {node: count_processors(node_values) for node, node_values in values.items()}
+    counts = {}
+    for job_id, job_resources in assigned.items():
+        values: dict[str, list[str]] = defaultdict(list)
+        for row in (rows[resource.id] for resource in job_resources if resource.id in rows):
+            values[row.network_address].append(str(row.properties.get(field) or ""))
+        counts[job_id] = {node: count_processors(node_values) for node, node_values in values.items()}
+    return counts
 
 
 def read_usage(node: str, cores: int, report: object) -> NodeUsage:

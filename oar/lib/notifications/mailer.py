@@ -161,19 +161,15 @@ class Mailer:
                 self._changed.wait_for(lambda: self._mails or self._is_closed, pause)
                 mail = self._mails.take()
                 is_over = mail is None and self._is_closed
-            mails = [mail] if mail else []
-            for queued in (*self._digests(everything=is_over), *filter(self._may_pass, mails)):
+            now = time.monotonic()
+            mails = [
+                QueuedMail(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject.")
+                for subject, count in self._limit.digests(now, everything=is_over)
+            ]
+            if mail and (not mail.is_limited or self._limit.allows(mail.subject, now)):
+                mails.append(mail)
+            for queued in mails:
                 self._finish(queued, self._send(queued, hello))
-
-    def _digests(self, *, everything: bool) -> list[QueuedMail]:
-        ready = self._limit.digests(time.monotonic(), everything=everything)
-        return [
-            QueuedMail(self._administrators, f"{subject} (digest)", f"{count} more mails with this subject.")
-            for subject, count in ready
-        ]
-
-    def _may_pass(self, mail: QueuedMail) -> bool:
-        return not mail.is_limited or self._limit.allows(mail.subject, time.monotonic())
 
     def _finish(self, mail: QueuedMail, error: str) -> None:
         if mail.report is not None:
