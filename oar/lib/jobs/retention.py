@@ -146,7 +146,7 @@ def _jobs(key: str, what: str, days: int, archive: Keeper | None) -> Kept:
         def remove(tx: "Transaction", ids: Sequence[int]) -> int:
             if archive:
                 archive.keep(tx, ids)
-            tx.retention.remove_ended_jobs(ids)
+            tx.retention.remove_jobs(ids, with_former_plans=False)
             return len(ids)
 
         yield from _each_batch(database, days, remove)

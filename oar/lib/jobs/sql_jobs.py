@@ -584,7 +584,7 @@ class Jobs(Table):
         row = self._tx.row(_SUMMARY, {"after": first - 1, "last": last, "start": start, "stop": stop})
         assert row is not None
         count, begin, *names = row
-        return EndedSummary(count, begin or 0, *(tuple(each or ()) for each in names))
+        return EndedSummary(count, begin or 0, *(tuple(values or ()) for values in names))
 
     def read_details(self, ids: Collection[int]) -> dict[int, JobDetail]:
         """Return the details of the existing jobs of ``ids``."""

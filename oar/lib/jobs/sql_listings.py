@@ -470,7 +470,7 @@ class Listings(Table):
     def node_history(self, node: str, start: int, stop: int) -> list[NodeInterval]:
         """Return the states, drain and maintenance flags of the resources of a node between two dates, oldest first."""
         rows = self._tx.rows(_NODE_HISTORY, {"node": node, "start": start, "stop": stop})
-        return [NodeInterval(what, value, begin, end, tuple(ids)) for what, value, begin, end, ids in rows]
+        return [NodeInterval(attribute, value, begin, end, tuple(ids)) for attribute, value, begin, end, ids in rows]
 
     def resource_log(self, resource: int, before: int | None, limit: int) -> list[SetValue]:
         """Return the logged values of a resource, newest first; ``before``: only rows with smaller ids."""

@@ -43,51 +43,34 @@ _RESOURCES = """
 
 
 class OldRows(NamedTuple):
-    """A log, and the SQL that finds and deletes its old rows."""
+    """How the old rows of a log are found and deleted."""
 
-    name: str  #: of the table
     find: str
-    remove: tuple[str, ...]
-    topic: Topic | None
+    key: str  #: the column with the ids
+    tables: tuple[str, ...]  #: from which they are deleted
+    topic: Topic | None = None
 
 
+#: By the name of the table.
 LOGS = {
-    each.name: each
-    for each in (
-        OldRows("challenges", _KEYS, ("DELETE FROM challenges WHERE job_id = ANY(%s)",), None),
-        OldRows(
-            "job_state_logs", _STATES, ("DELETE FROM job_state_logs WHERE job_state_log_id = ANY(%s)",), Topic.JOBS
-        ),
-        OldRows(
-            "event_logs",
-            _EVENTS,
-            (
-                "DELETE FROM event_log_hostnames WHERE event_id = ANY(%s)",
-                "DELETE FROM event_logs WHERE event_id = ANY(%s)",
-            ),
-            Topic.EVENTS,
-        ),
-        OldRows(
-            "resource_logs", _RESOURCES, ("DELETE FROM resource_logs WHERE resource_log_id = ANY(%s)",), Topic.RESOURCES
-        ),
-    )
+    "challenges": OldRows(_KEYS, "job_id", ("challenges",)),
+    "job_state_logs": OldRows(_STATES, "job_state_log_id", ("job_state_logs",), Topic.JOBS),
+    "event_logs": OldRows(_EVENTS, "event_id", ("event_log_hostnames", "event_logs"), Topic.EVENTS),
+    "resource_logs": OldRows(_RESOURCES, "resource_log_id", ("resource_logs",), Topic.RESOURCES),
 }
-#: The first rows of tables that are sorted by a date, and which of them are too old.
-_BY_DATE = {
+#: Tables that are sorted by a date: the first column of the order, and which rows are too old.
+_DATED = {
+    "gantt_jobs_predictions_log": ("sched_date", "sched_date < %(before)s"),
+    "gantt_jobs_resources_log": ("sched_date", "sched_date < %(before)s"),
+    "accounting": ("window_start", "window_start < %(before)s AND window_stop < %(before)s"),
+}
+_DELETE_DATED = {
     table: f"""
     DELETE FROM {table} WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM {table} WHERE {condition} ORDER BY {column} LIMIT %(limit)s))"""
-    for table, column, condition in (
-        ("gantt_jobs_predictions_log", "sched_date", "sched_date < %(before)s"),
-        ("gantt_jobs_resources_log", "sched_date", "sched_date < %(before)s"),
-        ("accounting", "window_start", "window_start < %(before)s AND window_stop < %(before)s"),
-    )
+    for table, (column, condition) in _DATED.items()
 }
-_COUNTS = {
-    "gantt_jobs_predictions_log": "SELECT count(*) FROM gantt_jobs_predictions_log WHERE sched_date < %s",
-    "gantt_jobs_resources_log": "SELECT count(*) FROM gantt_jobs_resources_log WHERE sched_date < %s",
-    "accounting": "SELECT count(*) FROM accounting WHERE window_stop < %s",
-}
+_COUNT_DATED = {table: f"SELECT count(*) FROM {table} WHERE {condition}" for table, (_, condition) in _DATED.items()}
 #: What tells that time has passed, by table and column: each has an index.
 _DATES = (
     *(("event_logs", "date"), ("jobs", "submission_time"), ("jobs", "start_time"), ("jobs", "stop_time")),
@@ -127,7 +110,7 @@ _JOBS_OF_RESOURCE = """
     SELECT DISTINCT m.moldable_job_id FROM assigned_resources a
     JOIN moldable_job_descriptions m ON m.moldable_id = a.moldable_job_id WHERE a.resource_id = %s ORDER BY 1"""
 _NOT_ACCOUNTED = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NO' ORDER BY job_id"
-#: Tables that are walked by the date of a round alone.
+#: Logs of plans, whose old rows are found by the date of the scheduling pass only.
 _FORMER_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
 ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})"
@@ -225,21 +208,21 @@ class Retention(Table):
         return Piece(rows[-1][0] if rows else after, old, is_young or len(rows) < limit)
 
     def remove(self, log: str, ids: Sequence[int]) -> None:
-        for statement in LOGS[log].remove:
-            self._tx.execute(statement, (list(ids),))
-        topic = LOGS[log].topic
-        if topic:
-            self._changed(topic)
+        old_rows = LOGS[log]
+        for table in old_rows.tables:
+            self._tx.execute(f"DELETE FROM {table} WHERE {old_rows.key} = ANY(%s)", (list(ids),))
+        if old_rows.topic:
+            self._changed(old_rows.topic)
 
     def remove_before(self, table: str, date: int, limit: int) -> int:
         """Delete at most ``limit`` old rows of a plan log or of the accounting; return the number of deleted rows."""
         if table == "accounting":
             self._changed(Topic.ACCOUNTING)
-        return self._tx.execute(_BY_DATE[table], {"before": date, "limit": limit})
+        return self._tx.execute(_DELETE_DATED[table], {"before": date, "limit": limit})
 
     def count_before(self, table: str, date: int) -> int:
         """Return the number of rows of a table that are older than a date."""
-        count: int = self._tx.value(_COUNTS[table], (date,))
+        count: int = self._tx.value(_COUNT_DATED[table], {"before": date})
         return count
 
     def jobs_of_resource(self, resource_id: int) -> list[int]:
@@ -250,16 +233,10 @@ class Retention(Table):
         """Return the given jobs that are not accounted yet, by id."""
         return self._tx.column(_NOT_ACCOUNTED, (list(ids),))
 
-    def remove_jobs(self, ids: Collection[int]) -> None:
-        """Delete ended jobs from all tables."""
+    def remove_jobs(self, ids: Collection[int], *, with_former_plans: bool = True) -> None:
+        """Delete ended jobs from all tables; the logs of plans have no index by job."""
         for rows in ROWS_OF_JOBS:
-            self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
-        self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
-
-    def remove_ended_jobs(self, ids: Collection[int]) -> None:
-        """Delete ended jobs from all tables except the plan logs, which have no index by job."""
-        for rows in ROWS_OF_JOBS:
-            if not rows.startswith(_FORMER_PLANS):
+            if with_former_plans or not rows.startswith(_FORMER_PLANS):
                 self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
 

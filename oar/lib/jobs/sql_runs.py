@@ -390,14 +390,14 @@ class JobRuns(Table):
             else:
                 events[job_id].append(EndEvent(type_, description, tuple(hosts)))
         usage = self.usage(jobs)
-        facts = [_facts(row) for row in self._tx.rows(_FACTS, (jobs,))]
+        facts_of_jobs = [_facts(row) for row in self._tx.rows(_FACTS, (jobs,))]
         return [
-            each._replace(
-                events=events.get(each.job_id, ()),
-                usage=usage.get(each.job_id, ()),
-                signals=signals.get(each.job_id, {}),
+            facts._replace(
+                events=events.get(facts.job_id, ()),
+                usage=usage.get(facts.job_id, ()),
+                signals=signals.get(facts.job_id, {}),
             )
-            for each in facts
+            for facts in facts_of_jobs
         ]
 
     def store_ends(self, causes: Mapping[int, Cause]) -> None:

@@ -171,11 +171,11 @@ def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tup
     held = tx.jobs.assigned([job.id], current=True).get(job.id, [])
     bounds = tx.reservations.job_bounds(job.id, [resource.id for resource in held])
     end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
-    found = []
+    growths = []
     for bound in bounds:
         gap = 0 if bound.is_inside else config.scheduler_job_security_time
-        found.append((max(0, bound.date - gap - end), bound))
-    return min(found, default=None)
+        growths.append((max(0, bound.date - gap - end), bound))
+    return min(growths, default=None)
 
 
 # -- a request --------------------------------------------------------------------------------------------------------
