@@ -45,6 +45,26 @@ def fail(
     return job_id
 
 
+def fail_on_nodes(runtime: Runtime, type_: str, resources: Sequence[int], users: Sequence[str] = ()) -> list[int]:
+    """Let a launch fail on each of the first nodes, each of another user; return the jobs."""
+    return [
+        fail(runtime, type_, users[number] if users else f"user{number}", on=[resource], hosts=[f"node-{number + 1}"])
+        for number, resource in enumerate(resources)
+    ]
+
+
+def fail_trial(runtime: Runtime, hold: LaunchHold, type_: str, hosts: Sequence[str] = ()) -> None:
+    with runtime.database.begin() as tx:
+        assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
+        tx.events.add(type_, hold.trial_job, "again", to_check=True, hosts=hosts)
+    node_change_state.run(runtime)
+
+
+def cluster(runtime: Runtime, nodes: int) -> tuple[Database, list[int]]:
+    """Add nodes with one core each; return the database and their resources."""
+    return runtime.database, add_resources(runtime.database, nodes=nodes, cores=1)
+
+
 def node_states(database: Database) -> dict[str, str]:
     """Return the state of each node."""
     with database.begin() as tx:
@@ -67,6 +87,11 @@ def reason(database: Database, job_id: int) -> str:
     """Return the code of the reason why a job waits."""
     with database.begin() as tx:
         return str(tx.job_waits.stored_reasons()[job_id].code)
+
+
+def stopped_queues(database: Database) -> set[str]:
+    with database.begin() as tx:
+        return {queue.name for queue in tx.queues.all() if queue.state is not QueueState.ACTIVE}
 
 
 def mails(sent: Sequence[Effect]) -> list[str]:
@@ -93,13 +118,9 @@ def launched(database: Database, job_id: int) -> None:
 
 
 def test_ldap_failures_hold_the_jobs_of_the_users_and_suspect_no_node(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=6, cores=1)
+    database, resources = cluster(runtime, 6)
     users = ("anna", "ben", "cleo")
-    failed = [
-        fail(runtime, "USER_SHELL", user, on=[resources[number]], hosts=[f"node-{number + 1}"])
-        for number, user in enumerate(users)
-    ]
+    failed = fail_on_nodes(runtime, "USER_SHELL", resources[:3], users)
     assert set(node_states(database).values()) == {"Alive"}
     assert [(hold.fault, hold.user, hold.node) for hold in holds(database)] == [
         (LaunchFault.ACCOUNT, user, f"node-{number + 1}") for number, user in enumerate(users)
@@ -117,12 +138,8 @@ def test_ldap_failures_hold_the_jobs_of_the_users_and_suspect_no_node(runtime: R
 def test_a_directory_failure_is_mailed_once_and_launches_resume_when_the_account_is_known(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
-    failed = [
-        fail(runtime, "USER_SHELL", user, on=[resources[number]], hosts=[f"node-{number + 1}"])
-        for number, user in enumerate(("anna", "ben"))
-    ]
+    database, resources = cluster(runtime, 3)
+    failed = fail_on_nodes(runtime, "USER_SHELL", resources[:2], ("anna", "ben"))
     for _ in range(2):
         for hold in holds(database):
             with database.begin() as tx:
@@ -138,8 +155,7 @@ def test_a_directory_failure_is_mailed_once_and_launches_resume_when_the_account
 
 
 def test_a_hold_is_confirmed_after_two_checks_without_result(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
     for is_confirmed in (False, True, True):
         (hold,) = holds(database)
@@ -153,12 +169,8 @@ def test_a_hold_is_confirmed_after_two_checks_without_result(runtime: Runtime, s
 
 
 def test_a_prologue_that_fails_everywhere_suspects_only_the_first_nodes(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=6, cores=1)
-    failed = [
-        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
-        for number in range(4)
-    ]
+    database, resources = cluster(runtime, 6)
+    failed = fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:4])
     assert list(node_states(database).values()) == ["Suspected"] * 2 + ["Alive"] * 4
     (hold,) = holds(database)
     assert (hold.fault, hold.user) == (LaunchFault.PROLOGUE, "")
@@ -183,16 +195,14 @@ def test_a_prologue_that_fails_everywhere_suspects_only_the_first_nodes(runtime:
 
 def test_nodes_stay_suspected_after_a_common_failure_if_repair_is_disabled(runtime: Runtime) -> None:
     runtime = Runtime(runtime.config.replace(disable_suspected_nodes_repair=True), runtime.database)
-    resources = add_resources(runtime.database, nodes=6, cores=1)
-    for number in range(3):
-        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    _, resources = cluster(runtime, 6)
+    fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:3])
     with runtime.database.begin() as tx:
         assert tx.resources.to_sweep() == []
 
 
 def test_only_nodes_that_are_suspected_for_the_prologue_come_back_with_its_hold(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=7, cores=1)
+    database, resources = cluster(runtime, 7)
     with database.begin() as tx:
         for _ in range(3):
             tx.events.add(EventType.FINAUD_RECOVER, 0, "[NodeChangeState] node-1: not to blame", hosts=["node-1"])
@@ -200,8 +210,7 @@ def test_only_nodes_that_are_suspected_for_the_prologue_come_back_with_its_hold(
     pass_time(database, 1)
     add_job(database, JobState.RUNNING, on=resources[6:])
     pass_time(database, 1)
-    for number in range(2):
-        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:2])
     with database.begin() as tx:
         state_changes.change_state(
             tx, resources[2:3], ResourceState.SUSPECTED, by="root", reason="PROLOGUE_ERROR: look"
@@ -215,8 +224,7 @@ def test_only_nodes_that_are_suspected_for_the_prologue_come_back_with_its_hold(
 def hold_all(runtime: Runtime, resources: Sequence[int]) -> list[int]:
     """Hold all launches by a failing prologue, give all nodes to besteffort jobs; return those jobs."""
     database = runtime.database
-    for number in range(3):
-        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:3])
     execute_sql(database, "UPDATE resources SET state = 'Alive'")
     besteffort = [
         add_job(database, JobState.RUNNING, on=[one], types=["besteffort"], queue="besteffort") for one in resources
@@ -252,8 +260,7 @@ def test_besteffort_jobs_are_killed_for_the_trial_only(runtime: Runtime) -> None
 
 
 def test_no_besteffort_job_is_killed_beside_a_trial_that_starts(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
+    database, resources = cluster(runtime, 4)
     hold_all(runtime, resources[:3])
     assert MetaScheduler(runtime).round() == MetaSchedCode.DONE
     (hold,) = holds(database)
@@ -268,8 +275,7 @@ def test_no_besteffort_job_is_killed_beside_a_trial_that_starts(runtime: Runtime
 
 
 def test_a_held_reservation_kills_nobody_and_names_the_hold(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=1, cores=1)
+    database, resources = cluster(runtime, 1)
     add_job(database, JobState.RUNNING, on=resources, types=["besteffort"], queue="besteffort")
     with database.begin() as tx:
         tx.launch_holds.hold(LaunchFault.ACCOUNT, "anna", "node-1", tx.now + 300, "unknown", is_confirmed=True)
@@ -333,17 +339,12 @@ def test_held_users_and_their_trials_delay_no_other_job(runtime: Runtime, seed: 
 
 
 def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
-    for number in range(3):
-        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    database, resources = cluster(runtime, 3)
+    fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:3])
     pass_time(database, FIRST_PAUSE)
     MetaScheduler(runtime).round()
     (trial,) = holds(database)
-    with database.begin() as tx:
-        assert lifecycle.move(tx, trial.trial_job, JobState.LAUNCHING)
-        tx.events.add("PROLOGUE_ERROR", trial.trial_job, "again", to_check=True, hosts=["node-3"])
-    node_change_state.run(runtime)
+    fail_trial(runtime, trial, "PROLOGUE_ERROR", hosts=["node-3"])
     (hold,) = holds(database)
     with database.begin() as tx:
         assert (hold.failures, hold.trial_job) == (2, trial.trial_job)
@@ -352,8 +353,7 @@ def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -
 
 
 def test_nodes_that_fail_while_others_start_jobs_are_to_blame(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=6, cores=1)
+    database, resources = cluster(runtime, 6)
     for number in range(3):
         fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
         pass_time(database, 1)
@@ -365,16 +365,14 @@ def test_nodes_that_fail_while_others_start_jobs_are_to_blame(runtime: Runtime) 
 def test_a_server_prologue_that_fails_once_holds_the_jobs_of_its_user_only(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     failed = fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "anna", on=resources[:1])
     other = add_job(database, user="ben")
     MetaScheduler(runtime).round()
     assert state_of(database, other) is JobState.TO_LAUNCH
     (copy,) = copies(database, failed)
     assert reason(database, copy) == ReasonCode.FAULT
-    with database.begin() as tx:
-        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+    assert stopped_queues(database) == set()
     pass_time(database, FIRST_PAUSE)
     MetaScheduler(runtime).round()
     assert state_of(database, copy) is JobState.TO_LAUNCH
@@ -384,33 +382,27 @@ def test_a_server_prologue_that_fails_once_holds_the_jobs_of_its_user_only(
 def test_a_queue_is_stopped_when_its_jobs_fail_one_after_the_other(
     runtime: Runtime, sent: list[Effect], type_: str
 ) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     for number in range(QUEUE_FAILURES):
-        with database.begin() as tx:
-            assert {queue.name for queue in tx.queues.all() if queue.state is not QueueState.ACTIVE} == set()
+        assert stopped_queues(database) == set()
         fail(runtime, type_, f"user{number}", on=resources[:1])
-    with database.begin() as tx:
-        assert {queue.name for queue in tx.queues.all() if queue.state is not QueueState.ACTIVE} == {"default"}
+    assert stopped_queues(database) == {"default"}
     assert mails(sent).count("The queue default is stopped") == 1
 
 
 def test_a_success_between_failures_keeps_a_queue_active(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     for number in range(QUEUE_FAILURES):
         fail(runtime, "SERVER_PROLOGUE_ERROR", f"user{number}", on=resources[:1])
         if number == 2:
             pass_time(database, 1)
             add_job(database, JobState.RUNNING, on=resources[1:], queue="default")
             pass_time(database, 1)
-    with database.begin() as tx:
-        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+    assert stopped_queues(database) == set()
 
 
 def test_failures_of_the_server_prologue_between_launches_hold_only_their_users(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "anna", on=resources[:1])
     pass_time(database, 2)
     add_job(database, JobState.RUNNING, on=resources[1:2], user="cleo")
@@ -422,7 +414,7 @@ def test_failures_of_the_server_prologue_between_launches_hold_only_their_users(
 def test_failures_of_the_server_prologue_for_two_users_without_a_launch_hold_all(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
-    resources = add_resources(runtime.database, nodes=3, cores=1)
+    _, resources = cluster(runtime, 3)
     for user in ("anna", "ben"):
         fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", user, on=resources[:1])
     assert [hold.user for hold in holds(runtime.database)] == [""]
@@ -431,8 +423,7 @@ def test_failures_of_the_server_prologue_for_two_users_without_a_launch_hold_all
 
 @pytest.mark.parametrize("type_", ["SERVER_PROLOGUE_ERROR", "SERVER_EPILOGUE_ERROR"])
 def test_failures_processed_hours_later_do_not_hold_all_users(runtime: Runtime, type_: str) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     job_id = add_job(database, JobState.LAUNCHING, on=resources[:1], user="anna")
     with database.begin() as tx:
         tx.events.add(type_, job_id, "late", to_check=True)
@@ -442,7 +433,7 @@ def test_failures_processed_hours_later_do_not_hold_all_users(runtime: Runtime, 
 
 
 def test_a_failing_server_epilogue_holds_no_launch(runtime: Runtime) -> None:
-    resources = add_resources(runtime.database, nodes=2, cores=1)
+    _, resources = cluster(runtime, 2)
     for user in ("anna", "ben"):
         fail(runtime, "SERVER_EPILOGUE_ERROR", user, on=resources[:1])
     assert holds(runtime.database) == []
@@ -452,18 +443,15 @@ def test_a_failing_server_epilogue_holds_no_launch(runtime: Runtime) -> None:
     ("type_", "held"), [("SERVER_PROLOGUE_ERROR", ["anna"]), ("SERVER_EPILOGUE_EXIT_CODE_ERROR", [])]
 )
 def test_one_user_stops_no_queue(runtime: Runtime, type_: str, held: list[str]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     for _ in range(QUEUE_FAILURES + 1):
         fail(runtime, type_, "anna", on=resources[:1])
-    with database.begin() as tx:
-        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+    assert stopped_queues(database) == set()
     assert [hold.user for hold in holds(database)] == held
 
 
 def test_after_a_failed_trial_another_user_gets_the_next_trial(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     for user in ("anna", "ben"):
         fail(runtime, "SERVER_PROLOGUE_ERROR", user, on=resources[:1])
     users = []
@@ -472,27 +460,20 @@ def test_after_a_failed_trial_another_user_gets_the_next_trial(runtime: Runtime)
         MetaScheduler(runtime).round()
         (hold,) = holds(database)
         users.append(hold.trial_user)
-        with database.begin() as tx:
-            assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
-            tx.events.add("SERVER_PROLOGUE_ERROR", hold.trial_job, "again", to_check=True)
-        node_change_state.run(runtime)
+        fail_trial(runtime, hold, "SERVER_PROLOGUE_ERROR")
         first = add_job(database, user=hold.trial_user)  # waits with the smallest use, too
         assert state_of(database, first) is JobState.WAITING
     assert users in (["anna", "ben", "anna"], ["ben", "anna", "ben"])
 
 
 def test_the_only_user_whose_job_can_start_gets_the_next_trial(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "SERVER_PROLOGUE_ERROR", "anna", on=resources[:1])
     for failures in (2, 3):
         pass_time(database, 600)
         MetaScheduler(runtime).round()
         (hold,) = holds(database)
-        with database.begin() as tx:
-            assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
-            tx.events.add("SERVER_PROLOGUE_ERROR", hold.trial_job, "again", to_check=True)
-        node_change_state.run(runtime)
+        fail_trial(runtime, hold, "SERVER_PROLOGUE_ERROR")
         (hold,) = holds(database)
         assert (hold.trial_user, hold.failures) == ("anna", failures)
 
@@ -511,8 +492,7 @@ def test_the_hold_of_a_user_ends_with_his_last_job(runtime: Runtime, fault: Laun
 
 @pytest.mark.parametrize("fault", [LaunchFault.CONFIGURATION, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT])
 def test_a_hold_ends_when_no_job_is_left_that_would_be_its_trial(runtime: Runtime, fault: LaunchFault) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     ended = add_job(database, JobState.ERROR, on=resources[:1])
     add_job(database, JobState.RUNNING, on=resources[1:])
     waiting = add_job(database, JobState.HOLD)
@@ -533,8 +513,7 @@ def test_a_hold_ends_when_no_job_is_left_that_would_be_its_trial(runtime: Runtim
 def test_a_round_is_planned_again_only_if_a_rival_has_a_place(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, place: str, reads: int
 ) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "SERVER_PROLOGUE_ERROR", "anna", on=resources[:1])
     add_job(database, user="anna", properties=place)
     pass_time(database, 600)
@@ -565,10 +544,8 @@ def test_the_hold_of_a_removed_account_ends_when_its_jobs_are_deleted(runtime: R
 
 
 def test_the_hold_of_a_user_does_not_protect_nodes_of_other_users(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=7, cores=1)
-    for number in range(3):
-        fail(runtime, "PROLOGUE_ERROR", "anna", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    database, resources = cluster(runtime, 7)
+    fail_on_nodes(runtime, "PROLOGUE_ERROR", resources[:3], ["anna"] * 3)
     assert [hold.user for hold in holds(database)] == ["anna"]
     pass_time(database, 1)
     add_job(database, JobState.RUNNING, on=resources[5:6], user="cleo")
@@ -580,14 +557,11 @@ def test_the_hold_of_a_user_does_not_protect_nodes_of_other_users(runtime: Runti
 
 
 def test_the_end_of_a_hold_has_nodes_checked_and_makes_none_alive(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=6, cores=1)
+    database, resources = cluster(runtime, 6)
     with database.begin() as tx:
         for _ in range(3):
             tx.events.add(EventType.FINAUD_RECOVER, 0, "[Finaud] node-1: checked again: disk works", hosts=["node-1"])
-    for number in range(3):
-        host = f"node-{number + 1}"
-        fail(runtime, "CAN_NOT_WRITE_NODE_FILE", f"user{number}", on=[resources[number]], hosts=[host])
+    fail_on_nodes(runtime, "CAN_NOT_WRITE_NODE_FILE", resources[:3])
     pass_time(database, FIRST_PAUSE)
     MetaScheduler(runtime).round()
     (hold,) = holds(database)
@@ -605,8 +579,7 @@ def test_the_end_of_a_hold_has_nodes_checked_and_makes_none_alive(runtime: Runti
 def test_no_job_starts_and_no_besteffort_job_leaves_while_the_configuration_is_wrong(
     runtime: Runtime, sent: list[Effect]
 ) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     add_job(database, JobState.RUNNING, on=resources[:1], types=["besteffort"], queue="besteffort")
     waiting = [add_job(database, user="anna"), add_job(database, user="ben"), add_job(database, types=["noop"])]
     with database.begin() as tx:
@@ -635,8 +608,7 @@ def may_go_on(database: Database, job_id: int, *types: str) -> bool:
 
 
 def test_a_launch_that_waited_for_a_trial_goes_on_when_that_runs(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     trial = begin_configuration_trial(database, on=resources[:1])
     others = [add_job(database, JobState.LAUNCHING, on=[resource]) for resource in resources[1:]]
     assert not may_go_on(database, others[0])
@@ -649,8 +621,7 @@ def test_a_launch_that_waited_for_a_trial_goes_on_when_that_runs(runtime: Runtim
 
 
 def test_a_fault_that_a_launch_found_concerns_all_that_run_the_checker(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     trial = begin_configuration_trial(database, on=resources[:1], types=["deploy"])
     other = add_job(database, JobState.LAUNCHING, on=resources[1:2])
     assert [may_go_on(database, other, name) for name in ("deploy", "cosystem", "noop")] == [False, False, True]
@@ -660,8 +631,7 @@ def test_a_fault_that_a_launch_found_concerns_all_that_run_the_checker(runtime: 
 
 
 def test_only_one_of_two_candidates_becomes_the_trial(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     failed = begin_configuration_trial(database, on=resources[:1])
     with database.begin() as tx:
         lifecycle.move(tx, failed, JobState.FINISHING)
@@ -679,8 +649,7 @@ def test_only_one_of_two_candidates_becomes_the_trial(runtime: Runtime) -> None:
 
 
 def test_a_job_that_depends_on_a_held_launch_waits(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     failed = fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
     (copy,) = copies(database, failed)
     dependant = add_job(database, user="ben", after=[copy])
@@ -690,8 +659,7 @@ def test_a_job_that_depends_on_a_held_launch_waits(runtime: Runtime) -> None:
 
 
 def test_an_inner_job_waits_for_a_container_whose_launch_is_held(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
     container = add_job(database, user="anna", types=["container=c"])
     inner = add_job(database, user="ben", types=["inner=c"])
@@ -700,8 +668,7 @@ def test_an_inner_job_waits_for_a_container_whose_launch_is_held(runtime: Runtim
 
 
 def test_jobs_that_need_no_account_on_a_node_are_not_held(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=3, cores=1)
+    database, resources = cluster(runtime, 3)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
     noop = add_job(database, user="anna", types=["noop"])
     MetaScheduler(runtime).round()
@@ -713,8 +680,7 @@ def test_jobs_that_need_no_account_on_a_node_are_not_held(runtime: Runtime) -> N
 
 @pytest.mark.parametrize("type_", ["CPUSET_CLEAN_ERROR", "CAN_NOT_WRITE_NODE_FILE", "SSH_TRANSFER_TIMEOUT"])
 def test_a_suspicion_that_a_check_can_clear_is_handled_by_finaud(runtime: Runtime, type_: str) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     fail(runtime, type_, "anna", on=resources[:1], hosts=["node-1"])
     with database.begin() as tx:
         (one,) = tx.resources.of_nodes(["node-1"])
@@ -723,8 +689,7 @@ def test_a_suspicion_that_a_check_can_clear_is_handled_by_finaud(runtime: Runtim
 
 
 def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     with database.begin() as tx:
         for _ in range(3):
             tx.events.add(EventType.FINAUD_RECOVER, 0, "[Finaud] node-1: checked again: disk works", hosts=["node-1"])
@@ -736,8 +701,7 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
 
 
 def test_common_failures_do_not_count_as_checks_of_a_node(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=2, cores=1)
+    database, resources = cluster(runtime, 2)
     with database.begin() as tx:
         for text in ("not to blame: the prologue fails", "checked again: disk works") * 2:
             tx.events.add(EventType.FINAUD_RECOVER, 0, f"node-1: {text}", hosts=["node-1"])
@@ -798,22 +762,22 @@ def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False, is_bus
     check.check(cast(ActionContext, context), "node-1")
 
 
-def test_a_user_cannot_suspect_a_node_by_his_own_home(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
-    fail(runtime, "HOME_MISSING", "mallory", on=resources[:1], hosts=["node-1"])
+@pytest.mark.parametrize("users", [["mallory"], ["mallory", "trudy"]])
+def test_users_cannot_suspect_a_node_by_their_own_homes(runtime: Runtime, sent: list[Effect], users: list[str]) -> None:
+    database, resources = cluster(runtime, 4)
+    for user in users:
+        fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
     for _ in range(2):
-        ask(runtime, {"mallory"})
+        ask(runtime, set(users))
     assert set(node_states(database).values()) == {"Alive"}
-    assert [(hold.user, hold.is_confirmed) for hold in holds(database)] == [("mallory", True)]
+    assert [(hold.user, hold.is_confirmed) for hold in holds(database)] == [(user, True) for user in users]
     assert mails(sent) == ["Launches of mallory are held"]
     ask(runtime, set())
     assert holds(database) == []
 
 
 def test_a_node_that_cannot_check_a_home_now_ends_no_hold(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
+    database, resources = cluster(runtime, 4)
     fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"}, is_busy=True)
     assert [(hold.user, hold.failures) for hold in holds(database)] == [("anna", 2)]
@@ -824,20 +788,8 @@ def test_a_node_that_cannot_check_a_home_now_ends_no_hold(runtime: Runtime) -> N
     assert [hold.failures for hold in holds(database)] == [3]
 
 
-def test_several_users_cannot_suspect_a_node_by_their_homes(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
-    for user in ("mallory", "trudy"):
-        fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
-    for _ in range(2):
-        ask(runtime, {"mallory", "trudy"})
-    assert set(node_states(database).values()) == {"Alive"}
-    assert [hold.user for hold in holds(database)] == ["mallory", "trudy"]
-
-
 def test_a_node_that_reports_its_homes_as_missing_is_suspected(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
+    database, resources = cluster(runtime, 4)
     fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"
@@ -851,8 +803,7 @@ def test_a_node_that_reports_its_homes_as_missing_is_suspected(runtime: Runtime)
 
 
 def test_launches_resume_when_the_node_without_the_home_is_absent(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
+    database, resources = cluster(runtime, 4)
     fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"})
     with database.begin() as tx:
@@ -862,8 +813,7 @@ def test_launches_resume_when_the_node_without_the_home_is_absent(runtime: Runti
 
 
 def test_a_node_that_knows_no_account_is_suspected_at_once(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
+    database, resources = cluster(runtime, 4)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
     ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"
