@@ -459,7 +459,7 @@ def test_a_program_that_is_stopped_while_jobs_are_submitted_is_killed(
     stop = f"echo $$ >> {numbers}; kill -STOP $$"
     monkeypatch.setattr(files, "_READ", stop)
     monkeypatch.setattr(files, "_WRITE", stop)
-    monkeypatch.setattr(files.UserFiles, "_as_user", lambda _, command: (command, {}))
+    monkeypatch.setattr(files.UserFiles, "running", lambda _, command: (command, {}))
     desk = Desk(database.settings)
     wanted = JobRequest.model_validate({"command": "/bin/true", **asked})
     for seconds in (5, 10, 20, 40):  # a busy machine may not come to the beginning of a program

@@ -56,15 +56,15 @@ class Scopes(NamedTuple):
     def parse(cls, text: str) -> "Scopes":
         """Return the scopes in a comma-separated list.  Raises BadRequest."""
         words, jobs, agents = set(), set(), set()
-        for word in text.split(","):
-            if found := _ONE_JOB.fullmatch(word):
-                jobs.add(int(found[1]))
-            elif found := _AGENT.fullmatch(word):
-                agents.add(found[1])
-            elif word in _WORDS:
-                words.add(word)
+        for scope in text.split(","):
+            if match := _ONE_JOB.fullmatch(scope):
+                jobs.add(int(match[1]))
+            elif match := _AGENT.fullmatch(scope):
+                agents.add(match[1])
+            elif scope in _WORDS:
+                words.add(scope)
             else:
-                raise BadRequest(f"{word!r} is no scope: {', '.join(SCOPES)}")
+                raise BadRequest(f"{scope!r} is no scope: {', '.join(SCOPES)}")
         return cls(frozenset(words), frozenset(jobs), frozenset(agents))
 
     def __str__(self) -> str:

@@ -123,10 +123,10 @@ class Access(Table):
 
     def userset_entries(self, names: Collection[str]) -> dict[str, tuple[str, ...]]:
         """Return the entries of the existing usersets, ascending."""
-        found: dict[str, tuple[str, ...]] = {}
+        entries: dict[str, tuple[str, ...]] = {}
         for name, entry in self._tx.rows(_ENTRIES, (list(names),)) if names else ():
-            found[name] = (*found.get(name, ()), *([entry] if entry is not None else []))
-        return found
+            entries[name] = (*entries.get(name, ()), *([entry] if entry is not None else []))
+        return entries
 
     def keep_usersets(self, names: Collection[str]) -> set[str]:
         """Lock usersets against changes until the end of the transaction; return the names that exist."""

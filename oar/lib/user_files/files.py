@@ -105,21 +105,17 @@ class UserFiles:
         if code or not head:
             raise PermissionError(f"nothing can be read as {self._user.name}")
         try:
-            told = json.loads(head)
-            number = told.get("error")
+            answer = json.loads(head)
+            number = answer.get("error")
             if number is None:
-                return FilePart(**told, data=data)
+                return FilePart(**answer, data=data)
         except (ValueError, TypeError, AttributeError):  # the user may have modified the program's output
             raise PermissionError(f"nothing can be read as {self._user.name}") from None
         raise OSError(number or errno.EISDIR, os.strerror(number or errno.EISDIR), path)
 
     def following(self, path: str, offset: int) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the command and the identity of a process that follows a file as the user (``follower``)."""
-        return self._as_user(_program("follower", path, offset))
-
-    def running(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the command and the identity of a process that runs a program as the user."""
-        return self._as_user(command)
+        return self.running(_program("follower", path, offset))
 
     def keeping(
         self, deed: str, path: str, roots: Sequence[str], argument: str
@@ -127,7 +123,7 @@ class UserFiles:
         """Return the command and the identity of a process that carries out an action on a file (``keeper``)."""
         import json
 
-        return self._as_user([*_program("keeper", deed, path), json.dumps(roots), argument])
+        return self.running([*_program("keeper", deed, path), json.dumps(roots), argument])
 
     def write_secret(self, path: str, text: str) -> None:
         """Write a file that no other user may read, and replace an existing one. Raises OSError."""
@@ -174,7 +170,7 @@ class UserFiles:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except PermissionError:  # only this user and root may kill it
-            words, identity = self._as_user(["/bin/sh", "-c", _KILL, "sh", str(process.pid)])
+            words, identity = self.running(["/bin/sh", "-c", _KILL, "sh", str(process.pid)])
             null = subprocess.DEVNULL
             killer = subprocess.Popen(words, stdin=null, stdout=null, stderr=null, **identity)
             with suppress(subprocess.TimeoutExpired):
@@ -183,7 +179,6 @@ class UserFiles:
             process.wait(KILL_SECONDS)
 
     def _execute(self, command: Sequence[str], data: bytes) -> tuple[int, bytes]:
-        """Run a program as the user. Return its exit code and its output."""
         with self._started(command, data) as (read, wait):
             printed = read(LARGEST_FILE)
         return wait(), printed
@@ -218,7 +213,7 @@ class UserFiles:
 
         if seconds <= 0:
             raise SilentProgram(self._user.name)
-        words, identity = self._as_user(command)
+        words, identity = self.running(command)
         until, pipe = time.monotonic() + seconds, subprocess.PIPE
         process = subprocess.Popen(
             words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True, **identity
@@ -251,11 +246,10 @@ class UserFiles:
     def _start_as_user(self, command: Sequence[str], stdin: int, stdout: int) -> Wait:
         import subprocess
 
-        command, identity = self._as_user(command)
-        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, **identity)
-        return process.wait
+        command, identity = self.running(command)
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, **identity).wait
 
-    def _as_user(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
+    def running(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the command and the identity of a process that runs a program as the user."""
         import pwd
         import shlex
