@@ -214,7 +214,6 @@ def test_the_layout_comes_from_the_option_the_environment_or_the_site(cluster: C
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "x"}) == first
     assert cluster.shows("--format", 3) == second
     assert cluster.shows(environment={"OAR_OARSTAT_OUTPUT_FORMAT": "4"}) == cluster.shows("--format", 4)
-    assert cluster.oarstat("--format", 5) == CommandResult(1, "", "# Error: --format must be 1, 2, 3 or 4\n")
 
 
 def test_the_jobs_of_an_array_fold_into_one_line(cluster: Cluster) -> None:
@@ -297,6 +296,7 @@ def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
     assert len(result.err.splitlines()) == 1
 
 
+WRONG_SECONDS = ("0", "x", "-1", "999999")
 TWO_DATES = (
     '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"\n'
     "# Or write: now,+1h; 8:00,now; yesterday,today."
@@ -319,6 +319,13 @@ TWO_DATES = (
         (["-g", "2031-01-02, 2031-01-01"], f"Bad syntax for --gantt\n{TWO_DATES}"),
         (["--accounting", "2031-01-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
         (["--accounting", "2031-01-01,2031-13-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
+        (["--ascii"], "# Error: --ascii needs --gantt, and no machine format"),
+        (["--change"], "# Error: --change needs --explain"),
+        (["--start", "--explain", "1"], "# Error: --start and --explain are exclusive"),
+        (["--color=red"], "# Error: --color must be auto, always or never"),
+        (["--format", "5"], "# Error: --format must be 1, 2, 3 or 4"),
+        (["--since", "soon"], '# Error: "soon" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago'),
+        *(([f"--watch={text}"], f'# Error: --watch takes a number of seconds, not "{text}"') for text in WRONG_SECONDS),
     ],
 )
 def test_what_does_not_go_together_is_said(cluster: Cluster, arguments: list[str], text: str) -> None:

@@ -328,12 +328,3 @@ def test_predicted_starts_are_shown_with_what_jobs_wait_for(site: Site) -> None:
     assert (record["scheduled_start"], record["why"], record["code"]) == (NOW + 3601, "(resources)", "BUSY")
     assert starts(site, "-u", "nobody") == ""
     assert starts(site, "--no-header", "-j", str(waiting)).startswith(f"{waiting:<10} alice ")
-
-
-def test_what_cannot_be_asked_is_refused(site: Site) -> None:
-    missing = site.explain(99)
-    assert (missing.exit, missing.out, missing.err) == (0, "", "# Warning: job 99 does not exist.\n")
-    wrong = invoke(main, ["--change"], runtime=site.runtime, user=ALICE)
-    assert (wrong.exit, wrong.err) == (1, "# Error: --change needs --explain\n")
-    both = invoke(main, ["--start", "--explain", "1"], runtime=site.runtime, user=ALICE)
-    assert (both.exit, both.err) == (1, "# Error: --start and --explain are exclusive\n")
