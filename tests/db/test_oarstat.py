@@ -37,6 +37,7 @@ class Cluster:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.resources = add_resources(database, nodes=2, cores=2)
+        self.config = Config()
 
     def job(self, state: JobState = JobState.WAITING, **columns: object) -> int:
         """Add a job, eve's unless said otherwise."""
@@ -50,7 +51,7 @@ class Cluster:
         environment: dict[str, str] | None = None,
     ) -> CommandResult:
         """Run oarstat."""
-        runtime = Runtime(config or Config(), self.database)
+        runtime = Runtime(config or self.config, self.database)
         return invoke(main, [str(each) for each in arguments], runtime=runtime, user=user, environment=environment)
 
     def shows(self, *arguments: str | int, **settings: object) -> str:

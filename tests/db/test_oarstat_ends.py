@@ -7,9 +7,6 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from oar.cli.common.command import CommandResult, invoke
-from oar.cli.oarstat import main
-from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -17,52 +14,41 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState
-from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources, move_job
+from tests.builders import add_job, move_job
+from tests.db import test_oarstat
 
-EVE = User("eve", 1001)
 NOW = 1_930_000_000
 GIB = 1 << 30
 WALLTIME = Cause(EndCode.WALLTIME, {"walltime": 3600, "ran": 3602})
 
 
-class Cluster:
+class Cluster(test_oarstat.Cluster):
     """Two nodes of two cores whose clock is moved by hand."""
 
     def __init__(self, settings: DatabaseSettings) -> None:
         self.now = NOW
-        self.database = Database(settings, clock=lambda: self.now)
-        self.resources = add_resources(self.database, nodes=2, cores=2)
+        super().__init__(Database(settings, clock=lambda: self.now))
         self.config = Config(job_resource_manager_property_db_field="cpuset")
 
-    def oarstat(self, *words: object) -> CommandResult:
-        return invoke(main, [str(word) for word in words], runtime=Runtime(self.config, self.database), user=EVE)
-
-    def shows(self, *words: object) -> str:
-        result = self.oarstat(*words)
-        assert (result.exit, result.err) == (0, "")
-        return result.out
-
     def move(self, job_id: int, *states: JobState) -> None:
-        for state in states:
-            move_job(self.database, job_id, state)
+        move_job(self.database, job_id, *states)
 
     def ended(self, cause: Cause, *used: NodeUsage, seconds: int = 100, **columns: object) -> int:
         """Add a job of eve that ran on all resources and ended."""
-        job = add_job(self.database, JobState.RUNNING, on=self.resources, **{"user": "eve", **columns})  # type: ignore[arg-type]
+        job = self.job(JobState.RUNNING, on=self.resources, **columns)
         self.now += seconds
         self.move(job, JobState.FINISHING)
         with self.database.begin() as tx:
-            tx.job_runs.add_usage([(job, one) for one in used])
+            tx.job_runs.add_usage([(job, usage) for usage in used])
             lifecycle.move_all(tx, [job], JobState.ERROR, because={job: cause})
         return job
 
 
 @pytest.fixture
 def cluster(settings: DatabaseSettings) -> Iterator[Cluster]:
-    found = Cluster(settings)
-    yield found
-    found.database.close()
+    cluster = Cluster(settings)
+    yield cluster
+    cluster.database.close()
 
 
 ON_1 = NodeUsage("node-1", 2, 190.0, GIB, 2 * GIB, 0, 0)
