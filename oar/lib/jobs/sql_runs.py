@@ -253,10 +253,6 @@ class JobRuns(Table):
         """Return the runs of the given jobs that the Runner is processing."""
         return {row[0]: _run(row) for row in self._tx.rows(_SELECT, (list(ids),))}
 
-    def all(self) -> dict[int, JobRun]:
-        """Return the runs of all jobs that the Runner is processing."""
-        return {row[0]: _run(row) for row in self._tx.rows(_ALL)}
-
     def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
         """Return the jobs on which the Runner may have to act: of all jobs, or of those in ``ids``.
 
