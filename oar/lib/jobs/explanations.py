@@ -80,7 +80,7 @@ class PredictedStart:
     because: str  #: why it is no firmer; '' if it is fixed
     measured: Errors | None  #: the errors of the predictions of its queue
     before: int  #: number of waiting jobs with an earlier predicted start
-    foreseen_at: int  #: the prediction may be as old as this date; 0: it is that of the last round
+    foreseen_at: int  #: the prediction may be as old as this date; 0: it is that of the last scheduling pass
 
     @property
     def record(self) -> dict[str, object]:
@@ -105,7 +105,7 @@ class Outlook:
     job: Job
     start: int | None
     reason: WaitReason | None
-    foreseen_at: int = 0  #: the start may have been predicted as early as then; 0: by the last round
+    foreseen_at: int = 0  #: the start may have been predicted as early as then; 0: by the last scheduling pass
 
     @property
     def why(self) -> str:

@@ -93,7 +93,7 @@ class ReasonCode(StrEnum):
         "array limit", "for other jobs of its array",
         "``array``; ``limit``: maximum number of its running jobs. With ``overdue``: running ``jobs`` (their number"
         " is ``count``) exceed their time, and there is no date")
-    LIMIT = ("LIMIT", "a limit of the round was reached before its turn",
+    LIMIT = ("LIMIT", "a limit of the scheduling pass was reached before its turn",
         "priority", "because of limits of rounds",
         "``count``: number of jobs planned before it; ``limit``: ``jobs``, ``time``, ``user``"
         " (``SCHEDULER_FAIRSHARING_MAX_JOB_PER_USER``), ``order`` (a queue without backfilling) or ``depth`` (`Depth"
@@ -128,11 +128,11 @@ class RoundLimit(StrEnum):
     It is the value of ``limit`` in the data of ``ReasonCode.LIMIT``.
     """
 
-    JOBS = "jobs"  #: so many jobs are planned in a round
-    TIME = "time"  #: the time of the round was over
-    USER = "user"  #: so many jobs of each user are planned in a queue
+    JOBS = "jobs"  #: maximum number of jobs planned in a pass
+    TIME = "time"  #: the time of the pass was over
+    USER = "user"  #: maximum number of jobs of each user planned in a queue
     ORDER = "order"  #: its queue does not go past the first job that waits
-    DEPTH = "depth"  #: its queue plans starts for so many jobs that wait
+    DEPTH = "depth"  #: maximum number of waiting jobs for which its queue plans starts
 
 
 class WaitStage(StrEnum):

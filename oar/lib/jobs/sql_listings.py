@@ -23,7 +23,7 @@ _ASSIGNED = """
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0
     GROUP BY j.job_id"""
 #: When the scheduler plans to start jobs, which alternative of them, and the date of the oldest prediction (row -1)
-#: where that is before the last round (row 0).
+#: where that is before the last scheduling pass (row 0).
 _PREDICTIONS = """
     SELECT m.moldable_job_id, p.start_time, m.moldable_id, coalesce(a.start_time, 0)
     FROM moldable_job_descriptions m JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
@@ -172,7 +172,7 @@ class Prediction(NamedTuple):
 
     start: int
     moldable: int
-    foreseen_at: int = 0  #: it may be as old as this date; 0: it is that of the last round
+    foreseen_at: int = 0  #: it may be as old as this date; 0: it is that of the last scheduling pass
 
 
 class PlannedResource(NamedTuple):
