@@ -129,7 +129,6 @@ OUTER_WORLD = {"socket", "subprocess", "zmq", "smtplib", "multiprocessing", "ran
 REACHING = {
     "oar.lib.access.name_service",
     "oar.lib.adoption.sql_adoption",
-    "oar.lib.jobs.end_listener",
     "oar.lib.nodes.energy",
     "oar.lib.nodes.ping_checker",
     "oar.lib.nodes.broken_node_reboots",
