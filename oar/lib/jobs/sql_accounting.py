@@ -14,7 +14,7 @@ _BY_USER = """
         COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'USED'), 0)::bigint
     FROM accounting WHERE window_stop >= %s AND window_start < %s AND (%s::text IS NULL OR accounting_user = %s)
     GROUP BY accounting_user, accounting_project ORDER BY accounting_user, accounting_project"""
-#: Ended jobs that were not counted, locked until the end of the transaction: no job is counted twice.
+#: Locked until the end of the transaction, so that no job is counted twice.
 _NOT_COUNTED = """
     SELECT job_id FROM jobs
     WHERE accounted = 'NO' AND state IN ('Terminated', 'Error') AND job_id > %(last)s AND stop_time >= %(since)s
@@ -22,7 +22,7 @@ _NOT_COUNTED = """
 _ENDED = """
     SELECT job_id FROM jobs WHERE state IN ('Terminated', 'Error') AND job_id > %(last)s
     ORDER BY job_id LIMIT %(most)s FOR NO KEY UPDATE"""
-#: Those of some jobs that consumed something: their resources are counted from their alternative.
+#: The given jobs that consumed something; the number of resources is that of their alternative.
 _ACCOUNTABLE = """counted AS MATERIALIZED (
     SELECT j.job_id, j.job_user, j.project, j.queue_name, j.start_time, j.stop_time,
         COALESCE(NULLIF(m.moldable_walltime, 0), j.stop_time - j.start_time) AS walltime, held.number
@@ -34,7 +34,7 @@ _ACCOUNTABLE = """counted AS MATERIALIZED (
     WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
       AND j.start_time > 0 AND j.stop_time > j.start_time
       AND j.job_id NOT IN (SELECT job_id FROM inside))"""
-#: Those of them whose container pays for them, or the owner of their advance reservation.
+#: The given jobs that are accounted to their container, or to the owner of their advance reservation.
 _INSIDE = """inside AS MATERIALIZED (
     SELECT t.job_id FROM job_types t
     WHERE t.job_id = ANY(%(ids)s) AND t.type LIKE 'inner=%%' AND NOT %(inner)s
@@ -42,11 +42,11 @@ _INSIDE = """inside AS MATERIALIZED (
     UNION
     SELECT i.job_id FROM reservation_jobs i JOIN reservations r USING (reservation_id)
     WHERE i.job_id = ANY(%(ids)s) AND r.flex = 'NO' AND NOT %(by_users)s)"""
-#: Those of them that are frames of advance reservations.
+#: The given jobs that are frames of advance reservations.
 _FRAMES = """frames AS MATERIALIZED (
     SELECT c.*, r.reservation_id, %(by_users)s OR r.flex = 'YES' AS is_shared
     FROM counted c JOIN reservations r ON r.frame_id = c.job_id AND r.frame_id <> 0)"""
-#: When a frame had which resource, and when a job that is counted by itself had it.
+#: The periods in which frames had resources, and in which jobs that are accounted themselves used them.
 _HELD = """held AS (
     SELECT f.job_id, i.resource_id, i.date_start AS begins,
         COALESCE(NULLIF(i.date_stop, 0), %(end_of_time)s) AS ends, 1 AS granted, 0 AS used
@@ -65,7 +65,7 @@ _HELD = """held AS (
     JOIN job_state_logs l ON l.job_id = j.job_id
     WHERE f.is_shared AND j.start_time > 0 AND j.assigned_moldable_job <> 0
       AND %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming'))"""
-#: The same as stretches of time in which nothing changed.
+#: The same as periods without changes.
 _LEVELS = """edges AS (
     SELECT job_id, resource_id, at, sum(granted * step) AS granted, sum(used * step) AS used
     FROM held CROSS JOIN LATERAL (VALUES (begins, 1), (ends, -1)) AS edge (at, step)
@@ -74,7 +74,7 @@ levels AS (
     SELECT job_id, resource_id, at AS begins, lead(at) OVER along AS ends,
         sum(granted) OVER along AS granted, sum(used) OVER along AS used
     FROM edges WINDOW along AS (PARTITION BY job_id, resource_id ORDER BY at))"""
-#: Their intervals, each with what a second of it adds; time in suspension is taken off again where that is wanted.
+#: The intervals of the jobs, with the consumption per second; suspended time is subtracted if configured.
 _SPANS = """plain AS (SELECT * FROM counted WHERE job_id NOT IN (SELECT job_id FROM frames)),
 spans AS (
     SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM plain b
@@ -91,7 +91,7 @@ spans AS (
     FROM plain b JOIN job_state_logs l USING (job_id)
     WHERE %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming')
       AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0))"""
-#: The same cut on windows, and added up.
+#: The sums of these intervals per window.
 _PARTS = """parts AS MATERIALIZED (
     SELECT place * %(width)s AS window_start, (place + 1) * %(width)s - 1 AS window_stop,
         job_user, project, queue_name, kind,
@@ -127,7 +127,7 @@ class Rules(NamedTuple):
     all_types: bool = False  #: count resources of all types, not only of type default
     subtract_suspended: bool = False  #: do not count the time in suspension as used
     inner: bool = False  #: count inner jobs, too, not only their container
-    by_users: bool = False  #: in an advance reservation each job is its user's, and its owner's is what stood idle
+    by_users: bool = False  #: advance reservations: account jobs to their users, idle time to the owner
 
 
 class WindowChange(NamedTuple):

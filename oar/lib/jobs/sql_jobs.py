@@ -16,49 +16,40 @@ from oar.lib.jobs.states import FINAL, Accounted, Index, JobState, JobType, Rese
 from oar.lib.nodes.records import Resource
 
 _COLUMNS = ", ".join(f"j.{COLUMNS[name]}" for name in Job._fields)
-#: One job.
 _GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")
-#: One job, locked until the end of the transaction.
 _LOCK = Prepared(f"{_GET} FOR NO KEY UPDATE")
-#: Locks several jobs in a fixed order.
+#: Locks are taken in a fixed order, which prevents deadlocks.
 _HOLD = Prepared("SELECT job_id FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
-#: Several jobs, locked in a fixed order.
 _LOCK_ALL = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE")
-#: Several jobs.
 _SELECT = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id")
-#: All live jobs, or those of one user.
 _LIVE = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} ORDER BY j.job_id"
 _LIVE_OF_USER = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY j.job_id"
-#: Live jobs in some states.
 _IN_STATES = f"SELECT {_COLUMNS} FROM jobs j WHERE {LIVE} AND j.state = ANY(%s) ORDER BY j.job_id"
-#: Jobs of arrays.
 _ARRAYS = f"SELECT {_COLUMNS} FROM jobs j WHERE j.array_id = ANY(%s) ORDER BY j.job_id"
-#: How the jobs of an array have ended.
 _ARRAY_SUMMARY = f"""
     SELECT COALESCE(max(array_index), 0), max(job_id) FILTER (WHERE {LIVE}),
         count(*) FILTER (WHERE state = 'Terminated' AND COALESCE(exit_code, 0) = 0),
         count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
     FROM jobs j WHERE array_id = %s"""
-#: States of jobs.
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
-#: What is returned of a job that has moved.
+#: The columns of ``MovedJob``.
 _MOVED = (
     "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended = 'YES'"
 )
-#: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
+#: The compare-and-set of the state machine. The stop date of a job that ends or finishes is set once.
 _MOVE = Prepared(f"""
     UPDATE jobs j SET state = %(to)s,
         stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
     {_MOVED}""")
-#: The same of jobs that are started, with the dates and the alternatives that they get.
+#: The move of jobs that are started, which also sets their dates and alternatives.
 _MOVE_STARTED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, start_time = n.start, assigned_moldable_job = n.moldable
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
-#: The resources of a job that was not launched, and its alternative, are its own no more.
+#: Removes the alternative and the resources of a job that was not launched.
 _TAKE_BACK = Prepared("""
     WITH given AS (
         UPDATE jobs j SET assigned_moldable_job = 0, start_time = 0
@@ -66,14 +57,14 @@ _TAKE_BACK = Prepared("""
         WHERE j.job_id = former.job_id RETURNING former.moldable)
     DELETE FROM assigned_resources a USING given
     WHERE a.moldable_job_id = given.moldable AND a.assigned_resource_index = 'CURRENT'""")
-#: The same of jobs whose ends are told: perhaps of ends long ago, but of none before the start.
+#: The move of jobs with reported ends. The stop date may be long ago, but not before the start.
 _MOVE_ENDED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, exit_code = n.status,
         stop_time = GREATEST(LEAST(CASE j.stop_time WHEN 0 THEN %(now)s ELSE j.stop_time END, n.date), j.start_time)
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(statuses)s::integer[]) AS n (id, date, status)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
-#: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
+#: The state log of a move: closes the open row and adds a row, which is closed at once for a final state.
 _LOG_MOVE = Prepared("""
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
@@ -86,8 +77,8 @@ _TAKE = """
     INSERT INTO assigned_resources (moldable_job_id, resource_id)
     SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s
     ON CONFLICT (moldable_job_id, resource_id) DO UPDATE SET assigned_resource_index = 'CURRENT'"""
-#: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
-#: left in hand (docs/design/locks.rst, "State changes").
+#: The end of a job: its descriptions become history, its resources are released, its open rows are deleted
+#: (docs/design/locks.rst, "State changes").
 _CLOSE = Prepared("""
     UPDATE resources r SET last_job_date = %(now)s FROM assigned_resources a, jobs j
         WHERE j.job_id = ANY(%(ids)s) AND a.moldable_job_id = j.assigned_moldable_job
@@ -119,15 +110,13 @@ _CLOSE = Prepared("""
 _SET_ENDS = """
     UPDATE jobs j SET stop_time = n.date, exit_code = 0
     FROM unnest(%s::bigint[], %s::bigint[]) AS n (id, date) WHERE j.job_id = n.id"""
-#: Types of jobs, in order of insertion.
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
 _CURRENT_TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
-#: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
     FROM job_dependencies WHERE job_id = ANY(%s) ORDER BY job_id, job_id_required"""
-#: Resources of jobs; those of a live job are CURRENT, those of an ended one LOG.
+#: The rows of live jobs are CURRENT, those of ended jobs LOG.
 _ASSIGNED = Prepared("""
     SELECT m.moldable_job_id, a.resource_id, r.network_address, r.type
     FROM moldable_job_descriptions m
@@ -136,15 +125,13 @@ _ASSIGNED = Prepared("""
     JOIN resources r ON r.resource_id = a.resource_id
     WHERE m.moldable_job_id = ANY(%s) AND (NOT %s OR a.assigned_resource_index = 'CURRENT')
     ORDER BY m.moldable_job_id, a.resource_id""")
-#: How long jobs have been in which state.
 _STATE_CHANGES = """
     SELECT job_id, job_state, date_start, date_stop FROM job_state_logs WHERE job_id = ANY(%s)
     ORDER BY job_id, job_state_log_id"""
-#: Seconds spent in Suspended and Resuming; an open stretch counts to now.
+#: An open period counts until now.
 _SUSPENDED_TIMES = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
     FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
-#: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
 _ON_NODES = f"""
     SELECT DISTINCT j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
@@ -214,7 +201,7 @@ class ArraySummary(NamedTuple):
     errors: int  #: number of jobs in Error
 
 
-#: The members of enumerations by the words of rows: a call of the class takes eight times as long.
+#: The members of enumerations by value: a call of the class takes eight times as long.
 _STATE_OF = {str(state): state for state in JobState}
 _TYPE_OF = {str(kind): kind for kind in JobType}
 _RESERVATION_OF = {str(reservation): reservation for reservation in Reservation}
@@ -290,8 +277,8 @@ class EndedSummary(NamedTuple):
     queues: tuple[str, ...]
 
 
-#: The rows of so many resources come with their job.  As JSON: it has another column when the table has, which what is
-#: prepared cannot have; and it takes thrice as long, which many would feel.
+#: Maximum number of resources whose rows are read with their job. They are read as JSON, since a prepared statement
+#: cannot return columns that are added later. JSON takes three times as long, which matters for many resources.
 FEW_RESOURCES = 8
 _READ = Prepared(f"""
     SELECT j.job_id, COALESCE(m.moldable_walltime, 0), i.reservation_id,
@@ -341,7 +328,7 @@ def _detail(row: Row) -> JobDetail:
 class Jobs(Table):
     """Rows of ``jobs`` and of the tables that describe jobs."""
 
-    #: Questions that views ask together.
+    #: Queries that views run together.
     ROWS = About(_SELECT, _jobs)
     TYPES = About(_TYPES, _types)
     DEPENDENCIES = About(_DEPENDENCIES, _dependencies)

@@ -11,7 +11,6 @@ _COLUMNS = """h.hold_id, h.fault, h.job_user, h.node, h.began, h.failures, h.nex
         h.reason"""
 #: States of jobs that are still to be launched.
 _TO_COME = [str(state) for state in (*sorted(NOT_STARTED), JobState.LAUNCHING)]
-#: All holds; of a trial also the state and the user of its job.
 _ALL = Prepared(f"""
     SELECT {_COLUMNS}, j.state, COALESCE(j.job_user, '')
     FROM launch_holds h LEFT JOIN jobs j ON j.job_id = h.trial_job ORDER BY h.hold_id""")
@@ -26,19 +25,16 @@ _POSTPONE = """
 _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s AND trial_job = %s AND next_try = %s"
 _USERS_WITH_JOBS = f"""
     SELECT u FROM unnest(%s::text[]) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
-#: Whether a user, '' for anybody, has jobs that are still to be launched, of other types than some.
 _HAS_JOBS = f"""
     SELECT EXISTS (SELECT FROM jobs j
         WHERE {LIVE} AND j.state = ANY(%(states)s) AND %(user)s IN ('', j.job_user) AND NOT EXISTS (
             SELECT FROM job_types t WHERE t.job_id = j.job_id AND split_part(t.type, '=', 1) = ANY(%(types)s)))"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
-#: The last date at which a job that needs a node was started.
 _LAST_START = Prepared("""
     SELECT l.date_start FROM job_state_logs l
     WHERE l.job_state = 'Running' AND l.date_start >= %s
       AND NOT EXISTS (SELECT FROM job_types t WHERE t.job_id = l.job_id AND split_part(t.type, '=', 1) = ANY(%s))
     ORDER BY l.date_start DESC LIMIT 1""")
-#: The last date since another one at which a job of a queue got into a state, without an event of some types.
 _LAST_SUCCESS = """
     SELECT l.date_start FROM job_state_logs l JOIN jobs j USING (job_id)
     WHERE l.job_state = %s AND l.date_start >= %s AND j.queue_name = %s

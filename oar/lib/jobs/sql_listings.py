@@ -13,7 +13,6 @@ from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
 from oar.lib.reservations.states import STARTED
 
-#: Resources that jobs have or had, and the nodes that these belong to.
 _ASSIGNED = """
     SELECT j.job_id, array_agg(a.resource_id ORDER BY a.resource_id),
         array_agg(DISTINCT r.network_address::text) FILTER (WHERE r.network_address <> '')
@@ -22,20 +21,18 @@ _ASSIGNED = """
     LEFT JOIN resources r ON r.resource_id = a.resource_id
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0
     GROUP BY j.job_id"""
-#: When the scheduler plans to start jobs, which alternative of them, and the date of the oldest prediction (row -1)
-#: where that is before the last scheduling pass (row 0).
+#: Planned starts and alternatives, with the date of the oldest prediction (row -1) if that is before the last
+#: scheduling pass (row 0).
 _PREDICTIONS = """
     SELECT m.moldable_job_id, p.start_time, m.moldable_id, coalesce(a.start_time, 0)
     FROM moldable_job_descriptions m JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     LEFT JOIN gantt_jobs_predictions_visu a ON a.moldable_job_id = -1
         AND a.start_time < (SELECT start_time FROM gantt_jobs_predictions_visu WHERE moldable_job_id = 0)
     WHERE m.moldable_job_id = ANY(%s) ORDER BY m.moldable_job_id, p.start_time DESC"""
-#: Resources that the scheduler plans to give to alternatives of jobs.
 _PLANNED = """
     SELECT g.moldable_job_id, r.resource_id, r.network_address, r.state
     FROM gantt_jobs_resources_visu g JOIN resources r USING (resource_id)
     WHERE g.moldable_job_id = ANY(%s) ORDER BY g.moldable_job_id, r.resource_id"""
-#: Jobs that are, were or will be on resources between two dates.
 _JOBS_BETWEEN = f"""
     SELECT j.job_id FROM jobs j
     WHERE j.stop_time >= %(start)s AND j.start_time BETWEEN 1 AND %(stop)s AND j.assigned_moldable_job <> 0
@@ -48,13 +45,11 @@ _JOBS_BETWEEN = f"""
     FROM gantt_jobs_predictions_visu p JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     WHERE p.start_time <= %(stop)s AND p.start_time + m.moldable_walltime >= %(start)s
     ORDER BY 1"""
-#: When resources could not be used between two dates.
 _UNAVAILABLE = """
     SELECT resource_id, date_start, date_stop, value FROM resource_logs
     WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
       AND (date_stop = 0 OR date_stop >= %(start)s) AND date_start <= %(stop)s
     ORDER BY resource_id, date_start"""
-#: What was set of resources of a node between two dates, and for how long.
 _NODE_HISTORY = """
     SELECT l.attribute, l.value, l.date_start, l.date_stop, array_agg(l.resource_id ORDER BY l.resource_id)
     FROM resources r JOIN resource_logs l USING (resource_id)
@@ -62,23 +57,21 @@ _NODE_HISTORY = """
       AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start <= %(stop)s
     GROUP BY l.attribute, l.value, l.date_start, l.date_stop
     ORDER BY l.date_start, l.attribute, l.value, l.date_stop"""
-#: What was set of a resource, the newest first.
 _RESOURCE_LOG = """
     SELECT resource_log_id, attribute, value, date_start, date_stop FROM resource_logs
     WHERE resource_id = %(resource)s AND resource_log_id < %(before)s ORDER BY resource_log_id DESC LIMIT %(limit)s"""
-#: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
+#: Without frames of advance reservations, which use nothing.
 _HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     WHERE {LIVE} AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY a.resource_id, j.job_id"""
-#: The same as two lists: ten thousand rows take PostgreSQL and psycopg2 five times as long.
+#: Two lists instead of rows: ten thousand rows take PostgreSQL and psycopg2 five times as long.
 _ON_RESOURCES = f"SELECT json_agg(resource_id)::text, json_agg(job_id)::text FROM ({_HELD}) held"
-#: The advance reservations that have begun, by the resources that are granted to them.
 _RESERVED = """
     SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
     WHERE v.ended = 0 AND v.state = ANY(%s) ORDER BY resource_id, v.ar_id"""
-#: How many resources of nodes are alike: their state, whether they are drained, can be woken, are held, are reserved.
+#: Numbers of resources of nodes by state, and by whether they are drained, can be woken, are held, are reserved.
 _ALIKE = f"""
     SELECT r.state, r.drain = 'YES', r.available_upto > %s AND r.available_upto <> %s,
         h.resource_id IS NOT NULL, v.resource_id IS NOT NULL, count(*)
@@ -86,35 +79,29 @@ _ALIKE = f"""
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
     WHERE r.network_address <> '' GROUP BY 1, 2, 3, 4, 5"""
-#: The same by the values of a column, of resources of nodes or of the others.
+#: The same by the values of a column, for resources of nodes or for other resources.
 _ALIKE_BY = _ALIKE.replace("SELECT r.state", "SELECT COALESCE(r.{column}::text, ''), r.state")
 _ALIKE_BY = _ALIKE_BY.replace("r.network_address <>", "r.network_address {kind}").replace("GROUP BY 1", "GROUP BY 6, 1")
-#: The resources that jobs could have, by the values of a column.
 _USABLE_BY = """
     SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
     WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
     GROUP BY 1"""
-#: Jobs that ended since a date.
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
     WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
 _FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
-#: States of jobs, and how they ended.
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
-#: The last copies of jobs that were submitted again, by the system or by somebody.
 _COPIES = """
     SELECT resubmit_job_id, max(job_id) FROM jobs
     WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
-#: The walltime of the alternative that was chosen, else of the one that is foreseen, else of the first.
+#: The walltime of the chosen alternative, else of the predicted one, else of the first.
 _WALLTIMES = """
     SELECT DISTINCT ON (j.job_id) j.job_id, m.moldable_walltime
     FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
     LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
     WHERE j.job_id = ANY(%s)
     ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
-#: Heads of jobs that did not answer the last probe.
 _SILENT = "SELECT job_id, head_host FROM job_runs WHERE job_id = ANY(%s) AND failures > 0 AND head_host <> ''"
-#: Nodes of jobs that are not Alive, and since when.
 _NOT_ALIVE = """
     SELECT j.job_id, r.network_address::text, r.state, max(COALESCE(l.date_start, 0))
     FROM jobs j
@@ -123,7 +110,7 @@ _NOT_ALIVE = """
     LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0 AND r.state <> 'Alive' AND r.network_address <> ''
     GROUP BY j.job_id, r.network_address, r.state ORDER BY j.job_id, r.network_address, r.state"""
-#: Nodes with resources in some states, and since when the first of these is in it (0: not known), the last ones first.
+#: The date is that of the first resource that entered the state; 0: not known.
 _OUT_OF_USE = """
     SELECT r.network_address::text, r.state, COALESCE(min(l.date_start), 0)
     FROM resources r
@@ -146,7 +133,7 @@ class SetValue(NamedTuple):
     attribute: str
     value: str
     start: int
-    stop: int  #: 0: it has it
+    stop: int  #: 0: the current value
 
 
 class NodeInterval(NamedTuple):
@@ -192,7 +179,7 @@ class AlikeResources(NamedTuple):
 
     state: ResourceState
     is_drained: bool
-    can_be_woken: bool  #: at a date to come it may be taken away again
+    can_be_woken: bool  #: it is available until a later date
     is_held: bool  #: by jobs
     is_reserved: bool  #: by advance reservations that have begun
     number: int
@@ -210,13 +197,13 @@ def _predictions(rows: Iterable[Row]) -> dict[int, Prediction]:
     return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
 
 
-#: Number of times that a folded page goes on inside an array that was shown before.
+#: How often a folded page continues inside an array that was shown before.
 _MORE_LOOKS = 4
-#: More jobs than this are not counted.
+#: Maximum number of jobs that are counted.
 MOST_COUNTED = 100_000
-#: Jobs that a folded page of ended jobs reads at most to find the arrays that it shows.
+#: Maximum number of jobs that a folded page of ended jobs reads to find its arrays.
 MOST_READ = 20_000
-#: The same for each row of the page if no index finds the jobs of the query.
+#: The same per row of the page if no index finds the jobs of the query.
 _READ_FOR_A_ROW = 10
 _NO_FRAME = "NOT EXISTS (SELECT FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0)"
 _TYPES = "EXISTS (SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type = ANY(%s))"
@@ -230,11 +217,11 @@ _LIVED_BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >=
 _BY_QUEUE = (
     f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
 )
-#: The number of a job's array.  A job without one is an array of its own; its number is negative, so that it is unique.
+#: The id of a job's array. A job without array is an array of its own with a negative, and therefore unique, id.
 _ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
 _EXIT_CODE = "coalesce(j.exit_code, 0)"
 _STARTED = "j.start_time > 0 AND j.assigned_moldable_job <> 0 AND (j.stop_time = 0 OR j.start_time <= j.stop_time)"
-#: The rows of arrays; the position of an array is the id of that of its jobs which the list reaches first.
+#: The rows of arrays. The position of an array is the id of its first job in the order of the list.
 _FOLDED = f"""
     SELECT position, array_id, state, exit_code, lowest, highest, number, started FROM (
         SELECT alike.*, {{first}}({{end}}) OVER (PARTITION BY array_id) AS position FROM (
@@ -243,7 +230,7 @@ _FOLDED = f"""
             FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3) alike) placed
     WHERE %s::bigint IS NULL OR position {{behind}} %s
     ORDER BY position {{order}} FETCH FIRST %s ROWS WITH TIES"""
-#: The arrays that a list reaches first, how many jobs were read for them, and the last of these jobs.
+#: The first arrays of a list, the number of jobs that were read for them, and the last of these jobs.
 _ARRAYS = f"""
     WITH reached AS (
         SELECT j.job_id, {_ARRAY} AS array_id FROM jobs j WHERE {{where}} ORDER BY j.job_id {{order}} LIMIT %s)
@@ -400,7 +387,7 @@ def _conditions(query: JobQuery) -> Iterator[_Condition]:
 class Listings(Table):
     """Queries for lists: each method runs one query for all jobs or resources."""
 
-    #: Questions that views ask together.
+    #: Queries that views run together.
     ASSIGNED = About(_ASSIGNED, _assigned)
     PREDICTIONS = About(_PREDICTIONS, _predictions)
     COPIES = About(_COPIES, dict)

@@ -11,7 +11,6 @@ from oar.lib.jobs.states import QueueState
 _ALL = Prepared("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY queue_name")
 _EXISTS = Prepared("SELECT 1 FROM queues WHERE queue_name = %s")
 _HAS_STATE = Prepared("SELECT 1 FROM queues WHERE queue_name = %s AND state = %s")
-#: Live jobs of a queue, without frames of advance reservations and the jobs in advance reservations of the queue.
 _LIVE_JOBS = f"""
     SELECT count(*) FROM jobs j WHERE j.queue_name = %(name)s AND {LIVE} AND {NO_FRAME}
       AND NOT EXISTS (

@@ -26,7 +26,6 @@ _REQUEST_WALLTIME = """
 _ASK_ALL = """
     INSERT INTO walltime_change (job_id, pending, force, delay_next_jobs, whole, timeout)
     SELECT id, %s, 'NO', 'NO', 'NO', 0 FROM unnest(%s::bigint[]) AS id"""
-#: Changes of running jobs that are pending, and when they were asked.  The rows are locked.
 _PENDING = """
     SELECT w.job_id, w.pending, w.force = 'YES', w.delay_next_jobs = 'YES', w.whole = 'YES', w.granted, w.timeout,
         COALESCE((SELECT max(e.date) FROM event_logs e WHERE e.job_id = w.job_id AND e.type = 'WALLTIME_REQUEST'), 0),
@@ -36,7 +35,7 @@ _PENDING = """
 _CHANGE_WALLTIME = """
     UPDATE moldable_job_descriptions SET moldable_walltime = moldable_walltime + %s WHERE moldable_id = %s
     RETURNING moldable_walltime"""
-#: What is granted counts also for each way in which it was; nothing pending: nothing is asked any more.
+#: Granted seconds are also counted for each option of the request; without pending seconds the options are reset.
 _GRANT = """
     UPDATE walltime_change SET pending = %(left)s::bigint, granted = granted + %(seconds)s::bigint,
         granted_with_force = granted_with_force + CASE WHEN force = 'YES' THEN %(more)s::bigint ELSE 0 END,
@@ -60,7 +59,7 @@ class WalltimeChange(NamedTuple):
     force: bool = False
     delay_next_jobs: bool = False
     whole: bool = False
-    timeout: int = 0  #: what is pending is dropped after so long; 0 = never
+    timeout: int = 0  #: seconds after which the pending change is dropped; 0 = never
     granted: int = 0
     granted_with_force: int = 0
     granted_with_delay_next_jobs: int = 0
@@ -91,7 +90,6 @@ _ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)
 _IN_STATES = Prepared("""
     SELECT frag_id_job, frag_date, frag_state FROM frag_jobs
     WHERE frag_state <> 'FRAGGED' AND frag_state = ANY(%s) ORDER BY frag_id_job""")
-#: Requests that wait for Leon.
 _IS_LEON_LATE = Prepared("""
     SELECT 1 FROM frag_jobs
     WHERE frag_state <> 'FRAGGED' AND frag_state IN ('LEON', 'LEON_EXTERMINATE') AND frag_date < %s LIMIT 1""")
@@ -179,15 +177,13 @@ class JobRequests(Table):
 
 # -- deadlines --------------------------------------------------------------------------------------------------------
 
-#: Kills that were sent, and whether the job has obeyed.
 _KILL_TIMERS = Prepared("""
     SELECT f.frag_id_job, f.frag_date, j.state, COALESCE((
             SELECT max(e.date) FROM event_logs e WHERE e.job_id = f.frag_id_job AND e.type = 'SEND_KILL_JOB'), 0),
         EXISTS (SELECT 1 FROM job_types t WHERE t.job_id = f.frag_id_job AND t.type ~ '^container([=:]|$)')
     FROM frag_jobs f LEFT JOIN jobs j ON j.job_id = f.frag_id_job
     WHERE f.frag_state = 'TIMER_ARMED' AND f.frag_state <> 'FRAGGED' ORDER BY f.frag_id_job""")
-#: Running jobs and when their time is over; the time that they were suspended does not count.  Those whose end is
-#: known, or already asked for, are left to it.
+#: Without jobs whose end is reported or requested. Suspended time does not count.
 _WALLTIMES = Prepared(f"""
     SELECT j.job_id, j.start_time, m.moldable_walltime,
         CASE WHEN j.suspended = 'YES' THEN COALESCE((
@@ -201,14 +197,12 @@ _WALLTIMES = Prepared(f"""
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
       AND {NO_FRAME}
     ORDER BY j.job_id""")
-#: When the checkpoint signal was last sent to jobs since they began, and whether that failed.
 _CHECKPOINTS = Prepared("""
     SELECT e.job_id, max(e.date), EXISTS (
         SELECT 1 FROM event_logs f WHERE f.job_id = e.job_id AND f.type = 'CHECKPOINT_ERROR'
           AND f.event_id > max(e.event_id))
     FROM event_logs e JOIN jobs j ON j.job_id = e.job_id
     WHERE e.job_id = ANY(%s) AND e.type = 'CHECKPOINT' AND e.date >= j.start_time GROUP BY e.job_id""")
-#: Desktop computers that did not call in time.
 _EXPIRE_DESKTOPS = Prepared("""
     UPDATE resources SET next_state = 'Suspected', next_finaud_decision = 'YES'
     WHERE resource_id IN (
@@ -216,7 +210,6 @@ _EXPIRE_DESKTOPS = Prepared("""
         WHERE state = 'Alive' AND desktop_computing = 'YES' AND expiry_date > 0 AND expiry_date < %s
           AND next_state = 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE)
     RETURNING resource_id, network_address""")
-#: Suspected for too long.
 _EXPIRE_SUSPECTED = Prepared("""
     UPDATE resources SET next_state = 'Dead', next_finaud_decision = 'YES'
     WHERE resource_id IN (
@@ -245,7 +238,7 @@ class TimeLimit(NamedTuple):
     walltime: int
     suspended: int  #: seconds that it spent suspended
     checkpoint: int  #: seconds before its end at which it is to be sent the checkpoint signal, 0 = never
-    heard: int  #: date at which the Runner last heard of it
+    heard: int  #: date of the last report to the Runner
 
     @property
     def end(self) -> int:

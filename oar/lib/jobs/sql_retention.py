@@ -12,7 +12,7 @@ from oar.lib.db.predicates import ENDED, NO_FRAME
 from oar.lib.db.statements import Table
 from oar.lib.history.event_types import EventType
 
-#: Jobs that ended before a date, behind a place: accounted, with nothing left to do, and no live job depends on them.
+#: Ended jobs that are accounted, without open events, on which no live job depends.
 _JOBS = f"""
     SELECT j.stop_time, j.job_id FROM jobs j
     WHERE j.stop_time > 0 AND j.stop_time < %(before)s AND (j.stop_time, j.job_id) > (%(date)s, %(id)s)
@@ -23,7 +23,7 @@ _JOBS = f"""
       AND NOT EXISTS (SELECT 1 FROM reservation_jobs i JOIN reservations v USING (reservation_id)
         WHERE i.job_id = j.job_id AND v.ended = 0)
     ORDER BY j.stop_time, j.job_id LIMIT %(limit)s"""
-#: Of each log, a piece behind an id: id, date, and whether the row may go if it is old.
+#: A batch of each log after an id: id, date, and whether the row may be deleted if it is old.
 _KEYS = f"""
     SELECT c.job_id, COALESCE(j.submission_time, 0), COALESCE(j.stop_time < %(before)s AND {ENDED}, true)
     FROM challenges c LEFT JOIN jobs j USING (job_id)
@@ -71,7 +71,7 @@ _DELETE_DATED = {
     for table, (column, condition) in _DATED.items()
 }
 _COUNT_DATED = {table: f"SELECT count(*) FROM {table} WHERE {condition}" for table, (_, condition) in _DATED.items()}
-#: What tells that time has passed, by table and column: each has an index.
+#: Dates that show that time has passed, by table and column; each has an index.
 _DATES = (
     *(("event_logs", "date"), ("jobs", "submission_time"), ("jobs", "start_time"), ("jobs", "stop_time")),
     ("resource_logs", "date_start"),
@@ -79,7 +79,7 @@ _DATES = (
 _FIRSTS = ", ".join(f"(SELECT min({date}) FROM {table} WHERE {date} > 0)" for table, date in _DATES)
 _LASTS = ", ".join(f"(SELECT max({date}) FROM {table} WHERE {date} <= %(until)s)" for table, date in _DATES)
 _LAST_SIGN = f"SELECT GREATEST({_LASTS}, 0)"
-#: The first date at all, and that of the last purge.
+#: The first date in the database, and the date of the last purge.
 _SIGNS = f"""
     SELECT COALESCE(LEAST({_FIRSTS}), 0), COALESCE((SELECT max(date) FROM event_logs WHERE type = %s), 0)"""
 
@@ -94,9 +94,9 @@ class EndedPlace(NamedTuple):
 class Piece(NamedTuple):
     """A batch of rows of a log."""
 
-    last: int  #: the id behind which the next piece begins
-    old: Sequence[int]  #: the rows that may go
-    is_end: bool  #: what follows is young, or nothing follows
+    last: int  #: the id after which the next batch begins
+    old: Sequence[int]  #: the rows that may be deleted
+    is_end: bool  #: no old row follows
 
 
 class SignsOfLife(NamedTuple):
@@ -115,7 +115,7 @@ _FORMER_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
 ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
 _GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})"
 _EVENTS_OF_JOBS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
-#: The rows of jobs, which are removed in an order in which each condition still finds its rows.
+#: The rows of jobs, in an order of deletion in which each condition still finds its rows.
 ROWS_OF_JOBS = (
     f"job_resource_descriptions WHERE res_job_group_id IN ({_GROUPS})",
     f"job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})",
@@ -156,7 +156,7 @@ ROWS_OF_JOBS = (
         )
     ),
 )
-#: Advance reservations that ended before a date, no job of which is kept, and whose frame is accounted.
+#: Ended advance reservations without remaining jobs whose frame is accounted.
 _OLD_RESERVATIONS = """
     SELECT v.reservation_id FROM reservations v
     WHERE v.ended <> 0 AND v.ended < %s
@@ -166,7 +166,7 @@ _OLD_RESERVATIONS = """
     ORDER BY v.reservation_id LIMIT %s"""
 _FRAMES = "SELECT frame_id FROM reservations WHERE reservation_id = ANY(%s) AND frame_id <> 0"
 _SERIES = "SELECT DISTINCT series_id FROM reservations WHERE reservation_id = ANY(%s) AND series_id <> 0"
-#: Series that are over, and of which no reservation is kept.
+#: Ended series without remaining reservations.
 _EMPTY_SERIES = """
     DELETE FROM reservation_series s WHERE s.series_id = ANY(%s) AND s.ended <> 0
       AND NOT EXISTS (SELECT 1 FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0)"""

@@ -28,9 +28,7 @@ _CLAIM = Prepared("""
     FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
     ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
         head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
-#: The phase of some jobs.
 _SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
-#: The phase of some jobs that are told to start, with the lives of their heads.
 _NOTE_GO = Prepared("""
     UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
@@ -38,7 +36,7 @@ _NOTE_STARTED = Prepared("""
     UPDATE job_runs r SET phase = 'STARTED', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
     WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
-#: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
+#: Only the first report counts; a report about a job that has ended meanwhile is ignored.
 _REPORT = Prepared(f"""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
     SELECT j.job_id, 1, 'REPORTED', n.code, n.status, GREATEST(n.date, 1), %(now)s
@@ -49,8 +47,8 @@ _REPORT = Prepared(f"""
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
         script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
     WHERE job_runs.report_date = 0 RETURNING job_id""")
-#: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
-#: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
+#: Jobs between launch and end, without running jobs that were updated recently. The head of a job that no bipbip has
+#: claimed is the first of its hosts.
 _IN_HAND = f"""
     SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
             SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
@@ -67,9 +65,9 @@ _IN_HAND = f"""
 _ALL_IN_HAND = Prepared(
     _IN_HAND.format("r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %s", "true")
 )
-#: A statement of its own: it must find some jobs by their ids, however many others wait.
+#: A separate statement, so that the jobs are found by id, however many others wait.
 _THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
-#: Requests of signals that are young enough and have no result yet.
+#: Recent signal requests without a result.
 _SIGNAL_EVENTS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
     WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
@@ -79,19 +77,18 @@ _SIGNAL_EVENTS = Prepared("""
                            THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
                            ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
     ORDER BY e.event_id""")
-#: What an end report is compared with; the jobs stay as they are until the end of the transaction.
+#: Locks the jobs until the end of the transaction.
 _REPORTED = Prepared("""
     SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
     FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
     WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
-#: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
+#: A job whose end has begun is not changed.
 _EXTERMINATE = """
     INSERT INTO job_runs (job_id, attempt, phase, updated)
     SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
     ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
     WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
-#: The heads of running jobs that the server reaches: those that are silent, the number of those heard since a date, the
-#: others.
+#: The head nodes of running jobs: the silent ones, the number of those that answered since a date, the others.
 _HEARD = """
     SELECT COALESCE(array_agg(head_host) FILTER (WHERE is_silent), '{}'),
         count(*) FILTER (WHERE NOT is_silent AND heard >= %(date)s),
@@ -110,13 +107,13 @@ class InHand(NamedTuple):
     phase: Phase | None  #: None: no bipbip has taken it
     head_host: str
     report_date: int  #: when its end was reported, 0 if it was not
-    updated: int  #: date of its last news
+    updated: int  #: date of the last update
 
 
 class Silence(NamedTuple):
     """Unanswered probes of a host."""
 
-    probes: int  #: that it has not answered in a row
+    probes: int  #: number of unanswered probes in a row
     since: int  #: when the first of them began
 
 
@@ -124,8 +121,8 @@ class HostsHeard(NamedTuple):
     """The head nodes of running jobs, grouped by their answers since a date."""
 
     silent: list[str]  #: did not answer
-    heard: int  #: so many did
-    unknown: list[str]  #: nobody has asked
+    heard: int  #: number of nodes that answered
+    unknown: list[str]  #: were not probed
 
 
 class SignalEvent(NamedTuple):
@@ -156,7 +153,6 @@ def _run(row: Row) -> JobRun:
     return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])
 
 
-#: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
 _FACTS = Prepared("""
     SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0),
         COALESCE(m.default_walltime > m.moldable_walltime, false)
@@ -168,7 +164,6 @@ _FACTS = Prepared("""
     LEFT JOIN frag_jobs f ON f.frag_id_job = j.job_id
     LEFT JOIN job_runs r ON r.job_id = j.job_id
     WHERE j.job_id = ANY(%s)""")
-#: The events that tell of it.
 _EVENTS = Prepared("""
     SELECT e.job_id, e.type, e.description, ARRAY(
         SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
@@ -181,7 +176,7 @@ _CAUSES = Prepared("SELECT job_id, code, data FROM job_ends WHERE job_id = ANY(%
 _USAGE = Prepared("""
     SELECT job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills, forks_denied
     FROM job_usage WHERE job_id = ANY(%s) ORDER BY job_id, network_address""")
-#: What was found last holds, if anything was: a second clean-up finds nothing any more.
+#: A value replaces an older one, but no value does not: a second clean-up finds no values.
 _ADD_USAGE = Prepared("""
     INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
         forks_denied)
@@ -371,7 +366,7 @@ class JobRuns(Table):
         """Record that Leon gives jobs up: the Runner cleans up as far as possible and ends them."""
         self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
 
-    #: Questions that views ask together.
+    #: Queries that views run together.
     CAUSES = About(_CAUSES, _causes)
     USAGE = About(_USAGE, _usage)
 

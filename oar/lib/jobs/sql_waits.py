@@ -11,7 +11,7 @@ from oar.lib.jobs.reasons import ReasonCode, WaitReason, Waits, WaitSum, fold_ch
 from oar.lib.jobs.records import StateChange
 from oar.lib.jobs.states import JobState
 
-#: So many changes of the reason of a job may be stored one by one, and so many stay when they are more.
+#: Maximum number of changes of the reason of a job that are stored one by one, and the number after folding.
 MOST_CHANGES, CHANGES_LEFT = 100, 50
 _REASONS = Prepared("SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)")
 _ALL_REASONS = Prepared("SELECT job_id, code, reason, data FROM job_reasons")
@@ -21,7 +21,6 @@ _FOLD = Prepared("""
     INSERT INTO job_waits (job_id, date, code, seconds)
     SELECT %(job)s, * FROM unnest(%(dates)s::bigint[], %(codes)s::text[], %(seconds)s::bigint[]);
     UPDATE job_reasons SET changes = %(kept)s WHERE job_id = %(job)s""")
-#: Jobs with the date at which they end at the latest.
 _AWAITED = Prepared("""
     SELECT j.job_id, j.job_user, j.state, max(p.start_time + m.moldable_walltime)
     FROM jobs j
@@ -35,8 +34,8 @@ _FORESEEN_STARTS = """
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
     WHERE NOT EXISTS (SELECT 1 FROM reservations r WHERE r.frame_id = j.job_id AND r.frame_id <> 0)
     GROUP BY j.job_id ORDER BY start"""
-#: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
-#: returns are the jobs whose history has become long.
+#: A change of the code is also added to the history of the job. ``date`` is that of the last change. Returns the jobs
+#: whose history must be folded.
 _EXPLAIN = Prepared("""
     WITH told AS (
         SELECT n.*, r.code AS former FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(reasons)s::text[],
@@ -96,7 +95,7 @@ _TOLD = """
     SELECT first_date, first_start, near_date, near_start, real_start FROM job_predictions WHERE job_id = %s"""
 _FIRST_STARTS = "SELECT job_id, first_start FROM job_predictions WHERE job_id = ANY(%s)"
 _FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
-#: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
+#: Differences between the real and the predicted starts, in seconds; late = after the predicted date.
 _ERRORS = """
     SELECT queue_name, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY abs(error)),
         percentile_disc(0.9) WITHIN GROUP (ORDER BY abs(error)), count(*) FILTER (WHERE error > %(tolerance)s),
@@ -105,7 +104,7 @@ _ERRORS = """
         SELECT queue_name::text, real_start - CASE WHEN %(near)s THEN near_start ELSE first_start END AS error
         FROM job_predictions WHERE real_start >= %(since)s AND (near_date > 0 OR NOT %(near)s)) e
     GROUP BY GROUPING SETS ((queue_name), ()) ORDER BY queue_name"""
-#: A start that is later by no more than this is on time: dates are whole seconds, and a launch takes a moment.
+#: Seconds of delay that do not count as late: dates are whole seconds, and a launch takes a moment.
 TOLERANCE = 1
 
 
@@ -132,17 +131,17 @@ class Errors(NamedTuple):
 
     queue: str | None  #: None = all queues
     jobs: int
-    half: int  #: half of the jobs were off by no more
-    most: int  #: nine of ten jobs were off by no more
-    late: int  #: number of jobs that started later than they were told
-    most_late: int  #: nine of ten jobs were later by no more; negative = they were earlier
+    half: int  #: median
+    most: int  #: 90th percentile
+    late: int  #: number of jobs that started later than predicted
+    most_late: int  #: 90th percentile of the delays; negative = earlier than predicted
 
 
-#: The fewest resources of each class of sizes.
+#: The smallest number of resources of each size class.
 CLASSES = (1, 2, 5, 17, 65, 257)
-#: Hours that are looked at together.
+#: Length of the blocks of a week, in hours.
 BLOCK_HOURS = 3
-#: The jobs that started last in a period: what was asked for without a date, and how long it waited.
+#: The last jobs that started in a period, without reservations, and their waiting times.
 _STARTED = f"""started AS (
         SELECT j.queue_name::text AS queue, j.submission_time AS submitted, j.start_time AS started,
             GREATEST(0, j.start_time - j.submission_time) AS wait,
@@ -177,18 +176,18 @@ _BY_PIECE = {
 class WaitBySize(NamedTuple):
     """Waiting times of the jobs of a size class, in seconds."""
 
-    size: int  #: the class, by its place in ``CLASSES``
+    size: int  #: index in ``CLASSES``
     queue: str | None  #: None = all queues
     jobs: int
-    half: int  #: half of them waited no longer
-    most: int  #: nine of ten waited no longer
+    half: int  #: median
+    most: int  #: 90th percentile
 
 
 class WaitByHour(NamedTuple):
     """Waiting times of the jobs of a size class, by the hour of the week of their submission."""
 
     size: int
-    block: int  #: hours from Monday 00:00 of the site on, so many at a time
+    block: int  #: index of the block of ``BLOCK_HOURS``, from Monday 00:00 of the site on
     jobs: int
     half: int
 
