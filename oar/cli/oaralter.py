@@ -57,7 +57,7 @@ def main(
     identifiers: tuple[str, ...],
     machine: Format | None,
 ) -> int:
-    """Change the jobs, each for itself."""
+    """Change the jobs, each in its own transaction."""
     from oar.lib.submission import alteration
     from oar.lib.submission.alteration import JobChanges, Rehearsals
 

@@ -19,7 +19,7 @@ from oar.lib.jobs.control import ControlOutcome, ControlRefusal, SignalRequest
 from oar.lib.jobs.records import Job
 from oar.lib.reservations import job_deletion
 
-#: What an answer of ``control`` ends with.
+#: Exit codes by refusal.
 CODES = {
     ControlRefusal.NOT_YOURS: 1,
     ControlRefusal.NOT_RUNNING: 5,
@@ -36,8 +36,8 @@ CODES = {
 SERVER_UNREACHABLE, NODE_UNREACHABLE, BAD_ID, NOT_ADMIN, NOT_RUNNING = 2, 3, 4, 8, 9
 SEVERAL = 15
 
-#: Seconds between two looks for the result of a signal.
-FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
+#: Seconds between two queries for the result of a signal.
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 
 @oar_command(
@@ -106,14 +106,14 @@ def exit_code(codes: Collection[int]) -> int:
 def _confirmed(context: Context, ids: Sequence[int]) -> list[int]:
     """Ask for confirmation for each job that the user may control; return the confirmed jobs and all others.
 
-    Who has nothing more to say has not said yes.
+    The end of the input means no.
     """
     with context.database.snapshot() as tx:
         jobs = {job.id: job for job in tx.jobs.select(ids) if control.owns(context.user, job)}
-    return [job_id for job_id in ids if job_id not in jobs or _is_meant(jobs[job_id])]
+    return [job_id for job_id in ids if job_id not in jobs or _confirm(jobs[job_id])]
 
 
-def _is_meant(job: Job) -> bool:
+def _confirm(job: Job) -> bool:
     from oar.cli.common.render import visible
 
     named = f"{visible(job.name)}, " if job.name else ""
@@ -180,7 +180,7 @@ class _Signal(NamedTuple):
 
 
 class _SignalTexts(NamedTuple):
-    """How a kind of signal is spoken of."""
+    """Texts about a signal."""
 
     begin: str
     verb: str
@@ -188,7 +188,7 @@ class _SignalTexts(NamedTuple):
 
 
 def _signal(text: str) -> _Signal:
-    """Return the signal that is meant.  Raises Stop."""
+    """Return the signal with a name or number. Raises Stop."""
     from signal import Signals
 
     names = {signal.name: signal.value for signal in Signals}
@@ -211,14 +211,16 @@ def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _
     with context.database.begin() as tx:
         number = signal.number if signal else None
         requests = [control.request_signal(tx, context.user, job_id, number) for job_id in ids]
-    unreachable = _ring(context, [request.job_id for request in requests if isinstance(request, SignalRequest)])
+    unreachable = _notify_runner(
+        context, [request.job_id for request in requests if isinstance(request, SignalRequest)]
+    )
     deadline = time.monotonic() + context.runtime.config.oar_ssh_connection_timeout
     for request in requests:
         _result(context, report, request, texts, unreachable=unreachable, deadline=deadline)
 
 
-def _ring(context: Context, ids: Sequence[int]) -> str:
-    """Ring the Runner for jobs; return what to say if that is not possible."""
+def _notify_runner(context: Context, ids: Sequence[int]) -> str:
+    """Notify the Runner of signals to jobs; return an error message if that fails."""
     from oar.lib.bus import doorbell
 
     config = context.runtime.config
@@ -259,7 +261,7 @@ def _result(
 
 def _wait(context: Context, request: SignalRequest, deadline: float) -> bool:
     """Wait for the Runner's report about a signal; return whether it was sent."""
-    pause = FIRST_LOOK
+    pause = FIRST_PAUSE
     while True:
         with context.database.snapshot() as tx:
             result = control.result_of(tx, request)

@@ -23,7 +23,7 @@ CODES = {
 }
 NOTHING_TO_SHOW, BAD_SYNTAX = 2, 4
 
-#: Its walltime may still become another one.
+#: States in which the walltime can still change.
 _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 
 

@@ -133,7 +133,7 @@ def _end_lines(job: "Job", end: JobEnd | None) -> list[str]:
 
 
 def _without_start(reason: "WaitReason") -> str:
-    """Return why no start is foreseen."""
+    """Return why no start is predicted."""
     if reason.data.get("limit") == RoundLimit.DEPTH:
         return "none is planned, because of SCHEDULER_BACKFILL_DEPTH; it starts when it delays none of the planned ones"
     is_later = reason.code == ReasonCode.LIMIT
@@ -156,7 +156,7 @@ def _start_lines(start: PredictedStart) -> list[str]:
 
 
 def _experience(start: PredictedStart) -> list[str]:
-    """Return how far predictions of the queue were off, where that may matter to this one."""
+    """Return the accuracy of earlier predictions of the queue, unless the start is fixed."""
     if not start.measured or start.firmness is Firmness.FIXED:
         return []
     half, most = format_duration(start.measured.half), format_duration(start.measured.most)
@@ -165,7 +165,7 @@ def _experience(start: PredictedStart) -> list[str]:
 
 
 def _share(job: "Job", share: Mapping[str, float]) -> str:
-    """Return what decided on the turn of a job; the smallest karma goes first."""
+    """Return the values that determine the position of a job; the smallest karma is first."""
     karma = f"karma {job.last_karma:.3f}; " if job.last_karma is not None else ""
     user = f"its user used {share['user_used']:.1%} and asked for {share['user_asked']:.1%} of all"
     return (

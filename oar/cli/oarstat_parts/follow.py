@@ -98,7 +98,7 @@ def _live(states: Mapping[int, str]) -> set[int]:
 
 
 def _since(context: "Context", begin: Position | None, now: Position) -> Iterator[News]:
-    """Give what has happened between two places.  Raises BadRequest if the first is not of this database."""
+    """Yield the rows between two positions. Raises BadRequest if the first is not of this database."""
     if begin is None:
         return
     if begin.state_log > now.state_log or begin.event > now.event:
@@ -122,7 +122,7 @@ def _next(context: "Context", feed: Feed, seconds: float = PATIENCE) -> News:
 
 
 class _Output:
-    """Writes what has happened."""
+    """The printed lines."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

@@ -25,7 +25,7 @@ Record = Mapping[str, object]
 #: Fields by the keys that a record of a job may have.
 _FIELDS = {key: field for field in FIELDS for key in field.records}
 KEYS = tuple(_FIELDS)
-#: Other words for them.
+#: Other names of fields.
 _ALIASES = {
     "job_id": "id",
     "user": "owner",
@@ -77,7 +77,7 @@ def fields_table(records: Mapping[int, Record], fields: Sequence[Field], *, head
 
 
 def _shown(key: str, value: object) -> str:
-    """Return a value in one word where that can be: ``-`` for nothing, so that columns can be counted."""
+    """Return a value, if possible without spaces; ``-`` for no value, so that columns can be counted."""
     kind = _FIELDS[key].kind
     if isinstance(value, int) and kind is Kind.DATE:
         text = format_date(value)
@@ -109,7 +109,7 @@ def usage_table(
     by_node: bool,
     header: bool = True,
 ) -> str:
-    """Return what jobs used: a line each, or with a line for each node."""
+    """Return the usage of jobs: one line per job, or a section with one line per node."""
     usages = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
     if machine:
         return dump({use.job.id: use.record for use in usages}, machine)
@@ -236,7 +236,7 @@ def chart(record: Mapping[str, Any], start: int, stop: int, width: int | None = 
 
 
 class _Cells:
-    """Columns of a chart, each a part of the time."""
+    """The columns of a chart, each a part of the period."""
 
     def __init__(self, start: int, stop: int, columns: int) -> None:
         self._start = start
@@ -244,7 +244,7 @@ class _Cells:
         self._columns = columns
 
     def fill(self, line: list[str] | None, start: int, stop: int, letter: str) -> None:
-        """Write a letter where a time lies, at least once if it lies in the chart at all."""
+        """Write a letter in the columns of a period, at least once if it overlaps the chart."""
         if line is None or stop < self._start or start > self._start + self._length or not start:
             return
         first = max((start - self._start) * self._columns // self._length, 0)
