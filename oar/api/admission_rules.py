@@ -21,7 +21,7 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.submission import admission, admission_rules, rule_changes
 from oar.lib.submission.resource_request import format_request
-from oar.lib.submission.sql_rules import AdmissionRule
+from oar.lib.submission.sql_admission import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

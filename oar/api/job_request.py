@@ -1,48 +1,37 @@
 """Requests for jobs, as clients write them (``POST /v1/jobs``) and as workers receive them."""
 
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from oar.api.parameters import MAX_TEXTS, Count, Text, Texts
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_duration
 from oar.lib.submission.alteration import NOWHERE, JobChanges
-from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
-from oar.lib.submission.proposal import KeyWish
-from oar.lib.submission.staging import StageWish
+from oar.lib.submission.options import ACCEPT, DEPENDENCIES, OPTIONS, ArraySize, JobOptions, Kind, Option
 
 
 class AskedJobs(NamedTuple):
     """A request for jobs, as a worker receives it."""
 
-    form: JobForm
+    options: JobOptions
     command: str = ""
     script: str | None = None  #: text that is stored with the job, and runs in the place of the command's first word
     parameters: tuple[str, ...] | None = None  #: of each job of an array
-    env: tuple[str, ...] = ()  #: each like ``--env``
-    key: KeyWish = KeyWish()
-    file: StageWish = StageWish()
     scans: bool = False  #: whether the options in the lines of the script are asked for, too
 
     @property
     def uses_files(self) -> bool:
         """Whether programs run as the user, whose files it names: that may take long."""
-        return self.scans or self.file.path is not None or self.key.export is not None
+        return self.scans or self.options.stagein is not None or self.options.key_export is not None
 
 
-DEPENDENCIES = (
-    "Each as with `-a`: `12`, `12:any`, `12[*]` (all jobs of array 12), `12[]` (each job of an array: the job of the"
-    " same index in array 12; a single job: all jobs of array 12)."
-)
 _WALLTIME = re.compile(r"\bwalltime\s*=")
-
-
 VariableName = Annotated[str, Field(max_length=1000, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class JobRequest(BaseModel):
+class _JobRequest(BaseModel):
     """Request for a job or a job array. Fields that are not given have the defaults of `oarsub`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, title="JobRequest")
@@ -61,84 +50,52 @@ class JobRequest(BaseModel):
     walltime: Count | Text | None = Field(
         None, description="Walltime in seconds or as `h:m:s`, for `resources` without one."
     )
-    properties: Text | None = Field(None, description="Condition on resource properties, as with `-p`.")
-    nodelist: Texts = Field([], description="Nodes to choose from.")
-    exclude: Texts = Field([], description="Nodes to exclude.")
-    types: Texts = Field([], description="Job types, as with `-t`.")
-    queue: Text | None = Field(None, description="Queue; default: chosen by the site.")
-    project: Text | None = Field(None, description="Project that the consumption is charged to.")
-    name: Text | None = Field(None, description="Job name.")
-    directory: Text | None = Field(None, description="Working directory; default: the home directory.")
     array: Count | None = Field(None, description="Number of jobs in the array.")
     array_limit: Count | None = Field(None, description="Maximum number of array jobs that run at the same time.")
     parameters: list[Text] | None = Field(
         None, max_length=100_000, description="Parameters appended to the command: one array job for each."
     )
-    dependencies: list[Count | Text] = Field([], max_length=MAX_TEXTS, description=DEPENDENCIES)
-    reservation: Text | None = Field(None, description="Reserved start date, as with `-r`.")
-    advance_reservation: Text | Count | None = Field(None, description="Advance reservation to run in, as with `--ar`.")
     accept_misfit: bool = Field(
         default=False, description="Accept a job that can never run in the advance reservation."
     )
-    checkpoint: Count | None = Field(
-        None, description="Seconds before the end of the walltime at which the job gets the checkpoint signal."
-    )
-    signal: Count | Text | None = Field(None, description="Checkpoint signal.")
-    notify: Text | None = Field(None, description="Notification, as with `--notify`.")
-    max_restarts: Count | None = Field(
-        None, description="Make the job idempotent and resubmit it at most this many times."
-    )
-    stdout: Text | None = Field(None, description="File for standard output; `%jobid%` is the job id.")
-    stderr: Text | None = Field(None, description="File for standard error.")
-    hold: bool = Field(default=False, description="Hold the job until it is resumed.")
     env: dict[VariableName, Text] = Field({}, description="Environment variables of the job.")
-    use_job_key: bool = Field(default=False, description="Create an SSH key for the job.")
     ssh_private_key: Text | None = Field(None, description="SSH private key to import as job key.")
     ssh_public_key: Text | None = Field(None, description="Public key of the imported key.")
     export_job_key_to_file: Text | None = Field(
         None, description="File to which the job key is exported; `%jobid%` is the job id."
     )
-    stagein: Text | None = Field(None, description="File of the user for a job of type `desktop_computing`.")
-    stagein_md5sum: Text | None = Field(
-        None, description="MD5 checksum of the file, or of a file that was staged before."
-    )
-    cpuset_name: Text | None = Field(None, description="Cpuset name, as with `--force_cpuset_name`.")
 
     @property
     def asked(self) -> AskedJobs:
         """The request, for a worker."""
         return AskedJobs(
-            form=self._form,
+            options=self._options,
             command=self.command or "",
             script=self.script,
             parameters=None if self.parameters is None else tuple(self.parameters),
-            key=KeyWish(
-                self.use_job_key or self.ssh_private_key is not None,
-                self.ssh_private_key,
-                self.ssh_public_key,
-                export=self.export_job_key_to_file,
-            ),
-            file=StageWish(self.stagein, self.stagein_md5sum),
-            env=tuple(f"{name}={value}" for name, value in self.env.items()),
             scans=self.scanscript,
         )
 
     @property
-    def _form(self) -> JobForm:
-        same = self.model_dump(include=set(JobForm._fields), exclude_unset=True)
-        lists = {name: tuple(map(str, value)) for name, value in same.items() if isinstance(value, list)}
-        numbers = ("signal", "advance_reservation")
-        texts = {name: str(same[name]) for name in numbers if same.get(name) is not None}
-        return JobForm(**{**same, **lists, **texts})._replace(
+    def _options(self) -> JobOptions:
+        same = self.model_dump(include=set(JobOptions._fields) - {"array"}, exclude_unset=True)
+        for name, value in same.items():
+            if isinstance(value, list):
+                same[name] = tuple(map(str, value))
+            elif OPTIONS[name].may_be_number and value is not None:
+                same[name] = str(value)
+        size = self.array if self.array is not None else 1  # parameters are counted elsewhere
+        has_array = self.array is not None or self.array_limit is not None
+        return JobOptions(**same)._replace(
             requests=self._requests,
-            array=None if self.array is None and self.array_limit is None else ArraySize(self._size, self.array_limit),
+            array=ArraySize(size, self.array_limit) if has_array else None,
             verify=ACCEPT if self.accept_misfit else None,
+            use_job_key=bool(same.get("use_job_key")) or self.ssh_private_key is not None,
+            key_inline=self.ssh_private_key,
+            public_key=self.ssh_public_key,
+            key_export=self.export_job_key_to_file,
+            environment=tuple(f"{name}={value}" for name, value in self.env.items()),
         )
-
-    @property
-    def _size(self) -> int:
-        """The requested number of jobs; parameters are counted elsewhere."""
-        return self.array if self.array is not None else 1
 
     @property
     def _requests(self) -> tuple[str, ...]:
@@ -149,6 +106,30 @@ class JobRequest(BaseModel):
         walltime = self.walltime if isinstance(self.walltime, str) else format_duration(self.walltime)
         own = f"walltime={walltime}"
         return tuple(text if _WALLTIME.search(text) else f"{text},{own}" for text in texts) or (own,)
+
+
+def _field_of(option: Option) -> tuple[Any, Any]:
+    """Return type and declaration of the field that has the name of an option."""
+    if option.kind is Kind.FLAG:
+        return bool, Field(default=False, description=option.api)
+    if option.kind is Kind.TEXTS:
+        texts = list[Count | Text] if option.may_be_number else Texts
+        return texts, Field([], max_length=MAX_TEXTS, description=option.api)
+    if option.kind in (Kind.NUMBER, Kind.COUNT):
+        return Count | None, Field(None, description=option.api)
+    return Count | Text | None if option.may_be_number else Text | None, Field(None, description=option.api)
+
+
+if TYPE_CHECKING:
+
+    class JobRequest(_JobRequest):
+        """The request with the fields that the options of a job declare; one of them is used by name."""
+
+        reservation: str | None
+
+else:
+    _FIELDS = {name: _field_of(option) for name, option in OPTIONS.items() if option.api}
+    JobRequest = create_model("JobRequest", __base__=_JobRequest, __doc__=_JobRequest.__doc__, **_FIELDS)
 
 
 class JobUpdate(BaseModel):

@@ -17,7 +17,7 @@ from oar.lib.base.errors import BadRequest, Unavailable
 from oar.lib.history.records import JobStateChange
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, Reservation
-from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
+from oar.lib.submission.job_reservation import Decision, decision_on
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -58,7 +58,7 @@ async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outco
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return outcome
     ids = outcome.record["ids"]
-    decision: ReservationAnswer | None = None
+    decision: Decision | None = None
     with suppress(Unavailable):
         decision = await _reservation_answer(request, ids, seconds)
     if decision and not decision.is_granted:
@@ -68,7 +68,7 @@ async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outco
     return outcome._replace(record={**outcome.record, "reservation": reservation})
 
 
-async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int) -> ReservationAnswer | None:
+async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int) -> Decision | None:
     service = service_of(request)
     until = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT)
     awaited = frozenset(ids)
@@ -85,10 +85,10 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
                 return decision
 
 
-def _answer_to_all(database: "Database", ids: Sequence[int]) -> ReservationAnswer | None:
+def _answer_to_all(database: "Database", ids: Sequence[int]) -> Decision | None:
     """Return the decision on several reservations: the first rejection; None while one is undecided."""
     jobs = {job.id: job for job in database.look(lambda tx: tx.jobs.select(ids))}
-    decisions = [answer_in(jobs.get(decision)) for decision in ids]
+    decisions = [decision_on(jobs.get(decision)) for decision in ids]
     refused = next((decision for decision in decisions if decision and not decision.is_granted), None)
     return refused or (None if None in decisions else decisions[0])
 

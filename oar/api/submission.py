@@ -31,13 +31,21 @@ from oar.lib.base import allowed_networks
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.submission import job_environment, preparation, resubmission, submit
 from oar.lib.submission.checks import EVERY_HOST
-from oar.lib.submission.initial_request import initial_request
-from oar.lib.submission.job_form import JobForm, parameters_of, submission_of, words_of
-from oar.lib.submission.job_keys import KeyPair
+from oar.lib.submission.job_keys import ImportedKey, KeyPair, is_key_requested
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
-from oar.lib.submission.proposal import ImportedKey, Proposal
-from oar.lib.submission.script_lines import Argument, Value, doubts, joined, option_of, values_of, with_place
-from oar.lib.submission.staging import StageWish, Staging, staged_file
+from oar.lib.submission.options import (
+    OPTIONS,
+    UNRECORDED,
+    Kind,
+    add_script_options,
+    initial_request,
+    parameters_of,
+    spec_of,
+    words_of,
+)
+from oar.lib.submission.preparation import Proposal
+from oar.lib.submission.script_lines import doubts, joined, values_of, with_place
+from oar.lib.submission.staging import Staging, staged_file
 from oar.lib.submission.submit import Submitted
 from oar.lib.user_files.files import SilentProgram, UserFiles
 
@@ -164,20 +172,19 @@ class SubmitJobs(NamedTuple):
         """Submit, with the files of the user that are named.  Raises UserError, Unavailable."""
         _check_host(desk)
         request = scanned(desk, self.user, files, self.asked)
-        proposal = proposal_of(desk, self.user, request)
+        options, proposal = request.options, proposal_of(desk, self.user, request)
         share = _Share(self, desk.config.api_idempotency_hours)
+        staging = Staging(desk.database, desk.config, self.user.name, files)
+        if options.stagein:
+            options = options._replace(stagein=at_home(self.user, options.stagein))
         try:
-            staging, body = (
-                Staging(desk.database, desk.config, self.user.name, files),
-                _in_home_of(self.user, request.file),
-            )
-            with staged_file(staging, body, proposal.spec.types, desk.warnings.append) as file_id:
+            with staged_file(staging, options, proposal.spec.types, desk.warnings.append) as file_id:
                 spec = proposal.spec._replace(file_id=file_id)
                 submitted = submit.submit(desk.database, desk.config, proposal._replace(spec=spec), companion=share)
         except AlreadyDone as done:
             return _created(done.answer, REPLAYED)
-        if request.key.export is not None:
-            _export_keys(desk, files, at_home(self.user, request.key.export), submitted.keys)
+        if options.key_export is not None:
+            _export_keys(desk, files, at_home(self.user, options.key_export), submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
 
@@ -246,30 +253,26 @@ def files_of(desk: Desk, user: User) -> UserFiles:
 
 def scanned(desk: Desk, user: User, files: UserFiles, request: AskedJobs) -> AskedJobs:
     """Return a request with the options of its script, if ``scans`` is set.  Raises BadRequest, SilentProgram."""
-    if not request.scans:
-        return request
-    return with_script_options(desk, files, partial(at_home, user), request)
+    return with_script_options(desk, files, partial(at_home, user), request) if request.scans else request
 
 
 def proposal_of(desk: Desk, user: User, request: AskedJobs) -> Proposal:
     """Return the proposal of a request, read and checked.  Raises BadSubmission, BadRequest."""
-    config, home = desk.config, _home(user)
-    form = request.form._replace(
-        stdout=_in_home(request.form.stdout, home) or None, stderr=_in_home(request.form.stderr, home) or None
-    )
+    config, home, options = desk.config, _home(user), request.options
     command = request.command or (SCRIPT_ONLY if request.script is not None else "")
-    submission = submission_of(form, user.name, command)
-    env = job_environment.chosen(request.env, {})
-    spec = submission.spec._replace(
+    env = job_environment.chosen(options.environment, {})
+    spec = spec_of(options, user.name, command)._replace(
+        stdout_file=_in_home(options.stdout, home) or None,
+        stderr_file=_in_home(options.stderr, home) or None,
         parameters=request.parameters,
-        launching_directory=os.path.join(home, _in_home(form.directory, home)),
+        launching_directory=os.path.join(home, _in_home(options.directory, home)),
         info_type=config.oarsub_local_address or os.uname().nodename,
-        initial_request=_line_of(request, command),
+        initial_request=initial_request([*words_of(options), *([command] if command else [])]),
         env=env if request.script is None else {**env, job_environment.SCRIPT: request.script},
     )
-    proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
-    has_key = request.key.is_granted(forced=config.oarsub_force_job_key)
-    imported = ImportedKey(request.key.private, request.key.public) if request.key.private is not None else None
+    proposal = preparation.prepare(options, spec, config, int(time.time()))
+    has_key = is_key_requested(options, forced=config.oarsub_force_job_key)
+    imported = ImportedKey(options.key_inline, options.public_key) if options.key_inline is not None else None
     return proposal._replace(use_job_key=has_key, imported_key=imported if has_key else None)
 
 
@@ -281,16 +284,6 @@ def _export_keys(desk: Desk, files: UserFiles, path: str, keys: Mapping[int, Key
             files.write_secret(file, key.private)
         except (OSError, SilentProgram):
             desk.warnings.append(f"cannot write the key of job {job_id} to {file}.")
-
-
-def _line_of(request: AskedJobs, command: str) -> str:
-    """Return the equivalent command line of oarsub."""
-    options = [*words_of(request.form), *_env_words(request), *request.file.words]
-    return initial_request([*options, *([command] if command else [])])
-
-
-def _env_words(request: AskedJobs) -> list[str]:
-    return [option for variable in request.env for option in ("--env", variable)]
 
 
 def _check_host(desk: Desk) -> None:
@@ -306,11 +299,6 @@ def _home(user: User) -> str:
         return pwd.getpwuid(user.uid).pw_dir
     except KeyError:
         raise NotAllowed(f"there is no user {user.name!r} on this machine") from None
-
-
-def _in_home_of(user: User, body: StageWish) -> StageWish:
-    """Return the file for the jobs, whose relative name counts from the home."""
-    return body._replace(path=body.path and at_home(user, body.path))
 
 
 def at_home(user: User, path: str) -> str:
@@ -329,11 +317,8 @@ def _in_home(path: str | None, home: str) -> str:
 
 Absolute = Callable[[str], str]
 
-#: Options whose values in the script are added after those of the request.
-ADDED = frozenset({"requests", "types", "dependencies"})
 
-
-def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, request: "AskedJobs") -> "AskedJobs":
+def with_script_options(desk: Desk, files: UserFiles, absolute: Absolute, request: AskedJobs) -> AskedJobs:
     """Return a request with the options in the lines of its script; ``absolute``: returns absolute names of files.
 
     Raises BadRequest.
@@ -341,46 +326,41 @@ def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, re
     text = request.script if request.script is not None else _script_of(files, absolute, request.command)
     values = values_of(text)
     desk.warnings.extend(doubts("the script", text, has_options=bool(values)))
-    merged = request._replace(scans=False, form=_form_with_script(desk, request.form, values))
-    if request.script is None and not merged.form.directory:
-        merged = merged._replace(command=with_place(request.command))
-    if "parameter_file" in values and request.parameters is None:
-        merged = merged._replace(parameters=parameters_of(_read_file(files, absolute, values["parameter_file"][-1])))
-    last_values = {name: str(occurrences[-1]) for name, occurrences in values.items()}
-    environment = tuple(map(str, values.get("environment", ())))
-    key = request.key._replace(
-        use=request.key.use or "use_job_key" in values,
-        private=request.key.private or last_values.get("key_inline") or _key_file(files, absolute, values),
-        public=request.key.public or last_values.get("public_key"),
-        export=request.key.export or last_values.get("key_export"),
-    )
-    file = request.file._replace(
-        path=request.file.path or last_values.get("stagein"),
-        md5sum=request.file.md5sum or last_values.get("stagein_md5sum"),
-    )
-    return merged._replace(env=(*environment, *request.env), key=key, file=file)
+    options = request.options
 
-
-def _form_with_script(desk: "Desk", form: JobForm, values: Mapping[str, Sequence[Value]]) -> JobForm:
-    """Return a form with the values of a script; values that the request has, too, are ignored with a warning."""
-    replaces = desk.config.oarsub_script_resources == "replace" and bool(form.requests)
-    changes: dict[str, Any] = {}
-    for name in (field for field in JobForm._fields if field in values):
-        option, typed = option_of(name), getattr(form, name)
-        value = joined(option, values[name])
-        if option.kind is not Argument.TEXTS and name != "properties" and len(set(values[name])) > 1:
-            desk.warnings.append(f"{option.long} is given several times: {value}: the last value counts.")
-        if name in ADDED and not (name == "requests" and replaces):
-            changes[name] = (*typed, *values[name])
-        elif typed is False or typed in (None, "", ()):
-            changes[name] = value
-        elif option.kind is not Argument.FLAG:
+    def report_ignored(name: str, value: object) -> None:
+        if name not in _SILENT:
             shown = " ".join(map(str, values[name]))
-            desk.warnings.append(f"ignore script value for {option.long}: {shown}; the request has another one.")
-    return form._replace(**changes)
+            desk.warnings.append(f"ignore script value for {OPTIONS[name].long}: {shown}; the request has another one.")
+
+    for name in (field for field in OPTIONS if field in values and field not in _SILENT):
+        is_single = OPTIONS[name].kind not in (Kind.TEXTS, Kind.CONDITION)
+        if is_single and len(set(values[name])) > 1:
+            last = values[name][-1]
+            desk.warnings.append(f"{OPTIONS[name].long} is given several times: {last}: the last value counts.")
+    options = add_script_options(
+        options,
+        {name for name in OPTIONS if getattr(options, name) not in (None, False, "", ())},
+        {name: joined(name, occurrences) for name, occurrences in values.items()},
+        replace_requests=desk.config.oarsub_script_resources == "replace",
+        report_ignored=report_ignored,
+    )
+    if options.key_file is not None:
+        private = options.key_inline or _read_file(files, absolute, options.key_file)
+        options = options._replace(key_inline=private, key_file=None)
+    command, parameters = request.command, request.parameters
+    if request.script is None and not options.directory:
+        command = with_place(command)
+    if parameters is None and options.parameter_file is not None:
+        parameters = parameters_of(_read_file(files, absolute, options.parameter_file))
+    return request._replace(scans=False, options=options, command=command, parameters=parameters)
 
 
-def _script_of(files: "UserFiles", absolute: Absolute, command: str) -> str:
+#: Options of which no warning is given when the request overrides those of its script: some are secret.
+_SILENT = UNRECORDED | {"stagein", "stagein_md5sum", "environment"}
+
+
+def _script_of(files: UserFiles, absolute: Absolute, command: str) -> str:
     """Return the text of the script that a command begins with.  Raises BadRequest."""
     try:
         arguments = shlex.split(command)
@@ -391,15 +371,11 @@ def _script_of(files: "UserFiles", absolute: Absolute, command: str) -> str:
     return _read_file(files, absolute, arguments[0])
 
 
-def _key_file(files: "UserFiles", absolute: Absolute, values: Mapping[str, Sequence[Value]]) -> str | None:
-    return _read_file(files, absolute, values["key_file"][-1]) if "key_file" in values else None
-
-
-def _read_file(files: "UserFiles", absolute: Absolute, path: Value) -> str:
+def _read_file(files: UserFiles, absolute: Absolute, path: str) -> str:
     """Return the text of a file of the user.  Raises BadRequest."""
-    if "\0" in str(path):
+    if "\0" in path:
         raise BadRequest("scanscript: a name of a file holds no NUL")
     try:
-        return files.read(absolute(str(path))).data.decode("utf-8", "replace")
+        return files.read(absolute(path)).data.decode("utf-8", "replace")
     except OSError as error:
         raise BadRequest(f"scanscript: {path} cannot be read: {error.strerror or 'not with your rights'}") from None

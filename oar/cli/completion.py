@@ -16,6 +16,7 @@ from oar.cli.common.options import OptionalArgument, Stop
 from oar.lib.jobs.states import STATE_LETTERS
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED
+from oar.lib.submission.options import OPTIONS, VERIFICATIONS
 
 #: The commands whose options are words with one dash, as in Grid Engine.
 RESERVATION_COMMANDS = ("qrsub", "qrstat", "qralter", "qrdel", "oaruserset")
@@ -33,43 +34,28 @@ TYPES = (
 )
 #: What the argument of an option is, by the name of its parameter; for some commands another.
 _KINDS: Mapping[str, str] = {
-    "advance_reservation": "reservations",
+    **{name: option.words for name, option in OPTIONS.items()},
     "arrays": "jobs",
     "color": "auto always never",
     "conflict": "fail skip",
     "connect": "jobs",
     "deleted": "usersets",
-    "dependencies": "jobs",
-    "directory": "directories",
-    "exclude": "nodes",
     "explain": "jobs",
     "fields": "fields",
     "flex": "yes no",
     "hard": "yes no",
     "hosts": "nodes",
     "jobs": "jobs",
-    "key_export": "files",
-    "key_file": "files",
     "layout": "1 2 3 4",
     "mail_options": "b e a n",
-    "nodelist": "nodes",
     "now": "yes no",
     "owner": "users",
     "owners": "users",
-    "parameter_file": "files",
-    "properties": "properties",
-    "queue": "queues",
     "queues": "queues",
     "replace": "yes no",
-    "requests": "requests",
-    "signal": "signals",
     "shown": "usersets",
     "signal_text": "signals",
-    "stagein": "files",
     "states": "states",
-    "stderr": "files",
-    "stdout": "files",
-    "types": "types",
     "usage": "jobs",
     "users": "users",
     "verify": "e v",
@@ -77,7 +63,7 @@ _KINDS: Mapping[str, str] = {
 #: What the argument is where a command has another one by that name.
 _KINDS_OF: Mapping[tuple[str, str], str] = {
     ("oarstat", "advance_reservation"): "",
-    ("oarsub", "verify"): "e n",
+    ("oarsub", "verify"): " ".join(VERIFICATIONS),
     ("oaruserset", "added"): "users",
     ("oaruserset", "removed"): "users",
     ("qrstat", "states"): "",

@@ -21,12 +21,11 @@ from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.submission import admission_rules, rule_changes
-from oar.lib.submission.initial_request import initial_request
-from oar.lib.submission.job_form import submission_of
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.options import initial_request, spec_of
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import format_request
 from oar.lib.submission.rule_changes import BadRuleText
-from oar.lib.submission.sql_rules import AdmissionRule
+from oar.lib.submission.sql_admission import AdmissionRule
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
 
@@ -355,11 +354,11 @@ def _test(context: Context, options: RuleOptions) -> int:
 
     parsed = oarsub_options.parse(options.words)
     command = join_words(parsed.words, None)
-    submission = submission_of(parsed.form, _submitter(context, options.as_user), command)
-    spec = submission.spec._replace(initial_request=initial_request(options.words))
+    spec = spec_of(parsed.job, _submitter(context, options.as_user), command)
+    spec = spec._replace(initial_request=initial_request(options.words))
     config = context.runtime.config
     try:
-        proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
+        proposal = preparation.prepare(parsed.job, spec, config, int(time.time()))
         admitted = admission.rehearse(context.database, config, proposal)
     except (admission_rules.RuleRefused, admission_rules.RuleFailed) as error:
         _print_output(error.output)

@@ -389,7 +389,7 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
 
 def _dates(context: Context, text: str, option: str) -> tuple[int, int]:
     """Return the two dates of an interval.  Raises Stop."""
-    from oar.lib.submission.reservation_dates import parse_interval
+    from oar.lib.submission.job_reservation import parse_interval
 
     with context.database.snapshot() as tx:
         now = tx.now

@@ -16,7 +16,7 @@ from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.base.errors import NoSuchJob
 from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
-from oar.lib.submission.job_form import submission_of
+from oar.lib.submission.options import spec_of
 
 #: The last line of errors in a request.
 VERIFY = "# Error: please verify your job submission syntax."
@@ -43,7 +43,7 @@ INTERRUPTED = 1
 def main(context: Context, **values: Any) -> int | None:
     """Run oarsub; return the exit code."""
     try:
-        return _run(context, OarsubOptions(**values))
+        return _run(context, OarsubOptions.of(values))
     except BadSubmission as error:
         return _complain(context, error)
 
@@ -86,7 +86,7 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
         from oar.cli.oarsub_parts import job_shell
 
         return job_shell.connect(call, line.names)
-    check_modes(submission_of(options.form, context.user.name, command or ("-" if options.scan else "")))
+    check_modes(options.job, spec_of(options.job, context.user.name, command or ("-" if options.scan else "")))
     if options.scan:
         line = command_line.with_script(call, line, command)
         command = line.command
@@ -98,7 +98,7 @@ def _check_exclusive(options: OarsubOptions) -> None:
     """Refuse options that --wait, --estimate and --parsable exclude.  Raises Stop."""
     if not {None, "kill"}.issuperset(options.wait):
         raise Stop("# Error: --wait takes no argument, or =kill.")
-    if options.wait and (options.interactive or options.connect):
+    if options.wait and (options.job.interactive or options.connect):
         raise Stop("# Error: --wait is for batch jobs: a session ends when you leave it.")
     if options.estimate and (options.resubmit or options.connect):
         raise Stop("# Error: --estimate is for a new submission: use it without --resubmit and --connect.")
@@ -122,7 +122,7 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
     from oar.cli.oarsub_parts import submission
 
     options = call.options
-    if "verify" in line.names and options.advance_reservation is None:  # a default file may hold it for other jobs
+    if "verify" in line.names and options.job.advance_reservation is None:  # a default file may hold it for other jobs
         call.context.warn("--verify has no effect without --ar.")
     for doubt in command_line.doubts(call, line, command):
         call.context.warn(doubt)
@@ -132,11 +132,11 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
 
         return estimate.estimate(call, proposal)
     submitter = submission.Submitter(call, submission.add_key(call, proposal))
-    if options.interactive:
+    if options.job.interactive:
         from oar.cli.oarsub_parts import interactive
 
         return interactive.open_interactive(call, submitter)
-    if options.reservation is not None:
+    if options.job.reservation is not None:
         from oar.cli.oarsub_parts import reservation
 
         return reservation.reserve(call, submitter)

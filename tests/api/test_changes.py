@@ -15,7 +15,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
-from oar.lib.submission.job_form import JobForm
+from oar.lib.submission.options import JobOptions
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 
@@ -128,7 +128,7 @@ def test_alternatives_for_which_no_time_is_left_are_told_so(database: Database) 
     add_resources(database)
     desk = Desk(database.settings)
     desk.config = Config(estimate_timeout=-1)
-    outcome = EstimateJobs(User("nobody", 65534), [AskedJobs(JobForm(), "true")]).run(desk)
+    outcome = EstimateJobs(User("nobody", 65534), [AskedJobs(JobOptions(), "true")]).run(desk)
     assert outcome.record["items"][0]["problem"]["type"] == "too-late"
 
 

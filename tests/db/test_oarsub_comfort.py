@@ -345,9 +345,9 @@ def test_a_reservation_that_is_waited_for_ends_as_its_job(
     site: Site, then: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from oar.cli.oarsub_parts import reservation
-    from oar.lib.submission.reservation_answer import ReservationAnswer
+    from oar.lib.submission.job_reservation import Decision
 
-    monkeypatch.setattr(reservation, "wait_for_answer", lambda *_: ReservationAnswer(True))
+    monkeypatch.setattr(reservation, "wait_for_answer", lambda *_: Decision(True))
     then(lambda: site.end(JobState.TERMINATED, [4 << 8]))
     assert site.oarsub("--wait", "-r", "tomorrow 8:00", "-l", "nodes=1,walltime=1", "x").exit == 4
 

@@ -15,8 +15,7 @@ from oar.lib.jobs.privacy import privacy_for
 from oar.lib.jobs.states import JobState
 from oar.lib.submission import submit
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED
-from oar.lib.submission.job_keys import BAD_KEY
-from oar.lib.submission.proposal import NO_KEY_OPTION
+from oar.lib.submission.job_keys import BAD_KEY, NO_KEY_OPTION
 from oar.lib.submission.resource_request import EXAMPLE
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules

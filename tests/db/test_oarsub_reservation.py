@@ -18,7 +18,7 @@ from oar.lib.reservations.records import AccessEntry
 from oar.lib.reservations.states import ReservationState
 from oar.lib.submission import resubmission, submit
 from oar.lib.submission.checks import BadSubmission
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import parse_request
 from oar.modules.runner.actions import job_data
 from tests.builders import move_job

@@ -12,7 +12,7 @@ from oar.lib.jobs.states import JobState, JobType
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.lib.submission import submit
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import parse_request
 from oar.modules import leon
 from tests.builders import add_resources, execute_sql, for_no_reason, move_job

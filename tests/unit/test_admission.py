@@ -12,7 +12,7 @@ from oar.lib.base.errors import ConfigError
 from oar.lib.config.files import Config
 from oar.lib.submission import admission_rules
 from oar.lib.submission.admission_rules import Namespace, RuleFailed, RuleOutput, RuleRefused, RuleSet
-from oar.lib.submission.sql_rules import AdmissionRule
+from oar.lib.submission.sql_admission import AdmissionRule
 
 
 def run(

@@ -100,7 +100,7 @@ MAY_USE: dict[str, set[str]] = {
 #: Where a library may be imported: everywhere under these prefixes.
 HOMES = {
     "psycopg2": ("oar.lib.db",),
-    "sqlalchemy": ("oar.lib.db", "oar.lib.submission.oar3_names"),
+    "sqlalchemy": ("oar.lib.db", "oar.lib.submission.rule_names"),
     "alembic": ("oar.lib.db",),
     "zmq": ("oar.lib.bus.sockets",),
     "paramiko": ("oar.lib.remote",),

@@ -12,9 +12,9 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import parse_date
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Dependency, Group, JobSpec, Level
-from oar.lib.submission import checks, dependencies, reservation_dates
+from oar.lib.submission import checks, dependencies, job_reservation
 from oar.lib.submission.checks import BadSubmission, Code
-from oar.lib.submission.proposal import Submission
+from oar.lib.submission.options import JobOptions
 from oar.lib.submission.resource_request import EXAMPLE, ResourceRequest
 
 T = TypeVar("T")
@@ -35,17 +35,21 @@ def outcome(parse: Callable[[], T]) -> T | BadSubmission:
         return error
 
 
-def submission(*, is_interactive: bool = False, reservation: str | None = None, **values: Any) -> Submission:
+Submission = tuple[JobOptions, JobSpec]
+
+
+def submission(*, interactive: bool = False, reservation: str | None = None, **values: Any) -> Submission:
     """Return a submission of a command; ``values``: of its specification."""
-    return Submission(JobSpec("alice", **{"command": "true", **values}), is_interactive, reservation=reservation)
+    options = JobOptions(interactive=interactive, reservation=reservation)
+    return options, JobSpec("alice", **{"command": "true", **values})
 
 
 class TestModes:
     @pytest.mark.parametrize(
         ("submission", "code", "text"),
         [
-            (submission(is_interactive=True, reservation="now"), 7, "a reservation cannot be interactive."),
-            (submission(is_interactive=True, types=("noop",)), 17, "a noop job cannot be interactive."),
+            (submission(interactive=True, reservation="now"), 7, "a reservation cannot be interactive."),
+            (submission(interactive=True, types=("noop",)), 17, "a noop job cannot be interactive."),
             (submission(command=" "), 5, "a command is needed."),
             (
                 submission(notify="exec:/bin/x; rm"),
@@ -56,7 +60,7 @@ class TestModes:
     )
     def test_options_that_exclude_each_other(self, submission: Submission, code: int, text: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            checks.check_modes(submission)
+            checks.check_modes(*submission)
         assert (error.value.exit_code, str(error.value)) == (code, text)
 
     @pytest.mark.parametrize(
@@ -65,20 +69,20 @@ class TestModes:
             submission(),
             submission(command="", types=("noop",)),
             submission(command="", reservation="now"),
-            submission(is_interactive=True),
+            submission(interactive=True),
         ],
     )
     def test_options_that_go_together(self, submission: Submission) -> None:
-        checks.check_modes(submission)
+        checks.check_modes(*submission)
 
     @pytest.mark.parametrize(
         ("submission", "code", "text"),
         [
             (submission(array_size=0), 6, "an array job must have a positive number of sub-jobs."),
             (submission(array_size=11), 6, "an array job cannot have more than 10 sub-jobs."),
-            (submission(is_interactive=True, array_size=2), 8, "an array job cannot be interactive."),
+            (submission(interactive=True, array_size=2), 8, "an array job cannot be interactive."),
             (
-                submission(is_interactive=True, parameters=("1", "2")),
+                submission(interactive=True, parameters=("1", "2")),
                 9,
                 "a parameter file-based array job cannot be interactive.",
             ),
@@ -86,7 +90,7 @@ class TestModes:
     )
     def test_arrays_that_cannot_be(self, submission: Submission, code: int, text: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            checks.check_array(submission, 10)
+            checks.check_array(*submission, 10)
         assert (error.value.exit_code, str(error.value), error.value.verify) == (code, text, False)
 
 
@@ -225,7 +229,7 @@ class TestReservations:
         ],
     )
     def test_dates(self, text: str, start: str, stop: str) -> None:
-        window = reservation_dates.parse(text, NOON)
+        window = job_reservation.parse(text, NOON)
         assert (window.start, window.stop) == (parse_date(start), parse_date(stop) if stop else 0)
 
     @pytest.mark.usefixtures("paris")
@@ -241,20 +245,20 @@ class TestReservations:
     def test_an_end_on_the_next_day_is_at_that_time_though_clocks_change(
         self, text: str, start: str, hours: int
     ) -> None:
-        window = reservation_dates.parse(text, NOON)
+        window = job_reservation.parse(text, NOON)
         assert (window.start, window.walltime) == (parse_date(start), hours * 3600)
 
     @pytest.mark.parametrize("text", ["9999-12-31 22:00,6:00", "9999-12-31 22:00,monday", "0001-01-01 1:00,monday"])
     def test_a_day_beyond_the_calendar_is_refused(self, text: str) -> None:
         with pytest.raises(BadSubmission):
-            reservation_dates.parse(text, NOON)
+            job_reservation.parse(text, NOON)
 
     @pytest.mark.parametrize(("text", "late"), [("11:00", 3600), ("11:00,13:00", 3600), ("13:00", 0), ("now", 0)])
     def test_how_long_ago_a_start_is(self, text: str, late: int) -> None:
-        assert reservation_dates.parse(text, NOON).late == late
+        assert job_reservation.parse(text, NOON).late == late
 
     def test_what_oarsub_says_with_v(self) -> None:
-        window = reservation_dates.parse("14:00,16:00", NOON)
+        window = job_reservation.parse("14:00,16:00", NOON)
         assert window.guess() == (
             "Guessed reservation start: 2031-03-04 14:00:00 end: 2031-03-04 16:00:00 (computed walltime: 2:0:0)."
         )
@@ -265,7 +269,7 @@ class TestReservations:
     )
     def test_what_is_no_date(self, text: str, which: str) -> None:
         with pytest.raises(BadSubmission) as error:
-            reservation_dates.parse(text, NOON)
+            job_reservation.parse(text, NOON)
         assert error.value.exit_code == 7
         assert str(error.value) == (
             f"syntax error in <{which} date> for the -r or --reservation option."
@@ -275,11 +279,11 @@ class TestReservations:
 
     def test_an_end_before_the_start(self) -> None:
         with pytest.raises(BadSubmission, match=r"reservation end date must be after start date\."):
-            reservation_dates.parse("2031-03-05 10:00,2031-03-05 09:00:00", NOON)
+            job_reservation.parse("2031-03-05 10:00,2031-03-05 09:00:00", NOON)
 
     @given(st.text())
     def test_any_text_is_a_window_or_a_complaint(self, text: str) -> None:
-        answer = outcome(lambda: reservation_dates.parse(text, NOON))
+        answer = outcome(lambda: job_reservation.parse(text, NOON))
         if isinstance(answer, BadSubmission):
             assert answer.exit_code == 7
         else:

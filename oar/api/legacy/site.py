@@ -27,7 +27,7 @@ from oar.lib.submission import rule_changes
 if TYPE_CHECKING:
     from oar.lib.access.records import User
     from oar.lib.config.files import Config
-    from oar.lib.submission.sql_rules import AdmissionRule
+    from oar.lib.submission.sql_admission import AdmissionRule
 
 _log = logging.getLogger(__name__)
 

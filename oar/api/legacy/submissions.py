@@ -13,7 +13,7 @@ from oar.api.legacy.errors import Titled
 from oar.api.legacy.requests import is_on, parse_number
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import nearest
-from oar.lib.submission.job_form import parameters_of
+from oar.lib.submission.options import parameters_of
 
 #: Returns the content of a file of the user; relative names are below the home.  Raises OSError, Unavailable.
 ReadFile = Callable[[str], bytes]

@@ -28,7 +28,7 @@ class Printer:
         self._machine = options.machine
         self._is_parsable = options.parsable
         self.is_quiet = options.machine is not None or options.parsable
-        self.is_verbose = bool(options.verbosity) and not self.is_quiet
+        self.is_verbose = bool(options.job.verbosity) and not self.is_quiet
 
     def comment(self, text: str) -> None:
         """Print a comment."""

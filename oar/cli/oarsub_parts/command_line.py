@@ -20,7 +20,7 @@ from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.base.errors import BadRequest
 from oar.lib.submission.checks import BadSubmission, Code
-from oar.lib.submission.initial_request import initial_request
+from oar.lib.submission.options import OPTIONS, initial_request
 
 #: The environment as ``env -0`` prints it, in base64; and the path of ~/.oarsubrc if there is one.
 ENVIRONMENT, DEFAULTS = "OAR_SUBMIT_ENV", "OAR_SUBMIT_DEFAULTS"
@@ -72,7 +72,9 @@ def read(context: Context, options: OarsubOptions) -> CommandLine:
     """Return the command line whose options click has parsed."""
     ctx = click.get_current_context()
     names = frozenset(
-        name for name in OarsubOptions._fields if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        name
+        for name in (*OPTIONS, *OarsubOptions._fields)
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     )
     return CommandLine(_with_old_checkpoint(context, options), names, initial_request(context.arguments))
 
@@ -84,7 +86,8 @@ def _with_old_checkpoint(context: Context, options: OarsubOptions) -> OarsubOpti
         followers = [arguments[index + 1] for index, argument in enumerate(arguments[:-1]) if argument == "-k"]
         if followers == [words[0]]:
             context.warn('"-k <seconds>" is obsolete, use --checkpoint.')
-            return options._replace(words=words[1:], use_job_key=False, checkpoint=int(words[0]))
+            job = options.job._replace(use_job_key=False, checkpoint=int(words[0]))
+            return options._replace(job=job, words=words[1:])
     return options
 
 
@@ -98,7 +101,7 @@ def command_of(context: Context, options: OarsubOptions) -> str:
         if command:
             raise BadSubmission(Code.COMMAND, "give the command once: as a word or with --wrap.", usage=True)
         command = options.wrapped
-    if options.interactive and command:
+    if options.job.interactive and command:
         way_out = f"Run a command with: oarsub {shlex.quote(command)}"
         context.warn(f'the command "{command}" is ignored: interactive jobs (-I) start a shell. {way_out}')
         return ""
@@ -134,7 +137,7 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
     scanned = script_options.scan(script.text, path, call.context.command.params)
     for doubt in doubts(path, script.text, has_options=bool(scanned.lines)):
         call.context.warn(visible(doubt))
-    options = script_options.add_script(call.context, line.options, line.names, scanned)
+    options = script_options.add_script(call.context, line.options.job, line.names, scanned)
     is_stored = path in script_options.STDIN or options.spool
     if not is_stored and not script.is_executable:
         call.context.warn(
@@ -144,8 +147,8 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
         text = f"-S reads {path} in the current directory, the job runs it in {options.directory}."
         call.context.warn(visible(f"{text} Type the absolute path of the script."))
     return CommandLine(
-        options,
-        line.names | scanned.names,
+        line.options._replace(job=options),
+        line.names.union(scanned.values),
         line.initial_request + "".join(f"; {stored}" for stored in scanned.lines),
         script.text if is_stored else None,
         command if is_stored else with_place(command),
@@ -163,7 +166,7 @@ def _is_elsewhere(context: Context, directory: str | None) -> bool:
 
 def with_defaults(call: OarsubCall, line: CommandLine) -> CommandLine:
     """Return the command line with the options of ~/.oarsubrc that nothing else gives.  Raises Stop."""
-    if line.options.spool and line.script is None:
+    if line.options.job.spool and line.script is None:
         raise Stop("# Error: --spool stores the script that -S reads: use it with -S.")
     path = call.context.environment.get(DEFAULTS)
     if not path:
@@ -172,7 +175,7 @@ def with_defaults(call: OarsubCall, line: CommandLine) -> CommandLine:
 
     defaults = script_options.read_defaults(call, path)
     return line._replace(
-        options=script_options.add_defaults(line.options, line.names, defaults),
+        options=line.options._replace(job=script_options.add_defaults(line.options.job, line.names, defaults)),
         initial_request=line.initial_request + "".join(f"; {stored}" for stored in defaults.lines),
     )
 
@@ -197,13 +200,13 @@ _PLAIN = re.compile(r"[\w./+@:,%-]+")
 
 def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
     """Yield warnings about probable mistakes."""
-    options = line.options
+    options = line.options.job
     if "name" in line.names and (options.name or "").isdecimal() and not options.requests:
         number = options.name
         yield f"-n gives the job the name {number}. To request {number} cores, write -l core={number}."
     if "directory" in line.names and _DEPENDENCY.match(options.directory or ""):
         yield f"-d sets the directory of the job to {options.directory}. To wait for a job, write -a JOB_ID."
-    if command and not options.scan and not options.interactive:
+    if command and not line.options.scan and not options.interactive:
         yield from _script_doubts(call, command)
 
 
@@ -215,7 +218,7 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
     script = _script_in(command)
     if script is None:
         return
-    path = os.path.join(call.options.directory or "", script.path)
+    path = os.path.join(call.options.job.directory or "", script.path)
     try:
         file = call.files.read(path)
     except OSError:

@@ -12,7 +12,7 @@ from oar.lib.base.formats import dump
 from oar.lib.base.times import format_date
 from oar.lib.submission import admission
 from oar.lib.submission.checks import Code
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 
 
 def estimate(call: OarsubCall, proposal: Proposal) -> int:

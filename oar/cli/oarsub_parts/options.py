@@ -1,6 +1,6 @@
-"""The options of oarsub: their declarations, and the record of their values."""
+"""The options of oarsub: those of the job (``oar/lib/submission/options.py``), and those of the command."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -19,9 +19,9 @@ from oar.cli.common.options import (
     optional_argument,
 )
 from oar.lib.base.formats import Format
-from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
+from oar.lib.submission.options import OPTIONS, ArraySize, JobOptions, Kind
 
-MOST_VERBOSE = 2
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _ArraySize(Number):
@@ -40,218 +40,102 @@ class _ArraySize(Number):
         return ArraySize(size or 0, Number.convert(self, limit, param, ctx) if percent else None)
 
 
-ARRAY = _ArraySize()
-
-
 class OarsubOptions(NamedTuple):
     """The values of all options of oarsub; an option that was not given has its empty value."""
 
+    job: JobOptions = JobOptions()
     words: tuple[str, ...] = ()
-    interactive: bool = False
     connect: tuple[int | None, ...] = ()
-    requests: tuple[str, ...] = ()
-    array: ArraySize | None = None
-    parameter_file: str | None = None
     scan: bool = False
-    queue: str | None = None
-    properties: str | None = None
-    nodelist: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    reservation: str | None = None
-    advance_reservation: str | None = None
-    verify: str | None = None
-    checkpoint: int | None = None
-    signal: str | None = None
-    types: tuple[str, ...] = ()
-    directory: str | None = None
-    project: str | None = None
-    name: str | None = None
-    dependencies: tuple[str, ...] = ()
-    notify: str | None = None
     resubmit: tuple[int | None, ...] = ()
     resubmit_sql: str | None = None
     resubmit_states: tuple[str, ...] = ()
-    max_restarts: int | None = None
-    use_job_key: bool = False
-    key_file: str | None = None
-    key_inline: str | None = None
-    public_key: str | None = None
-    key_export: str | None = None
-    stdout: str | None = None
-    stderr: str | None = None
-    hold: bool = False
-    stagein: str | None = None
-    stagein_md5sum: str | None = None
-    cpuset_name: str | None = None
     wait: tuple[str | None, ...] = ()
     parsable: bool = False
-    environment: tuple[str, ...] = ()
     wrapped: str | None = None
-    spool: bool = False
     completion: str | None = None
     propagate_exit: bool = False
     estimate: bool = False
-    verbosity: int = 0
     machine: Format | None = None
 
-    @property
-    def form(self) -> JobForm:
-        """The options that describe the job."""
-        same = {name: getattr(self, name) for name in JobForm._fields}
-        return JobForm(**same)._replace(verbosity=min(self.verbosity, MOST_VERBOSE))
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "OarsubOptions":
+        """Return the options of parsed arguments."""
+        job = JobOptions(**{name: value for name, value in values.items() if name in OPTIONS})
+        return cls(job, **{name: value for name, value in values.items() if name not in OPTIONS})
 
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-_DECLARATIONS: Sequence[Decorator] = (
-    option("-I", "--interactive", is_flag=True, help="Submit an interactive job and open its shell here."),
-    option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
-    option("--array", type=ARRAY, metavar="N[%M]", help="Submit an array of N jobs; at most M run at a time."),
-    option(
-        "--array-param-file",
-        "parameter_file",
-        cls=PathOption,
-        metavar="FILE",
-        help="Submit one job for each line of FILE.",
+#: The settings of click for each kind of option.
+_SETTINGS: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.FLAG: {"is_flag": True},
+    Kind.TEXT: {},
+    Kind.TEXTS: {"multiple": True},
+    Kind.CONDITION: {"join": Join.CONDITION},
+    Kind.FILE: {"cls": PathOption},
+    Kind.NUMBER: {"type": NUMBER},
+    Kind.COUNT: {"type": COUNT},
+    Kind.ARRAY: {"type": _ArraySize()},
+    Kind.REPETITIONS: {"count": True},
+}
+#: The options of the command, by the option of a job behind which the help shows them.
+_OF_COMMAND: Mapping[str, Sequence[Decorator]] = {
+    "parameter_file": (
+        option(
+            *("-S", "--scanscript", "--Scanscript"),
+            "scan",
+            is_flag=True,
+            help="Read the options in the #OAR lines of the script.",
+        ),
     ),
-    option(
-        "-S",
-        "--scanscript",
-        "--Scanscript",
-        "scan",
-        is_flag=True,
-        help="Read the options in the #OAR lines of the script.",
+    "notify": (
+        optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of ended jobs."),
+        option(
+            "--sql",
+            "resubmit_sql",
+            join=Join.CONDITION,
+            metavar="SQL",
+            help="With --resubmit: jobs that match this SQL condition.",
+        ),
+        option(
+            "--state",
+            "resubmit_states",
+            multiple=True,
+            metavar="STATES",
+            help="With --resubmit: jobs in these states; failed: in Error, or with a nonzero exit code.",
+        ),
     ),
-    option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
-    option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="Condition on the resources."),
-    option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Use these nodes only."),
-    option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="Use none of these nodes."),
-    option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or reject the job."),
-    option(
-        *("--ar", "-ar", "--advance-reservation"),
-        "advance_reservation",
-        metavar="ID|NAME",
-        help="Run in this advance reservation.",
+    "cpuset_name": (
+        optional_argument(
+            "--wait",
+            "wait",
+            attached=True,
+            metavar="[=kill]",
+            help="Wait for the end of the job and exit with its status; with =kill, ^C deletes the job.",
+        ),
+        option("--parsable", is_flag=True, help="Print only the job id, or the array id of an array."),
     ),
-    option(
-        "--verify",
-        type=OneOf(VERIFICATIONS),
-        metavar="e|n",
-        help="With --ar: reject a job that can never run there (e), or queue it (n).",
+    "environment": (option("--wrap", "wrapped", metavar="COMMAND", help="Command of the job, given as an option."),),
+    "spool": (
+        option("--propagate-exit", is_flag=True, help="With -I and -C: exit with the status of the shell."),
+        option(
+            *("--estimate", "--dry-run", "--test-only"),
+            "estimate",
+            is_flag=True,
+            help="Print when and where the job would start; submit nothing.",
+        ),
+        option("--completion", metavar="bash|zsh|fish", help="Print the completion script of a shell."),
     ),
-    option(
-        "--checkpoint",
-        type=NUMBER,
-        metavar="SECONDS",
-        help="Send a signal to the job SECONDS before its walltime ends.",
-    ),
-    option("--signal", metavar="SIGNAL", help="Checkpoint signal (number or name)."),
-    option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
-    option("-d", "--directory", cls=PathOption, metavar="DIR", help="Directory in which the command runs."),
-    option("--project", metavar="TEXT", help="Project of the job."),
-    option("-n", "--name", metavar="TEXT", help="Name of the job."),
-    option(
-        "-a",
-        "--anterior",
-        "--after",
-        "dependencies",
-        multiple=True,
-        metavar="ID",
-        help="Start after job ID, or after all jobs of an array (ID[*]).",
-    ),
-    option(
-        "--notify",
-        metavar="[TAGS]mail:ADDRESS|exec:COMMAND",
-        help="Send a mail or run a program when the job changes its state.",
-    ),
-    optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of ended jobs."),
-    option(
-        "--sql",
-        "resubmit_sql",
-        join=Join.CONDITION,
-        metavar="SQL",
-        help="With --resubmit: jobs that match this SQL condition.",
-    ),
-    option(
-        "--state",
-        "resubmit_states",
-        multiple=True,
-        metavar="STATES",
-        help="With --resubmit: jobs in these states; failed: in Error, or with a nonzero exit code.",
-    ),
-    option("--max-restarts", type=COUNT, metavar="N", help="Make the job idempotent, and resubmit it at most N times."),
-    option("-k", "--use-job-key", is_flag=True, help="Use an SSH key for the job; generate it if none is imported."),
-    option(
-        "-i",
-        "--import-job-key-from-file",
-        "key_file",
-        cls=PathOption,
-        metavar="FILE",
-        help="Import the job key from FILE.",
-    ),
-    option(
-        "--import-job-key-inline",
-        "--import-job-key-inline-priv",
-        "--ssh_private_key",
-        "--ssh-private-key",
-        "key_inline",
-        metavar="KEY",
-        help="Import this private key as the job key.",
-    ),
-    option("--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="Public key of that private key."),
-    option(
-        "-e",
-        "--export-job-key-to-file",
-        "key_export",
-        cls=PathOption,
-        metavar="FILE",
-        help="Write the job key to FILE.",
-    ),
-    option("-O", "--stdout", cls=PathOption, metavar="FILE", help="File for the standard output."),
-    option("-E", "--stderr", cls=PathOption, metavar="FILE", help="File for the standard error."),
-    option("--hold", is_flag=True, help="Do not start the job before oarresume releases it."),
-    option("-s", "--stagein", cls=PathOption, metavar="FILE", help="Input file of a desktop computing job."),
-    option("--stagein-md5sum", metavar="SUM", help="MD5 sum of that file, or of a file that is already staged."),
-    option(
-        "--force_cpuset_name",
-        "--force-cpuset-name",
-        "cpuset_name",
-        metavar="NAME",
-        help="Name of the cpuset of the job.",
-    ),
-    optional_argument(
-        "--wait",
-        "wait",
-        attached=True,
-        metavar="[=kill]",
-        help="Wait for the end of the job and exit with its status; with =kill, ^C deletes the job.",
-    ),
-    option("--parsable", is_flag=True, help="Print only the job id, or the array id of an array."),
-    option(
-        "--env",
-        "environment",
-        multiple=True,
-        metavar="NAME[=VALUE]|ALL|NONE",
-        help="Set an environment variable on all nodes of the job; ALL: all your variables.",
-    ),
-    option("--wrap", "wrapped", metavar="COMMAND", help="Command of the job, given as an option."),
-    option("--spool", is_flag=True, help="With -S: store the script with the job; later edits have no effect."),
-    option("--propagate-exit", is_flag=True, help="With -I and -C: exit with the status of the shell."),
-    option(
-        *("--estimate", "--dry-run", "--test-only"),
-        "estimate",
-        is_flag=True,
-        help="Print when and where the job would start; submit nothing.",
-    ),
-    option("--completion", metavar="bash|zsh|fish", help="Print the completion script of a shell."),
-    option("-v", "verbosity", count=True, help="Print more messages."),
-)
+}
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare the options of a job."""
-    for declare in reversed(_DECLARATIONS):
-        function = declare(function)
+    """Declare the options of a job and of the command."""
+    for name, declared in reversed(list(OPTIONS.items())):
+        for declare in reversed(_OF_COMMAND.get(name, ())):
+            function = declare(function)
+        settings = {**_SETTINGS[declared.kind], **({"type": OneOf(declared.choices)} if declared.choices else {})}
+        add = option(*declared.spellings, name, metavar=declared.metavar, help=declared.help, **settings)
+        function = add(function)
     return function
 
 
@@ -265,4 +149,4 @@ def parse(arguments: Sequence[str]) -> OarsubOptions:
 
     declared = list(reversed(getattr(job, "__click_params__", [])))
     parser = Command("oarsub", style=USER, not_admin=1, exit_codes={}, params=declared, add_help_option=False)
-    return OarsubOptions(**parser.make_context("oarsub", list(arguments)).params)
+    return OarsubOptions.of(parser.make_context("oarsub", list(arguments)).params)

@@ -20,7 +20,7 @@ from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import OarsubLine
 from oar.lib.jobs.states import JobState
 from oar.lib.submission.checks import Code
-from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
+from oar.lib.submission.job_reservation import Decision, decision_on
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -56,7 +56,7 @@ def reserve(call: OarsubCall, submitter: Submitter) -> int:
     return wait_if_asked(call, submitted.ids) if answer.is_granted else Code.REFUSED_RESERVATION
 
 
-def wait_for_answer(database: "Database", job_id: int, listener: Listener, period: float = PERIOD) -> ReservationAnswer:
+def wait_for_answer(database: "Database", job_id: int, listener: Listener, period: float = PERIOD) -> Decision:
     """Return the scheduler's answer to a reservation as soon as there is one, also after an outage of the database."""
     begun, was_called = time.monotonic(), False
     while True:
@@ -70,14 +70,14 @@ def wait_for_answer(database: "Database", job_id: int, listener: Listener, perio
         was_called |= listener.next_line(period) == OarsubLine.GOOD_RESERVATION
 
 
-def _answer(job: "Job | None", *, was_called: bool) -> ReservationAnswer | None:
+def _answer(job: "Job | None", *, was_called: bool) -> Decision | None:
     """Return the answer that a job has got, None if there is none yet, or the server still has to call."""
     # It ends a job whose oarsub it cannot reach.
     is_awaited = job is not None and job.state is JobState.TO_ACK_RESERVATION and not was_called
-    return None if is_awaited else answer_in(job)
+    return None if is_awaited else decision_on(job)
 
 
-def _run_hook(context: Context, job_id: int, answer: ReservationAnswer) -> None:
+def _run_hook(context: Context, job_id: int, answer: Decision) -> None:
     """Run the site's program for answered reservations.  Raises Stop if it fails."""
     hook = context.runtime.config.advance_reservation_validation_hook_exec_file
     if not hook:

@@ -75,7 +75,7 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     named = _named(options)
     if not named and options.resubmit_sql is None:
         raise _refused("--resubmit needs jobs: give their ids, --array ID, or --sql CONDITION.")
-    if options.array is None and options.resubmit_sql is None and not options.resubmit_states:
+    if options.job.array is None and options.resubmit_sql is None and not options.resubmit_states:
         return named, len(named) == 1
     wanted = _outcome_filter(options.resubmit_states)
     satisfying = _satisfying(call)
@@ -100,7 +100,7 @@ def _named(options: OarsubOptions) -> list[int]:
     if unreadable:
         raise _refused(f'"{unreadable[0]}" is not a valid job identifier.')
     ids = {number for number in options.resubmit if number is not None} | {int(word) for word in options.words}
-    return sorted(ids | ({options.array.size} if options.array is not None else set()))
+    return sorted(ids | ({options.job.array.size} if options.job.array is not None else set()))
 
 
 def _satisfying(call: OarsubCall) -> frozenset[int] | None:
@@ -120,7 +120,7 @@ def _selected(
 
     Raises Stop if an array does not exist.
     """
-    if call.options.array is not None:
+    if call.options.job.array is not None:
         named, unknown = control.jobs_of_arrays(tx, named)
         if unknown:
             raise _refused(f'"{unknown[0]}" is not a valid array job.')

@@ -9,10 +9,10 @@ from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine, job_variables
 from oar.lib.base.errors import BadRequest
-from oar.lib.submission import preparation, submit
+from oar.lib.submission import job_keys, preparation, submit
 from oar.lib.submission.checks import BadSubmission, Code
-from oar.lib.submission.job_form import parameters_of, submission_of
-from oar.lib.submission.proposal import ImportedKey, KeyWish, Proposal
+from oar.lib.submission.options import parameters_of, spec_of
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.submit import Submitted
 from oar.lib.user_files.files import UserFiles
 
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 def prepare(call: OarsubCall, line: CommandLine, command: str, now: int) -> Proposal:
     """Return the proposal of the command line, read and checked.  Raises BadSubmission, BadRequest, Stop."""
-    options, context = call.options, call.context
-    submission = submission_of(options.form, context.user.name, command)
-    spec = submission.spec._replace(
+    options, context = call.options.job, call.context
+    spec = spec_of(options, context.user.name, command)._replace(
         parameters=_parameters(call.files, options.parameter_file),
         launching_directory=_directory(options.directory, context.place.directory),
         info_type=call.host,
         initial_request=line.initial_request,
         env=job_variables(context, options.environment, line.script),
     )
-    proposal = preparation.prepare(submission._replace(spec=spec), context.runtime.config, now)
+    proposal = preparation.prepare(options, spec, context.runtime.config, now)
     if options.reservation is not None:
-        from oar.lib.submission import reservation_dates
+        from oar.lib.submission import job_reservation
 
-        dates = reservation_dates.parse(options.reservation, now)
+        dates = job_reservation.parse(options.reservation, now)
         if dates.stop:
             call.printer.explain(dates.guess())
     return proposal
@@ -101,22 +100,21 @@ def wait_if_asked(call: OarsubCall, ids: Sequence[int]) -> int:
 
 TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
 #: Beginnings of the options for a private key, which imply -k.
-_ASKING = ("--ssh_pr", "--ssh-pr")
+_IMPLYING_KEY = ("--ssh_pr", "--ssh-pr")
 
 
 def add_key(call: OarsubCall, proposal: Proposal) -> Proposal:
     """Return the proposal with the job key of the options.  Raises BadSubmission."""
-    options, environment = call.options, call.context.environment
-    asks = options.use_job_key or any(word.startswith(_ASKING) for word in call.context.arguments)
-    wish = KeyWish(asks, options.key_inline, options.public_key, options.key_file, options.key_export)
-    default_path = environment.get("OAR_JOB_KEY_FILE") or None
+    options = call.options.job
+    if any(word.startswith(_IMPLYING_KEY) for word in call.context.arguments):
+        options = options._replace(use_job_key=True)
+    default_path = call.context.environment.get("OAR_JOB_KEY_FILE") or None
     forced = call.context.runtime.config.oarsub_force_job_key or default_path is not None
     try:
-        is_granted = wish.is_granted(forced=forced)
+        if not job_keys.is_key_requested(options, forced=forced):
+            return proposal._replace(use_job_key=False)
     except BadRequest as error:
         raise BadSubmission(Code.REQUEST, str(error)) from None
-    if not is_granted:
-        return proposal._replace(use_job_key=False)
     if options.key_inline and options.key_file:
         raise BadSubmission(Code.REQUEST, TWO_KEYS)
     private, path = options.key_inline, options.key_file or (None if options.key_inline else default_path)
@@ -125,7 +123,7 @@ def add_key(call: OarsubCall, proposal: Proposal) -> Proposal:
         private = _read(call.files, path)
     else:
         call.printer.explain("Import job key inline." if private else "Generate a job key...")
-    imported = None if private is None else ImportedKey(private, options.public_key)
+    imported = None if private is None else job_keys.ImportedKey(private, options.public_key)
     return proposal._replace(use_job_key=True, imported_key=imported)
 
 
@@ -134,14 +132,12 @@ def _read(files: UserFiles, path: str) -> str:
     try:
         return files.read(path).data.decode("utf-8", "surrogateescape")
     except OSError:
-        from oar.lib.submission.job_keys import BAD_KEY
-
-        raise BadSubmission(Code.REQUEST, f"{BAD_KEY}\n# The file {path} cannot be read.") from None
+        raise BadSubmission(Code.REQUEST, f"{job_keys.BAD_KEY}\n# The file {path} cannot be read.") from None
 
 
 def export_keys(call: OarsubCall, submitted: "Submitted") -> None:
     """Write the private key of each job to the file of ``-e``; ``%jobid%`` is replaced by the job id."""
-    pattern = call.options.key_export
+    pattern = call.options.job.key_export
     if pattern is None:
         return
     for job_id, key in submitted.keys.items():
@@ -155,17 +151,16 @@ def export_keys(call: OarsubCall, submitted: "Submitted") -> None:
 
 @contextmanager
 def staged_file(call: OarsubCall, types: Sequence[str]) -> Iterator[int | None]:
-    """Have the file of the options ready while a job of these types is submitted; yield its id, None without file.
+    """Provide the stage-in file while a job of these types is submitted; yield its id, or None without a file.
 
     Raises BadSubmission.
     """
-    path, md5sum = call.options.stagein, call.options.stagein_md5sum
-    if path is None and md5sum is None:
+    options, context = call.options.job, call.context
+    if options.stagein is None and options.stagein_md5sum is None:
         yield None
         return
     from oar.lib.submission import staging
 
-    context = call.context
-    place = staging.Staging(context.database, context.runtime.config, context.user.name, call.files)
-    with staging.staged_file(place, staging.StageWish(path, md5sum), types, context.warn) as file_id:
+    copies = staging.Staging(context.database, context.runtime.config, context.user.name, call.files)
+    with staging.staged_file(copies, options, types, context.warn) as file_id:
         yield file_id

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from oar.lib.reservations.sql_faults import ReservationFaults
     from oar.lib.reservations.sql_logs import ReservationLogs
     from oar.lib.reservations.sql_reservations import Reservations
-    from oar.lib.submission.sql_checks import SubmissionChecks
+    from oar.lib.submission.sql_admission import AdmissionRules, SubmissionChecks
     from oar.lib.submission.sql_new_jobs import NewJobs
-    from oar.lib.submission.sql_rules import AdmissionRules
 
 T = TypeVar("T")
 
@@ -68,7 +67,7 @@ class Transaction(Statements):
 
     access: "Lazy[Access]" = Lazy("oar.lib.access.sql_access", "Access")
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
-    admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_rules", "AdmissionRules")
+    admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_admission", "AdmissionRules")
     deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_requests", "Deadlines")
     desktop_computers: "Lazy[DesktopComputers]" = Lazy("oar.lib.desktop.sql_desktop", "DesktopComputers")
     events: "Lazy[Events]" = Lazy("oar.lib.history.sql_events", "Events")
@@ -92,7 +91,7 @@ class Transaction(Statements):
     resources: "Lazy[Resources]" = Lazy("oar.lib.nodes.sql_resources", "Resources")
     retention: "Lazy[Retention]" = Lazy("oar.lib.jobs.sql_retention", "Retention")
     rounds: "Lazy[Rounds]" = Lazy("oar.lib.planning.sql_rounds", "Rounds")
-    submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_checks", "SubmissionChecks")
+    submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_admission", "SubmissionChecks")
     system: "Lazy[System]" = Lazy("oar.lib.db.system", "System")
     usage: "Lazy[Usage]" = Lazy("oar.lib.history.sql_usage", "Usage")
 

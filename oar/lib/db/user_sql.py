@@ -20,7 +20,7 @@ from oar.lib.conditions.sql import Mask, statement
 from oar.lib.conditions.tokens import check_alone
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.submission.sql_checks import StoredCondition
+from oar.lib.submission.sql_admission import StoredCondition
 
 
 class Subject(StrEnum):

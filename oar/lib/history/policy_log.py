@@ -14,7 +14,7 @@ from oar.lib.history.records import PolicyChange, PolicyItem, PolicyKind
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Queue
-    from oar.lib.submission.sql_rules import AdmissionRule
+    from oar.lib.submission.sql_admission import AdmissionRule
 
 #: Longer texts are cut.
 LONGEST = 1 << 20

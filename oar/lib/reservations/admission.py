@@ -17,9 +17,9 @@ from oar.lib.submission import admission
 from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.feasibility import Cluster, asker_of, open_cluster
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import ResourceRequest
-from oar.lib.submission.sql_checks import FINEST
+from oar.lib.submission.sql_admission import FINEST
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -10,9 +10,8 @@ from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED, Cluster, UnknownProperty, asker_of, open_cluster
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import ResourceRequest
-from oar.lib.submission.sql_rules import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -116,17 +115,22 @@ def _amend(
     )
     _check_nodes(tx, proposal.nodes)
     names = rule_names.names_of(tx, cluster, config, proposal)
-    rules = admission_rules.RuleSet(_rules(tx, config), config.admission_rules_timeout)
+    if config.admission_rules_in_files:
+        rules = [rule for rule in admission_rules.read_rules(config.admission_rules_path) if rule.enabled]
+    else:
+        rules = tx.admission_rules.all(enabled=True)
+    rule_set = admission_rules.RuleSet(tuple(rules), config.admission_rules_timeout)
     with rule_names.makers(tx, database) as makers:
-        namespace, output = admission_rules.run(rules, names, makers)
+        namespace, output = admission_rules.run(rule_set, names, makers)
     amended = rule_names.amend(proposal, names, namespace, config, output)
-    preparation.check(amended.spec)
+    preparation.check_spec(amended.spec)
     _condition(cluster, amended.later_properties)
     amended = amended._replace(
         requests=checks.named(amended.requests, columns, config),
         default_walltimes=_default_walltimes(proposal.requests, amended.requests),
     )
-    return amended._replace(warnings=(*amended.warnings, *_type_warnings(amended, config, tx.now))), output
+    warnings = preparation.check_types(amended, config, tx.now) if amended.spec.types else ()
+    return amended._replace(warnings=(*amended.warnings, *warnings)), output
 
 
 def _default_walltimes(asked: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
@@ -134,12 +138,6 @@ def _default_walltimes(asked: Sequence[ResourceRequest], amended: Sequence[Resou
     known = [True] * (len(amended) - len(asked))
     are_given = [request.walltime is not None for request in asked[: len(amended)]] + known
     return tuple(0 if given else request.walltime or 0 for given, request in zip(are_given, amended, strict=True))
-
-
-def _rules(tx: "Transaction", config: Config) -> tuple[AdmissionRule, ...]:
-    if config.admission_rules_in_files:
-        return tuple(rule for rule in admission_rules.read_rules(config.admission_rules_path) if rule.enabled)
-    return tuple(tx.admission_rules.all(enabled=True))
 
 
 def _checked_filters(cluster: Cluster, requests: Sequence[ResourceRequest]) -> tuple[ResourceRequest, ...]:
@@ -160,14 +158,6 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
         is_name = text is not None and text.replace("-", "").isidentifier()
         way_out = "\n# A queue is named with -q, nodes with --nodelist" if is_name else ""
         raise BadSubmission(Code.REQUEST, f"{error}{way_out}") from None
-
-
-def _type_warnings(proposal: Proposal, config: Config, now: int) -> Sequence[str]:
-    if not proposal.spec.types:
-        return ()
-    from oar.lib.submission import type_checks
-
-    return type_checks.check(proposal, config, now)
 
 
 # -- nodes, queues, resources -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from oar.lib.base.errors import ConfigError, Refused
 from oar.lib.config.files import Config, option_of
-from oar.lib.submission.sql_rules import AdmissionRule
+from oar.lib.submission.sql_admission import AdmissionRule
 
 #: Address space that rules may take beyond what the process has when they begin.
 MEMORY = 1 << 30

@@ -22,7 +22,8 @@ from oar.lib.submission import admission, checks, dependencies, preparation, res
 from oar.lib.submission.admission import Admission
 from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
-from oar.lib.submission.proposal import Proposal, Submission
+from oar.lib.submission.options import JobOptions
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import ResourceRequest, parse_request
 
 if TYPE_CHECKING:
@@ -207,24 +208,21 @@ def _proposal(
     now: int,
 ) -> Proposal:
     """Return the changed job as a new proposal; ``present``: the requests before the change."""
-    submission = Submission(
-        spec=JobSpec(
-            user=job.user,
-            command=job.command or "",
-            name=_new(changes.name, job.name),
-            project=_new(changes.project, job.project) or "",
-            queue=_new(changes.queue, job.queue) or "",
-            properties=_new(changes.properties, job.properties),
-            types=types,
-            dependencies=changes.dependencies or (),
-            launching_directory=job.launching_directory,
-            notify=_new(changes.notify, job.notify),
-            checkpoint=job.checkpoint,
-        ),
-        is_interactive=job.job_type is JobType.INTERACTIVE,
-        requests=changes.requests or (),
+    spec = JobSpec(
+        user=job.user,
+        command=job.command or "",
+        name=_new(changes.name, job.name),
+        project=_new(changes.project, job.project) or "",
+        queue=_new(changes.queue, job.queue) or "",
+        properties=_new(changes.properties, job.properties),
+        types=types,
+        dependencies=changes.dependencies or (),
+        launching_directory=job.launching_directory,
+        notify=_new(changes.notify, job.notify),
+        checkpoint=job.checkpoint,
     )
-    prepared = preparation.prepare(submission, config, now)
+    options = JobOptions(interactive=job.job_type is JobType.INTERACTIVE, requests=changes.requests or ())
+    prepared = preparation.prepare(options, spec, config, now)
     return prepared._replace(requests=_requests(prepared.requests, changes.requests, present))
 
 
@@ -261,14 +259,18 @@ def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, change
     ) + bool(altered.advance_reservation):
         raise BadRequest("the rules of the site would also change its types: submit another job.")
     may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
-    before, after = _fields(present.asked), _fields(admitted.asked)
+    before, after = _fields(present), _fields(admitted)
     for field, label in _LABELS.items():
         if field not in may_differ and before[field] != after[field]:
             raise BadRequest(f"the rules of the site would also change its {label}: submit another job.")
 
 
 def _fields(proposal: Proposal) -> dict[str, object]:
-    return {**proposal.spec._asdict(), **proposal._asdict()}
+    """Return the fields of a proposal and of its specification, with only the walltimes that the user requested."""
+    defaults = proposal.default_walltimes or (0,) * len(proposal.requests)
+    pairs = zip(proposal.requests, defaults, strict=True)
+    requests = tuple(request._replace(walltime=None) if default else request for request, default in pairs)
+    return {**proposal.spec._asdict(), **proposal._asdict(), "requests": requests}
 
 
 def _new(changed: str | None, present: str | None) -> str | None:

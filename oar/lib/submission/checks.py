@@ -13,7 +13,7 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import JobTypeName
-from oar.lib.submission.proposal import Submission
+from oar.lib.submission.options import JobOptions
 from oar.lib.submission.resource_request import JobTypes, ResourceRequest, name_nodes, parse_request
 
 #: Networks that hold every host: there is nothing to look up where they may submit.
@@ -77,15 +77,15 @@ class BadSubmission(BadRequest):
 # -- modes ----------------------------------------------------------------------------------------------------------
 
 
-def check_modes(submission: Submission) -> None:
+def check_modes(options: JobOptions, spec: JobSpec) -> None:
     """Raise BadSubmission if options exclude each other."""
-    spec, is_noop = submission.spec, JobTypeName.NOOP in JobTypes(submission.spec.types)
-    if submission.is_interactive:
-        if submission.reservation is not None:
+    is_noop = JobTypeName.NOOP in JobTypes(spec.types)
+    if options.interactive:
+        if options.reservation is not None:
             raise BadSubmission(Code.RESERVATION, "a reservation cannot be interactive.", usage=True)
         if is_noop:
             raise BadSubmission(Code.NOOP, "a noop job cannot be interactive.")
-    elif not (spec.command.strip() or submission.reservation is not None or is_noop):
+    elif not (spec.command.strip() or options.reservation is not None or is_noop):
         raise BadSubmission(Code.COMMAND, "a command is needed.", usage=True)
     refusal = _refusal_of_notify(spec.notify)
     if refusal and refusal.code is Code.NOTIFY_CHARACTERS:  # its other errors come later in the documented order
@@ -97,10 +97,10 @@ def array_size(spec: JobSpec) -> int:
     return spec.array_size if spec.parameters is None else len(spec.parameters)
 
 
-def check_array(submission: Submission, largest: int) -> None:
+def check_array(options: JobOptions, spec: JobSpec, largest: int) -> None:
     """Raise BadSubmission if an array is empty, has more than ``largest`` jobs, or is interactive."""
-    spec, size = submission.spec, array_size(submission.spec)
-    if submission.is_interactive and spec.parameters is not None:
+    size = array_size(spec)
+    if options.interactive and spec.parameters is not None:
         raise BadSubmission(
             Code.INTERACTIVE_PARAMETERS, "a parameter file-based array job cannot be interactive.", verify=False
         )
@@ -113,7 +113,7 @@ def check_array(submission: Submission, largest: int) -> None:
         raise BadSubmission(Code.ARRAY, text, usage=True)
     if (spec.array_limit or 0) > _LARGEST_NUMBER:
         raise BadSubmission(Code.ARRAY, f"the limit of an array is at most {_LARGEST_NUMBER}.")
-    if submission.is_interactive and spec.array_size != 1:
+    if options.interactive and spec.array_size != 1:
         raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
 
 

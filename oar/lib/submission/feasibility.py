@@ -16,7 +16,7 @@ from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.resource_request import ALL, NODE_ALIASES, format_quantity
-from oar.lib.submission.sql_checks import FINEST
+from oar.lib.submission.sql_admission import FINEST
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"

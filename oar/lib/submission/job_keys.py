@@ -1,11 +1,13 @@
-"""Challenges and SSH keys of jobs: generated, or imported from the user.  Nothing in this module is logged or shown."""
+"""Challenges and SSH keys of jobs: generated, or imported from the user.  Keys are never logged or shown."""
 
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.base.errors import BadRequest
 from oar.lib.jobs.records import JobKeys
 from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.options import JobOptions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -15,12 +17,36 @@ LEAST_RSA_BITS = 2048
 _CHALLENGE_BYTES = 20
 BAD_KEY = "fail to extract the public key. Please verify that the job key to import is valid."
 
+NO_KEY_OPTION = "you must set the --use-job-key (or -k) option in order to use other job key related options."
+
+
+class ImportedKey(NamedTuple):
+    """A private key that the user provides for the job, and optionally its public key."""
+
+    private: str
+    public: str | None = None
+
+    def __repr__(self) -> str:
+        """Return a text without the key, which is secret."""
+        return "ImportedKey()"
+
 
 class KeyPair(NamedTuple):
     """A private and a public key in OpenSSH format."""
 
     private: str
     public: str
+
+
+def is_key_requested(options: JobOptions, *, forced: bool) -> bool:
+    """Return whether the job gets a key; ``forced``: every job gets one.  Raises BadRequest."""
+    if options.public_key is not None and options.key_inline is None:
+        raise BadRequest("--ssh_public_key needs --ssh_private_key.")
+    if options.use_job_key or forced:
+        return True
+    if options.key_inline or options.key_file or options.key_export:
+        raise BadRequest(NO_KEY_OPTION)
+    return False
 
 
 def generate() -> KeyPair:

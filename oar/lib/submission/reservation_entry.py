@@ -14,7 +14,7 @@ from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED, STARTED, ReservationState
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import JobTypes, format_request
 from oar.lib.submission.visitors import may_use, open_lists, visitor
 

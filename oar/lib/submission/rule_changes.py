@@ -7,7 +7,7 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import UserError
 from oar.lib.history import policy_log
 from oar.lib.submission import admission_rules
-from oar.lib.submission.sql_rules import AdmissionRule
+from oar.lib.submission.sql_admission import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

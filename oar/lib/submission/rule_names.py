@@ -4,20 +4,26 @@ Rules use plain Python values with the documented names.  After the rules, each 
 structure; otherwise the job is rejected.
 """
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.base.errors import BadRequest, UserError
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import Reservation
-from oar.lib.submission import admission_rules, oar3_names
+from oar.lib.submission import admission_rules
 from oar.lib.submission.feasibility import Cluster
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.options import OPTIONS, Kind
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import ResourceRequest, format_quantity, parse_request
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session
+
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
@@ -59,19 +65,6 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
         **{name: changeable.show(fields[changeable.field]) for name, changeable in _CHANGEABLE.items()},
         **_questions(tx, cluster, config),
     }
-
-
-@contextmanager
-def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
-    """Yield the functions that create expensive names: those of SQLAlchemy and of modules."""
-
-    def json() -> Any:
-        import json
-
-        return json
-
-    with oar3_names.makers(tx, database) as oar3_makers:
-        yield {"json": json, **oar3_makers}
 
 
 def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str, Any]:
@@ -117,8 +110,7 @@ def _shown_group(group: Group) -> dict[str, Any]:
     return {"property": group.filter, "resources": levels}
 
 
-# -- parse the values that rules set
-# ------------------------------------------------------------------------------------
+# -- parse the values that rules set -----------------------------------------------------------------------------------
 
 
 class _BadValue(Exception):
@@ -249,24 +241,155 @@ class _Changeable(NamedTuple):
     show: Callable[[Any], Any] = _same  #: makes the value that rules see
 
 
+#: How the values of options are taken back, by their kinds; the values of other kinds are texts.
+_OF_KIND: Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    Kind.FLAG: (_flag, _same),
+    Kind.TEXTS: (_texts, list),
+    Kind.NUMBER: (_number, _same),
+}
 _CHANGEABLE: Mapping[str, _Changeable] = {
     "queue": _Changeable("queue", _text_or_empty, _optional_text),
     "project": _Changeable("project", _text_or_empty, _optional_text),
-    "properties": _Changeable("properties", _optional_text),
-    "name": _Changeable("name", _optional_text),
-    "notify": _Changeable("notify", _optional_text),
-    "stdout": _Changeable("stdout_file", _optional_text),
-    "stderr": _Changeable("stderr_file", _optional_text),
-    "types": _Changeable("types", _texts, list),
+    **{
+        name: _Changeable(option.spec or name, *_OF_KIND.get(option.kind, (_optional_text, _same)))
+        for name, option in OPTIONS.items()
+        if option.in_rules
+    },
     "properties_applied_after_validation": _Changeable("later_properties", _text),
     "resource_request": _Changeable("requests", _requests, _shown_requests),
     "reservation_date": _Changeable("start", _number),
     "command": _Changeable("command", _text),
     "launching_directory": _Changeable("launching_directory", _text),
-    "checkpoint": _Changeable("checkpoint", _number),
     "signal": _Changeable("checkpoint_signal", _number),
-    "dependencies": _Changeable("dependencies", _texts, list),
-    "hold": _Changeable("hold", _flag),
     "env": _Changeable("env", _environment, dict),
-    "use_job_key": _Changeable("use_job_key", _flag),
 }
+
+
+# -- names of rules written for OAR 3: SQLAlchemy sessions, and models of the tables ----------------------------------
+# Importing SQLAlchemy takes longer than all other work of a command: each name is created when a rule first uses it.
+
+#: Models: table, and the attributes that are not named as their column.
+MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "Accounting": ("accounting", {"user": "accounting_user", "project": "accounting_project"}),
+    "AssignedResource": ("assigned_resources", {"moldable_id": "moldable_job_id", "index": "assigned_resource_index"}),
+    "EventLog": ("event_logs", {"id": "event_id"}),
+    "FragJob": ("frag_jobs", {"job_id": "frag_id_job", "date": "frag_date", "state": "frag_state"}),
+    "GanttJobsPrediction": ("gantt_jobs_predictions", {"moldable_id": "moldable_job_id"}),
+    "Job": (
+        "jobs",
+        {
+            "id": "job_id",
+            "name": "job_name",
+            "type": "job_type",
+            "user": "job_user",
+            "group": "job_group",
+            "env": "job_env",
+        },
+    ),
+    "JobDependencie": ("job_dependencies", {"index": "job_dependency_index"}),
+    "JobResourceDescription": (
+        "job_resource_descriptions",
+        {
+            "group_id": "res_job_group_id",
+            "resource_type": "res_job_resource_type",
+            "value": "res_job_value",
+            "order": "res_job_order",
+            "index": "res_job_index",
+        },
+    ),
+    "JobResourceGroup": (
+        "job_resource_groups",
+        {
+            "id": "res_group_id",
+            "moldable_id": "res_group_moldable_id",
+            "property": "res_group_property",
+            "index": "res_group_index",
+        },
+    ),
+    "JobStateLog": ("job_state_logs", {"id": "job_state_log_id"}),
+    "JobType": ("job_types", {"id": "job_type_id"}),
+    "MoldableJobDescription": (
+        "moldable_job_descriptions",
+        {"id": "moldable_id", "job_id": "moldable_job_id", "walltime": "moldable_walltime", "index": "moldable_index"},
+    ),
+    "Queue": ("queues", {"name": "queue_name"}),
+    "Resource": ("resources", {"id": "resource_id"}),
+    "WalltimeChange": ("walltime_change", {}),
+}
+
+_FUNCTIONS = ("select", "or_", "and_", "not_", "text", "func")
+
+
+@contextmanager
+def makers(tx: "Transaction", database: "Database") -> Iterator[dict[str, Callable[[], Any]]]:
+    """Yield the functions that create expensive names; sessions that were opened are closed at the end of the block.
+
+    ``session`` uses the transaction ``tx``, ``session_ro`` a read-only transaction.
+    """
+    with ExitStack() as opened:
+        orm = _Orm(tx, database, opened)
+        yield {
+            "json": partial(importlib.import_module, "json"),
+            "session": orm.session,
+            "session_ro": orm.session_ro,
+            **{name: partial(orm.model, name) for name in MODELS},
+            **{name: partial(_sqlalchemy_function, name) for name in _FUNCTIONS},
+        }
+
+
+class _Orm:
+    """SQLAlchemy on connections whose transactions are managed elsewhere.
+
+    The connections are in autocommit mode and OAR sends its own BEGIN, so that a commit of a session has no effect.
+    """
+
+    def __init__(self, tx: "Transaction", database: "Database", opened: ExitStack) -> None:
+        self._tx = tx
+        self._database = database
+        self._opened = opened
+
+    def session(self) -> "Session":
+        """Return a session in the transaction of the submission."""
+        from sqlalchemy.orm import Session
+
+        return self._opened.enter_context(Session(_engine(self._tx)))
+
+    def session_ro(self) -> "Session":
+        """Return a session of the read-only login."""
+        from sqlalchemy.orm import Session
+
+        return self._opened.enter_context(Session(_engine(self._opened.enter_context(self._database.readonly()))))
+
+    def model(self, name: str) -> Any:
+        """Return the model class of a table, with the current columns of the table."""
+        from sqlalchemy.orm import registry
+
+        table_name, renamed = MODELS[name]
+        table = self._tables[table_name]
+        attribute_of = {column: attribute for attribute, column in renamed.items()}
+        attributes = {attribute_of.get(column.name, column.name): column for column in table.columns}
+        keys = list(table.primary_key.columns) or list(table.columns)
+        model = type(name, (), {"__doc__": f"A row of {table_name}."})
+        registry().map_imperatively(model, table, properties=attributes, primary_key=keys)
+        return model
+
+    @cached_property
+    def _tables(self) -> Mapping[str, Any]:
+        from sqlalchemy import MetaData
+
+        metadata = MetaData()
+        metadata.reflect(_engine(self._tx), only=[table for table, _ in MODELS.values()])
+        return metadata.tables
+
+
+def _engine(tx: "Transaction") -> "Engine":
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    return create_engine("postgresql+psycopg2://", creator=lambda: tx.connection, poolclass=StaticPool)
+
+
+def _sqlalchemy_function(name: str) -> Any:
+    import sqlalchemy
+
+    return getattr(sqlalchemy, name)

@@ -3,11 +3,10 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.submission.job_form import ArraySize
+from oar.lib.submission.options import OPTIONS, ArraySize, Kind
 
 _LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"
 _OLD_CHECKPOINT = r"(?a)#OAR\s+-k\s+(?=\d+(\s|\Z))"
@@ -16,75 +15,12 @@ _ESCAPED = r'\\([ "\\$])'
 _DIGITS = 18
 
 
-class Argument(Enum):
-    """The kind of value of an option."""
-
-    FLAG = "nothing"
-    TEXT = "a text"
-    TEXTS = "a text, and the option may be repeated"
-    NUMBER = "a number"
-    ARRAY = "N, N%M or %M"
-
-
-class ScriptOption(NamedTuple):
-    """An option that a script may set."""
-
-    name: str  #: of its value, as in the record of oarsub
-    spellings: tuple[str, ...]
-    kind: Argument = Argument.TEXT
-
-    @property
-    def long(self) -> str:
-        """The long spelling of the option for messages."""
-        return next(spelling for spelling in self.spellings if spelling.startswith("--"))
-
-
 Value = str | int | bool | ArraySize
 
-#: All of them.
-OPTIONS = (
-    ScriptOption("requests", ("-l", "--resource"), Argument.TEXTS),
-    ScriptOption("array", ("--array",), Argument.ARRAY),
-    ScriptOption("parameter_file", ("--array-param-file",)),
-    ScriptOption("queue", ("-q", "--queue")),
-    ScriptOption("properties", ("-p", "--property")),
-    ScriptOption("nodelist", ("--nodelist",), Argument.TEXTS),
-    ScriptOption("exclude", ("--exclude",), Argument.TEXTS),
-    ScriptOption("reservation", ("-r", "--reservation")),
-    ScriptOption("advance_reservation", ("--ar", "-ar", "--advance-reservation")),
-    ScriptOption("verify", ("--verify",)),
-    ScriptOption("checkpoint", ("--checkpoint",), Argument.NUMBER),
-    ScriptOption("signal", ("--signal",)),
-    ScriptOption("types", ("-t", "--type"), Argument.TEXTS),
-    ScriptOption("directory", ("-d", "--directory")),
-    ScriptOption("project", ("--project",)),
-    ScriptOption("name", ("-n", "--name")),
-    ScriptOption("dependencies", ("-a", "--anterior", "--after"), Argument.TEXTS),
-    ScriptOption("notify", ("--notify",)),
-    ScriptOption("max_restarts", ("--max-restarts",), Argument.NUMBER),
-    ScriptOption("use_job_key", ("-k", "--use-job-key"), Argument.FLAG),
-    ScriptOption("key_file", ("-i", "--import-job-key-from-file")),
-    ScriptOption(
-        "key_inline",
-        ("--import-job-key-inline", "--import-job-key-inline-priv", "--ssh_private_key", "--ssh-private-key"),
-    ),
-    ScriptOption("public_key", ("--ssh_public_key", "--ssh-public-key")),
-    ScriptOption("key_export", ("-e", "--export-job-key-to-file")),
-    ScriptOption("stdout", ("-O", "--stdout")),
-    ScriptOption("stderr", ("-E", "--stderr")),
-    ScriptOption("hold", ("--hold",), Argument.FLAG),
-    ScriptOption("stagein", ("-s", "--stagein")),
-    ScriptOption("stagein_md5sum", ("--stagein-md5sum",)),
-    ScriptOption("cpuset_name", ("--force_cpuset_name", "--force-cpuset-name")),
-    ScriptOption("environment", ("--env",), Argument.TEXTS),
-    ScriptOption("spool", ("--spool",), Argument.FLAG),
-)
-_BY_SPELLING = {spelling: each for each in OPTIONS for spelling in each.spellings}
-
-
-def option_of(name: str) -> ScriptOption:
-    """Return the option that sets a value."""
-    return next(each for each in OPTIONS if each.name == name)
+#: The options that a script may set, by their spellings.
+_BY_SPELLING = {
+    spelling: name for name, option in OPTIONS.items() if option.in_scripts for spelling in option.spellings
+}
 
 
 def option_lines(text: str) -> list[str]:
@@ -131,7 +67,7 @@ def lost_line(text: str) -> LostLine | None:
     for number, line in enumerate(lines, 1):
         if number > 1 and not is_read and re.match(r"[ \t]*#OAR\s", line):
             way_out = "Begin the script with #!, and nothing before it"
-            return LostLine(number, line, _why_no_line_is_read(lines[0]), way_out)
+            return LostLine(number, line, _fault_in_first_line(lines[0]), way_out)
         if _LOOK.match(line) and not re.match(r"#OAR\s", line):
             way_out = f"Write: #OAR {_LOOK.sub('', line, count=1).strip()}"
             return LostLine(number, line, "a line with options begins with #OAR and a blank", way_out)
@@ -144,8 +80,7 @@ def lost_line(text: str) -> LostLine | None:
 _LOOK = re.compile(r"(?i)[ \t\ufeff]*#[ \t]*OAR[: \t]*(?=--?[A-Za-z])")
 
 
-def _why_no_line_is_read(first: str) -> str:
-    """Return the fault in the first line of a script."""
+def _fault_in_first_line(first: str) -> str:
     if first.startswith("\ufeff"):
         return "the script begins with a byte order mark"
     if first.lstrip().startswith("#!"):
@@ -243,80 +178,71 @@ def values_of(text: str) -> dict[str, list[Value]]:
     values: dict[str, list[Value]] = {}
     for number, line in _numbered_option_lines(text):
         try:
-            read = _read(line)
+            line_values = _parse_line(line)
         except BadRequest as error:
             raise BadRequest(f"script: line {number}: {line[:_LONGEST_SHOWN]}: {error}") from None
-        for option, value in read:
-            values.setdefault(option.name, []).append(value)
+        for name, value in line_values:
+            values.setdefault(name, []).append(value)
     return values
 
 
-def joined(option: ScriptOption, values: Sequence[Value]) -> Value | tuple[Value, ...]:
+def joined(name: str, values: Sequence[Value]) -> Value | tuple[Value, ...]:
     """Return the values of an option as one: texts as a tuple, conditions joined with AND, otherwise the last value."""
-    if option.kind is Argument.TEXTS:
+    kind = OPTIONS[name].kind
+    if kind is Kind.TEXTS:
         return tuple(values)
-    if option.name == "properties" and len(values) > 1:
+    if kind is Kind.CONDITION and len(values) > 1:
         return " AND ".join(f"({condition})" for condition in values)
     return values[-1]
 
 
-def _read(line: str) -> list[tuple[ScriptOption, Value]]:
-    """Return the options of a line.  Raises BadRequest."""
+def _parse_line(line: str) -> list[tuple[str, Value]]:
+    """Return names and values of the options of a line.  Raises BadRequest."""
     if "\0" in line:
         raise BadRequest("it holds the character NUL")
     if words := words_of_several(line):
         try:
-            return list(_options(words))
+            return list(_parse_words(words))
         except BadRequest:
             pass  # the line holds one option, whose value has dashes
-    spelling, value = single_option(line)
-    return [_with_value(spelling, value)]
+    return [_parse_option(*single_option(line))]
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[ScriptOption, Value]]:
+def _parse_words(words: Sequence[str]) -> Iterator[tuple[str, Value]]:
     left = iter(words)
     for word in left:
-        spelling, value = _split(word)
-        option = _named(spelling)
-        if value is None and option.kind is not Argument.FLAG:
+        spelling, value = word, None
+        if word not in _BY_SPELLING and word.startswith("--"):
+            spelling, equals, attached = word.partition("=")
+            value = attached if equals else None
+        elif word not in _BY_SPELLING:
+            spelling, value = word[:2], word[2:] or None
+        if value is None and OPTIONS[_name_of(spelling)].kind is not Kind.FLAG:
             value = next(left, None)
-        yield _with_value(spelling, value)
+        yield _parse_option(spelling, value)
 
 
-def _split(word: str) -> tuple[str, str | None]:
-    """Return an option and its attached value: ``--name=x``, ``-nx``."""
-    if word in _BY_SPELLING:
-        return word, None
-    if word.startswith("--"):
-        spelling, equals, value = word.partition("=")
-        return spelling, value if equals else None
-    return word[:2], word[2:] or None
-
-
-def _named(spelling: str) -> ScriptOption:
+def _name_of(spelling: str) -> str:
     if spelling not in _BY_SPELLING:
         raise BadRequest(f"{spelling} is no option of scripts")
     return _BY_SPELLING[spelling]
 
 
-def _with_value(spelling: str, text: str | None) -> tuple[ScriptOption, Value]:
-    option = _named(spelling)
-    if option.kind is Argument.FLAG:
+def _parse_option(spelling: str, text: str | None) -> tuple[str, Value]:
+    name = _name_of(spelling)
+    kind = OPTIONS[name].kind
+    if kind is Kind.FLAG:
         if text is not None:
             raise BadRequest(f"the option takes no value. Write: #OAR {spelling}")
-        return option, True
+        return name, True
     if text is None:
-        value = {Argument.NUMBER: "NUMBER", Argument.ARRAY: "N%M"}.get(option.kind, "VALUE")
+        value = {Kind.NUMBER: "NUMBER", Kind.COUNT: "NUMBER", Kind.ARRAY: "N%M"}.get(kind, "VALUE")
         raise BadRequest(f"the option requires a value. Write: #OAR {spelling} {value}")
-    if option.kind is Argument.NUMBER:
-        return option, _number(text, spelling)
-    return option, _array(text, spelling) if option.kind is Argument.ARRAY else text
-
-
-def _array(text: str, spelling: str) -> ArraySize:
-    count, percent, limit = text.partition("%")
-    size = _number(count, spelling) if count or not percent else 0
-    return ArraySize(size, _number(limit, spelling) if percent else None)
+    if kind is Kind.ARRAY:
+        count, percent, limit = text.partition("%")
+        size = _number(count, spelling) if count or not percent else 0
+        return name, ArraySize(size, _number(limit, spelling) if percent else None)
+    return name, _number(text, spelling) if kind in (Kind.NUMBER, Kind.COUNT) else text
 
 
 def _number(text: str, spelling: str) -> int:

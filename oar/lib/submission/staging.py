@@ -11,11 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from oar.lib.config.files import Config
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.options import JobOptions
 from oar.lib.submission.resource_request import JobTypes
 from oar.lib.submission.sql_new_jobs import StagedFile
 
@@ -39,19 +40,6 @@ _GRACE = 3600.0
 _MOMENT = 10.0
 _HOUR = 3600
 _BLOCK = 1 << 20
-
-
-class StageWish(NamedTuple):
-    """The stage-in file of a job."""
-
-    path: str | None = None
-    md5sum: str | None = None  #: that it must have, or of one that was staged before
-
-    @property
-    def words(self) -> list[str]:
-        """The equivalent options of oarsub."""
-        given = {"--stagein": self.path, "--stagein-md5sum": self.md5sum}
-        return [word for option, value in given.items() if value is not None for word in (option, value)]
 
 
 class FilesOfUser(Protocol):
@@ -190,19 +178,19 @@ def remove_unused(database: "Database", config: Config) -> None:
 
 @contextmanager
 def staged_file(
-    staging: Staging, wish: StageWish, types: Sequence[str], warn: Callable[[str], object]
+    staging: Staging, options: JobOptions, types: Sequence[str], warn: Callable[[str], object]
 ) -> Iterator[int | None]:
-    """Provide a file while a job of these types is submitted; yield its id, or None without a file.
+    """Provide the stage-in file while a job of these types is submitted; yield its id, or None without a file.
 
     Raises BadSubmission.
     """
-    if wish == StageWish():
+    if options.stagein is None and options.stagein_md5sum is None:
         yield None
     elif JobTypeName.DESKTOP_COMPUTING not in JobTypes(types):
         warn("--stagein is only used by desktop_computing jobs.")
         yield None
     else:
-        with staging.staged(wish.path, wish.md5sum) as file_id:
+        with staging.staged(options.stagein, options.stagein_md5sum) as file_id:
             yield file_id
 
 

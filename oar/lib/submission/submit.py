@@ -4,7 +4,7 @@ The jobs are inserted in their first real state; a rejected submission stores on
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from oar.lib.submission.admission_rules import RuleFailed, RuleOutput
 from oar.lib.submission.checks import BadSubmission, Code, default_file_name
 from oar.lib.submission.feasibility import asker_of, open_cluster
 from oar.lib.submission.job_keys import KeyPair
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal, growth
 from oar.lib.submission.resource_request import GROWING, JobTypes, format_job_message
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
@@ -104,7 +104,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         if admission.reservation:
             reservation_entry.enter(tx, admission.reservation, ids)
         if GROWING in spec.types:
-            _ask_growth(tx, config, proposal, ids)
+            tx.job_requests.request_walltimes(ids, growth(proposal, config))
         if config.oarsub_store_adm_rules_outputs:
             _store_output(tx, ids[0], admission.output)
         if not spec.hold:  # jobs on hold are not planned
@@ -231,12 +231,6 @@ def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: i
         types=spec.types,
         array_limit=spec.array_limit or 0,
     )
-
-
-def _ask_growth(tx: "Transaction", config: Config, proposal: Proposal, ids: Sequence[int]) -> None:
-    from oar.lib.submission import type_checks
-
-    tx.job_requests.request_walltimes(ids, type_checks.growth(proposal, config))
 
 
 def _store_output(tx: "Transaction", job_id: int, output: RuleOutput) -> None:

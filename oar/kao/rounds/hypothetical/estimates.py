@@ -28,7 +28,7 @@ from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.nodes.states import ResourceState
 from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.submission.dependencies import find_for_each_job
-from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import JobTypes
 
 

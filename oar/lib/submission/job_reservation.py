@@ -1,12 +1,16 @@
-"""The dates of a reservation (``oarsub -r start[,end]``), in the formats that users write."""
+"""Reservations of single jobs (``oarsub -r start[,end]``): the dates as users write them, the scheduler's decision."""
 
 import re
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_date, format_duration, local_midnight, parse_date
+from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.submission.checks import BadSubmission, Code
+
+if TYPE_CHECKING:
+    from oar.lib.jobs.records import Job
 
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _RELATIVE = r"\+([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
@@ -84,8 +88,8 @@ def _end(text: str, start: int, now: int) -> int:
 def _day_of(name: str, today: int) -> int:
     """Return midnight of a day near today, or of the next weekday with that name."""
     _, weekday = local_midnight(today)
-    ahead = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
-    return _midnight(today, ahead)
+    days = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
+    return _midnight(today, days)
 
 
 def _midnight(date: int, days: int) -> int:
@@ -130,3 +134,23 @@ def _date(text: str, day: int, origin: int, which: str) -> int:
             ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
             "\n# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
         ) from None
+
+
+class Decision(NamedTuple):
+    """The scheduler's decision on a reservation."""
+
+    is_granted: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return the message for users."""
+        return "Reservation valid --> OK" if self.is_granted else f"Reservation not valid --> KO ({self.reason})"
+
+
+def decision_on(job: "Job | None") -> Decision | None:
+    """Return the decision on the reservation of a job; None if it is not decided yet."""
+    if job is None:
+        return Decision(False, "the job does not exist any more")
+    if job.state in (JobState.TO_ERROR, JobState.ERROR):
+        return Decision(False, job.scheduler_info or job.message)
+    return Decision(True) if job.reservation is Reservation.SCHEDULED else None
