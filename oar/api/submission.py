@@ -340,7 +340,7 @@ def with_script_options(desk: Desk, files: UserFiles, absolute: Absolute, reques
             desk.warnings.append(f"{OPTIONS[name].long} is given several times: {last}: the last value counts.")
     options = add_script_options(
         options,
-        {name for name in OPTIONS if getattr(options, name) not in (None, False, "", ())},
+        {name for name, value in options._asdict().items() if value is not False and value not in (None, "", ())},
         {name: joined(name, occurrences) for name, occurrences in values.items()},
         replace_requests=desk.config.oarsub_script_resources == "replace",
         report_ignored=report_ignored,

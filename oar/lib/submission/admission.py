@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
-#: So many queues are named to who names one that does not exist.
+#: Queues that a message names, at most.
 _MOST_NAMED = 10
 
 
@@ -111,7 +111,10 @@ def _amend(
     spec, columns = proposal.spec, cluster.columns
     proposal = proposal._replace(
         spec=spec._replace(properties=_condition(cluster, spec.properties)),
-        requests=_checked_filters(cluster, checks.named(proposal.requests, columns, config)),
+        requests=tuple(
+            request._replace(groups=tuple(_checked_group(cluster, group) for group in request.groups))
+            for request in checks.named(proposal.requests, columns, config)
+        ),
     )
     _check_nodes(tx, proposal.nodes)
     names = rule_names.names_of(tx, cluster, config, proposal)
@@ -133,22 +136,17 @@ def _amend(
     return amended._replace(warnings=(*amended.warnings, *warnings)), output
 
 
-def _default_walltimes(asked: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
-    """Return for each request the site's default walltime; 0 if the user requested one."""
-    known = [True] * (len(amended) - len(asked))
-    are_given = [request.walltime is not None for request in asked[: len(amended)]] + known
-    return tuple(0 if given else request.walltime or 0 for given, request in zip(are_given, amended, strict=True))
-
-
-def _checked_filters(cluster: Cluster, requests: Sequence[ResourceRequest]) -> tuple[ResourceRequest, ...]:
-    """Check the conditions of a user before a rule adds its own."""
+def _default_walltimes(requests: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
+    """Return for each request after the rules the site's default walltime; 0 if the user or a rule gave one."""
     return tuple(
-        ResourceRequest(
-            tuple(Group(_condition(cluster, group.filter) or "", group.levels) for group in request.groups),
-            request.walltime,
-        )
-        for request in requests
+        request.walltime or 0 if index < len(requests) and requests[index].walltime is None else 0
+        for index, request in enumerate(amended)
     )
+
+
+def _checked_group(cluster: Cluster, group: Group) -> Group:
+    """Return a group with the condition of the user as it may be stored, before a rule adds its own."""
+    return Group(_condition(cluster, group.filter) or "", group.levels)
 
 
 def _condition(cluster: Cluster, text: str | None) -> str | None:

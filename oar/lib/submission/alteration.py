@@ -6,6 +6,7 @@ as it is.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
-from oar.lib.jobs.records import Dependency, Job, JobSpec, Moldable
+from oar.lib.jobs.records import Dependency, Job, JobSpec
 from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission, checks, dependencies, preparation, reservation_entry, submit
@@ -43,7 +44,6 @@ _LABELS = {
     if field not in ("dependencies", "spec", "warnings", "types", "verifies", "default_walltimes")
 }
 
-
 #: The word for no advance reservation.
 NOWHERE = "none"
 
@@ -57,9 +57,8 @@ class JobChanges(NamedTuple):
     project: str | None = None
     notify: str | None = None
     dependencies: tuple[str, ...] | None = None
-    advance_reservation: str | None = (
-        None  #: number or name of the one that the job goes into; NOWHERE = out of its own
-    )
+    #: number or name of the one that the job goes into; NOWHERE = out of its own
+    advance_reservation: str | None = None
     requests: tuple[str, ...] | None = None  #: each like ``-l`` of a submission; what it does not name stays
 
     @property
@@ -97,7 +96,11 @@ class Rehearsals:
     def _admit(self, present: Proposal, altered: Proposal, changes: JobChanges) -> Admission | UserError:
         try:
             admitted = admission.rehearse(self._database, self._config, altered)
-            _check_same(_amended(self._database, self._config, present), altered, admitted.proposal, changes)
+            with suppress(
+                BadSubmission, RuleRefused
+            ):  # the rules would reject the present job today: compare it as it is
+                present = admission.amended(self._database, self._config, present)
+            _check_same(present, altered, admitted.proposal, changes)
         except UserError as error:
             return error
         return admitted
@@ -129,7 +132,10 @@ def alter(
     inside = str(present_entry.number) if present_entry else ""
     outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)
     is_anew = bool(changes.named & {"requests", "advance_reservation"})
-    requests = tuple(_present_request(each, is_anew=is_anew) for each in moldables)
+    requests = tuple(  # a default walltime is computed again
+        ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
+        for moldable in moldables
+    )
     present = _proposal(config, job, outside, requests, JobChanges(), now=now)._replace(advance_reservation=inside)
     altered = _proposal(config, job, outside, requests, changes, now=now)._replace(
         advance_reservation=_place(changes.advance_reservation, inside), verifies=is_anew
@@ -142,7 +148,7 @@ def alter(
             raise WrongState("its advance reservation was changed meanwhile: try again.")
         _write(tx, job, admitted, changes)
         if changes.advance_reservation is not None:
-            _exchange(tx, job_id, present_entry, admitted.reservation)
+            _move(tx, job_id, present_entry, admitted.reservation)
         tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes}")
         if locked.state is JobState.WAITING:
             tx.outbox.append(Wake(Tag.TERM))
@@ -164,15 +170,11 @@ def _place(changed: str | None, present: str) -> str:
     return changed
 
 
-def _exchange(
+def _move(
     tx: "Transaction", job_id: int, former: AdvanceReservation | None, present: AdvanceReservation | None
 ) -> None:
     """Move a job from one advance reservation to another; None means no reservation."""
-    tx.jobs.replace_type(
-        job_id,
-        former.entry_type if former else "",
-        present.entry_type if present else "",
-    )
+    tx.jobs.replace_type(job_id, former.entry_type if former else "", present.entry_type if present else "")
     if present:
         reservation_entry.enter(tx, present, [job_id])
     else:
@@ -191,11 +193,6 @@ def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) ->
     if job.reservation is not Reservation.NONE:
         raise WrongState("a reservation cannot be altered: delete it and submit another one.")
     return job
-
-
-def _present_request(moldable: Moldable, *, is_anew: bool) -> ResourceRequest:
-    """Return the request of an alternative; ``is_anew``: drop a default walltime, which is then computed again."""
-    return ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
 
 
 def _proposal(
@@ -244,19 +241,10 @@ def _requests(
     )
 
 
-def _amended(database: "Database", config: "Config", present: Proposal) -> Proposal:
-    """Return the present job as the rules change it; unchanged if the rules would reject it today."""
-    try:
-        return admission.amended(database, config, present)
-    except (BadSubmission, RuleRefused):
-        return present
-
-
 def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, changes: JobChanges) -> None:
     """Raise BadRequest if the rules would also change fields that the user does not alter."""
-    if admitted.spec.types[: len(altered.spec.types)] != altered.spec.types or len(admitted.spec.types) != len(
-        altered.spec.types
-    ) + bool(altered.advance_reservation):
+    types, number = admitted.spec.types, len(altered.spec.types)
+    if types[:number] != altered.spec.types or len(types) != number + bool(altered.advance_reservation):
         raise BadRequest("the rules of the site would also change its types: submit another job.")
     may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
     before, after = _fields(present), _fields(admitted)
@@ -278,16 +266,6 @@ def _new(changed: str | None, present: str | None) -> str | None:
     return (present if changed is None else changed) or None
 
 
-def _message(job: Job, admitted: Admission, changes: JobChanges) -> str:
-    proposal = admitted.proposal
-    return submit.job_message(
-        proposal.spec._replace(name=_new(changes.name, job.name), array_limit=job.array_limit),
-        letter=job_letter(is_reservation=False, is_interactive=job.job_type is JobType.INTERACTIVE),
-        resources=admitted.size,
-        walltime=proposal.requests[0].walltime or 0,
-    )
-
-
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:
     proposal, spec = admitted.proposal, admitted.proposal.spec
     columns = {
@@ -298,7 +276,13 @@ def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges
         "notify": ("notify", spec.notify),
     }
     values = dict(value for field, value in columns.items() if field in changes.named)
-    tx.jobs.update(job.id, message=_message(job, admitted, changes), **values)
+    message = submit.job_message(
+        spec._replace(name=_new(changes.name, job.name), array_limit=job.array_limit),
+        letter=job_letter(is_reservation=False, is_interactive=job.job_type is JobType.INTERACTIVE),
+        resources=admitted.size,
+        walltime=proposal.requests[0].walltime or 0,
+    )
+    tx.jobs.update(job.id, message=message, **values)
     is_elsewhere = changes.advance_reservation is not None and any(proposal.default_walltimes)
     if changes.requests is not None or is_elsewhere:
         tx.new_jobs.replace_requests(job.id, submit.new_alternatives(proposal))

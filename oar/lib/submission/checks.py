@@ -16,7 +16,7 @@ from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.options import JobOptions
 from oar.lib.submission.resource_request import JobTypes, ResourceRequest, name_nodes, parse_request
 
-#: Networks that hold every host: there is nothing to look up where they may submit.
+#: Networks that hold every host: no address has to be looked up if they may submit.
 EVERY_HOST = frozenset({"0.0.0.0/0", "::/0"})
 #: A kernel gives one argument of a command at most this many bytes.
 LONGEST_COMMAND = 131071
@@ -29,7 +29,7 @@ _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
 _RESERVATION = r"([1-9][0-9]{0,6}|[A-Za-z_][A-Za-z0-9_.+-]{0,127})\Z"
-#: What the columns of numbers hold: seconds before its end at which a job gets a signal, jobs of an array at a time.
+#: The largest number in the columns of the checkpoint delay and of the array limit.
 _LARGEST_NUMBER = 2**31 - 1
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 #: Logins that nodes take (``node_base.ACCOUNT``): paths, control groups and keys are named after them.

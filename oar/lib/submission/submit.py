@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-#: So many refusals are noted within a minute, and so many characters of each: a program may ask without end.
+#: Events of rejections in a minute, and characters of each, at most: a program may submit without end.
 REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL, LONGEST_TRACE = 100, 1000, 4000
 
 
@@ -62,26 +62,21 @@ def submit(
         return _submit(database, config, proposal, companion)
     except (BadSubmission, Refused) as refusal:
         with suppress(DatabaseUnavailable):
-            _note_refusal(database, proposal.spec.user, refusal)
+            _store_refusal(database, proposal.spec.user, refusal)
         raise
 
 
-def _note_refusal(database: "Database", user: str, refusal: Exception) -> None:
-    """Store the rejection as an event, and the failure of a rule as another event; the server logs both."""
-    words = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
+def _store_refusal(database: "Database", user: str, refusal: Exception) -> None:
+    """Store the rejection as an event, and the failure of a rule as another, at most once a minute for each rule."""
+    text = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
     with database.begin() as tx:
         if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
-            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
+            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {text[:LONGEST_REFUSAL]}")
         if isinstance(refusal, RuleFailed):
-            _note_failure(tx, refusal.trace)
-
-
-def _note_failure(tx: "Transaction", trace: str) -> None:
-    """Store why a rule failed, at most once a minute for each rule."""
-    rule = trace.partition(":")[0]
-    latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
-    if not any(event.description.partition(":")[0] == rule for event in latest):
-        tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, trace[:LONGEST_TRACE])
+            rule = refusal.trace.partition(":")[0]
+            latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
+            if not any(event.description.partition(":")[0] == rule for event in latest):
+                tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, refusal.trace[:LONGEST_TRACE])
 
 
 def _submit(database: "Database", config: Config, proposal: Proposal, companion: Companion | None) -> Submitted:
@@ -106,7 +101,13 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         if GROWING in spec.types:
             tx.job_requests.request_walltimes(ids, growth(proposal, config))
         if config.oarsub_store_adm_rules_outputs:
-            _store_output(tx, ids[0], admission.output)
+            output = {
+                EventType.ADM_RULES_MSG_OUT: admission.output.out,
+                EventType.ADM_RULES_MSG_ERR: admission.output.err,
+            }
+            for event, text in output.items():
+                if text:
+                    tx.events.add(event, ids[0], text)
         if not spec.hold:  # jobs on hold are not planned
             tx.outbox.append(Wake(Tag.QSUB_INTERACTIVE if proposal.is_interactive else Tag.QSUB))
         by_job = dict(zip(ids, keys, strict=True)) if keys else {}
@@ -156,28 +157,19 @@ def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
         except KeyError:
             continue
         raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
-    cpuset = _cpuset(spec)
-    return [
-        f"cpuset name {cpuset} is used by job {job_id}." for job_id in tx.submission_checks.jobs_of_cpuset(cpuset)[:1]
-    ]
-
-
-def _cpuset(spec: JobSpec) -> str:
-    """Return the cpuset name of a job; '' if it is built from the job's number."""
-    return f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else ""
+    cpuset = f"{spec.user}_{name}"
+    jobs = tx.submission_checks.jobs_of_cpuset(cpuset)
+    return [f"cpuset name {cpuset} is used by job {jobs[0]}."] if jobs else []
 
 
 def _container_warnings(tx: "Transaction", admission: Admission) -> list[str]:
     """Return a warning if the container is too small for the job; the job is accepted and waits."""
-    proposal = admission.proposal
-    if admission.reservation:
-        return []
-    reference = JobTypes(proposal.spec.types).value(JobTypeName.INNER)
-    container = tx.submission_checks.find_container(reference) if reference else None
+    reference = JobTypes(admission.proposal.spec.types).value(JobTypeName.INNER)
+    container = tx.submission_checks.find_container(reference) if reference and not admission.reservation else None
     if container is None:
         return []
     warnings = []
-    for group in proposal.requests[0].groups:
+    for group in admission.proposal.requests[0].groups:
         outermost = group.levels[0]
         held = tx.submission_checks.values_in_container(container.id, outermost.property)
         if 0 < held < outermost.quantity:
@@ -194,7 +186,7 @@ def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
     has_files = proposal.job_type is JobType.PASSIVE
     first = NewJob(
         spec=spec._replace(
-            cpuset_name=_cpuset(spec),
+            cpuset_name=f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else "",
             properties=proposal.stored_properties,
             stdout_file=(spec.stdout_file or default_file_name(spec.name, "stdout")) if has_files else None,
             stderr_file=(spec.stderr_file or default_file_name(spec.name, "stderr")) if has_files else None,
@@ -231,9 +223,3 @@ def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: i
         types=spec.types,
         array_limit=spec.array_limit or 0,
     )
-
-
-def _store_output(tx: "Transaction", job_id: int, output: RuleOutput) -> None:
-    for event, text in ((EventType.ADM_RULES_MSG_OUT, output.out), (EventType.ADM_RULES_MSG_ERR, output.err)):
-        if text:
-            tx.events.add(event, job_id, text)
