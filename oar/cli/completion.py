@@ -6,17 +6,21 @@ the user presses TAB, by the same option: ``oarsub --completion queues``.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import OptionalArgument, Stop
+from oar.lib.access.records import User
 from oar.lib.jobs.states import STATE_LETTERS
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED
 from oar.lib.submission.options import OPTIONS, VERIFICATIONS
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
 
 #: The commands whose options are words with one dash, as in Grid Engine.
 RESERVATION_COMMANDS = ("qrsub", "qrstat", "qralter", "qrdel", "oaruserset")
@@ -103,12 +107,21 @@ _TOOLS: Mapping[str, Sequence[CompletedOption]] = {
 def run(context: Context, what: str) -> None:
     """Print a script, or words of one kind.  Raises Stop."""
     if what in _SCRIPTS:
-        commands = {name: options_of(name) for name in COMMANDS}
-        click.echo(_SCRIPTS[what]({**commands, **_TOOLS}), nl=False)
+        template, write_command = _SCRIPTS[what]
+        commands = {**{name: options_of(name) for name in COMMANDS}, **_TOOLS}
+        written = "".join(write_command(*command) for command in commands.items())
+        script = template.format(**_FIXED, asked=_ASKED, names=" ".join(commands), commands=written)
+        click.echo(script, nl=False)
+    elif what == _FIELDS:
+        from oar.cli.oarstat_parts.tables import KEYS
+
+        click.echo("".join(f"{field}\n" for field in sorted(KEYS)), nl=False)
     elif what in _LISTS:
-        click.echo("".join(f"{word}\n" for word in _LISTS[what](context)), nl=False)
+        with context.database.snapshot() as tx:
+            words = list(_LISTS[what](tx, context.user))
+        click.echo("".join(f"{word}\n" for word in words), nl=False)
     else:
-        raise Stop(f"# Error: --completion takes {', '.join(_SCRIPTS)} or {', '.join(_LISTS)}, not {what}.")
+        raise Stop(f"# Error: --completion takes {', '.join(_SCRIPTS)} or {', '.join([*_LISTS, _FIELDS])}, not {what}.")
 
 
 def options_of(name: str) -> list[CompletedOption]:
@@ -133,72 +146,33 @@ def _option(command: str, parameter: click.Option) -> CompletedOption:
 # -- what the database knows ------------------------------------------------------------------------------------------
 
 
-def _queues(context: Context) -> list[str]:
-    with context.database.snapshot() as tx:
-        return [queue.name for queue in tx.queues.all()]
+def _names_of(reservations: Iterable[AdvanceReservation]) -> list[str]:
+    """Return numbers and names of the granted reservations."""
+    granted = [reservation for reservation in reservations if reservation.state in GRANTED]
+    words = [word for reservation in granted for word in (str(reservation.number), reservation.name)]
+    return list(dict.fromkeys(filter(None, words)))
 
 
-def _properties(context: Context) -> list[str]:
-    with context.database.snapshot() as tx:
-        return sorted(tx.resources.columns())
-
-
-def _nodes(context: Context) -> list[str]:
-
-    with context.database.snapshot() as tx:
-        return tx.resources.nodes()
-
-
-def _jobs(context: Context) -> list[str]:
-    with context.database.snapshot() as tx:
-        return [str(job.id) for job in tx.jobs.live(context.user.name)]
-
-
-def _reservations(context: Context) -> list[str]:
-    """Return numbers and names of the reservations that jobs can be submitted into."""
-    with context.database.snapshot() as tx:
-        return _words_for(reservation for reservation in tx.reservations.planned() if reservation.state in GRANTED)
-
-
-def _own_reservations(context: Context) -> list[str]:
+def _own_reservations(tx: "Transaction", user: User) -> list[str]:
     """Return numbers and names of the reservations that the user may change."""
     from oar.lib.reservations import rights
 
-    with context.database.snapshot() as tx:
-        is_operator = rights.is_operator(tx, context.user)
-        granted = [reservation for reservation in tx.reservations.planned() if reservation.state in GRANTED]
-    return _words_for(reservation for reservation in granted if is_operator or reservation.owner == context.user.name)
+    is_operator = rights.is_operator(tx, user)
+    planned = tx.reservations.planned()
+    return _names_of(reservation for reservation in planned if is_operator or reservation.owner == user.name)
 
 
-def _words_for(reservations: Iterable[AdvanceReservation]) -> list[str]:
-    return list(
-        dict.fromkeys(
-            word for reservation in reservations for word in (str(reservation.number), reservation.name) if word
-        )
-    )
-
-
-def _usersets(context: Context) -> list[str]:
-    with context.database.snapshot() as tx:
-        return tx.access.userset_names()
-
-
-def _fields(context: Context) -> list[str]:
-    from oar.cli.oarstat_parts.tables import KEYS
-
-    return sorted(KEYS)
-
-
-_LISTS: Mapping[str, Callable[[Context], Sequence[str]]] = {
-    "queues": _queues,
-    "properties": _properties,
-    "nodes": _nodes,
-    "jobs": _jobs,
-    "reservations": _reservations,
+_LISTS: Mapping[str, Callable[["Transaction", User], Iterable[str]]] = {
+    "queues": lambda tx, _: (queue.name for queue in tx.queues.all()),
+    "properties": lambda tx, _: sorted(tx.resources.columns()),
+    "nodes": lambda tx, _: tx.resources.nodes(),
+    "jobs": lambda tx, user: (str(job.id) for job in tx.jobs.live(user.name)),
+    "reservations": lambda tx, _: _names_of(tx.reservations.planned()),
     "own-reservations": _own_reservations,
-    "usersets": _usersets,
-    "fields": _fields,
+    "usersets": lambda tx, _: tx.access.userset_names(),
 }
+#: The list of the columns of oarstat, for which the database is not needed.
+_FIELDS = "fields"
 
 # -- scripts ----------------------------------------------------------------------------------------------------------
 
@@ -208,7 +182,7 @@ _FIXED = {
     "engines": "dask ray spark",
 }
 #: The kinds read from the database, as a pattern of both shells.
-_ASKED = "|".join(_LISTS)
+_ASKED = "|".join([*_LISTS, _FIELDS])
 
 _BASH = """\
 # Completion of the commands of OAR for bash: written by oarsub --completion bash.
@@ -277,19 +251,6 @@ def _arguments(name: str, options: Sequence[CompletedOption], fill: str) -> list
     return [*lines, "        esac"]
 
 
-def _bash(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _script(_BASH, commands, _bash_command)
-
-
-def _script(
-    template: str,
-    commands: Mapping[str, Sequence[CompletedOption]],
-    write: Callable[[str, Sequence[CompletedOption]], str],
-) -> str:
-    written = "".join(write(*command) for command in commands.items())
-    return template.format(**_FIXED, asked=_ASKED, names=" ".join(commands), commands=written)
-
-
 def _bash_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, '_oar_fill "{}" "$current"; ')
     first = "-" if name in RESERVATION_COMMANDS else "--"
@@ -348,23 +309,15 @@ _oar "$@"
 """
 
 
-def _zsh(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _script(_ZSH, commands, _zsh_command)
-
-
 def _zsh_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, "_oar_fill '{}'; ")
     lines.append("        options=(")
-    lines += [f"            {described}" for option in options for described in _described(option)]
+    for option in options:
+        text = option.help.replace("'", "").replace(":", "\\:")
+        lines += [f"            '{spelling}:{text}'" for spelling in option.names]
     lines.append("        )")
     lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
     return "\n".join(lines) + "\n"
-
-
-def _described(option: CompletedOption) -> Iterator[str]:
-    text = option.help.replace("'", "").replace(":", "\\:")
-    for name in option.names:
-        yield f"'{name}:{text}'"
 
 
 _FISH = """\
@@ -381,7 +334,6 @@ function __oar_requests
         echo "$before$name="
     end
 end
-
 {commands}"""
 
 #: fish's code for the kind of an argument.
@@ -396,12 +348,8 @@ _FISH_KINDS = {
 }
 
 
-def _fish(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _FISH.format(commands="\n".join(_fish_command(*command) for command in commands.items()))
-
-
 def _fish_command(name: str, options: Sequence[CompletedOption]) -> str:
-    lines = [f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
+    lines = ["", f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
     for option in options:
         names = " ".join(_fish_name(name, spelling) for spelling in option.names)
         kind = f" -r {_fish_kind(option.kind)}" if option.takes else ""
@@ -421,12 +369,13 @@ def _fish_name(command: str, name: str) -> str:
 def _fish_kind(kind: str) -> str:
     if not kind:
         return "-f"
-    words = f"(__oar_words {kind})" if kind in _LISTS else _FIXED.get(kind, kind)
+    words = f"(__oar_words {kind})" if kind in _LISTS or kind == _FIELDS else _FIXED.get(kind, kind)
     return _FISH_KINDS.get(kind) or f"-f -a '{words}'"
 
 
-_SCRIPTS: Mapping[str, Callable[[Mapping[str, Sequence[CompletedOption]]], str]] = {
-    "bash": _bash,
-    "zsh": _zsh,
-    "fish": _fish,
+#: The template of each script, and the function that writes the part of a command.
+_SCRIPTS: Mapping[str, tuple[str, Callable[[str, Sequence[CompletedOption]], str]]] = {
+    "bash": (_BASH, _bash_command),
+    "zsh": (_ZSH, _zsh_command),
+    "fish": (_FISH, _fish_command),
 }

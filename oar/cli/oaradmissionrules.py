@@ -18,7 +18,6 @@ from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
 from oar.lib.access import name_service
 from oar.lib.base.times import format_date
-from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.submission import admission_rules, rule_changes
 from oar.lib.submission.options import initial_request, spec_of
@@ -155,17 +154,12 @@ def _show(context: Context, options: RuleOptions) -> int:
             _write(rule, options.to_file[-1])
         elif options.ids_only:
             click.echo(rule.id)
+        elif options.no_header:
+            click.echo(rule.text.rstrip("\n"))
         else:
-            click.echo(_shown(rule, options))
+            text = rule.text.rstrip("\n") if options.full else rule.text.partition("\n")[0]
+            click.echo(f"--- ({'' if rule.enabled else 'DISABLED/'}{rule.priority}) RULE #{rule.id}\n{text}\n---")
     return 0
-
-
-def _shown(rule: AdmissionRule, options: RuleOptions) -> str:
-    text = rule.text.rstrip("\n")
-    if options.no_header:
-        return text
-    body = text if options.full else text.partition("\n")[0]
-    return f"--- ({'' if rule.enabled else 'DISABLED/'}{rule.priority}) RULE #{rule.id}\n{body}\n---"
 
 
 def _write(rule: AdmissionRule, name: str | None) -> None:
@@ -211,37 +205,36 @@ def _create(context: Context, options: RuleOptions) -> int:
         rule = _rule(tx, rule_id)
     note(context)
     click.echo(f"New admission rule created: #{rule_id}")
-    _warn_if_disabled(context, rule, is_wanted=is_enabled)
+    _warn_if_disabled(context, rule, should_be_enabled=is_enabled)
     return 0
 
 
 def _modify(context: Context, options: RuleOptions) -> int:
-    is_text = bool(options.edit) or options.from_file is not None
-    if not is_text and options.priority is None and options.state is None:
+    has_text = bool(options.edit) or options.from_file is not None
+    if not has_text and options.priority is None and options.state is None:
         raise Stop("Error: no modification was requested")
     with context.database.begin() as tx:
         former = _rule(tx, options.modify)
     text, path = _text(context, options, former.text, must_edit=False)
-    new_text = text if is_text else None
     with _compiling(path or f"rule #{former.id}"), context.database.begin() as tx:
         _rule(tx, former.id)
         rule = rule_changes.modify(
             tx,
             context.user,
             former.id,
-            text=new_text,
+            text=text if has_text else None,
             priority=options.priority,
             enabled=options.state,
             force=options.force,
         )
     note(context)
     click.echo(f"Admission rule modified: #{former.id}")
-    _warn_if_disabled(context, rule, is_wanted=bool(options.state))
+    _warn_if_disabled(context, rule, should_be_enabled=bool(options.state))
     return 0
 
 
-def _warn_if_disabled(context: Context, rule: AdmissionRule, *, is_wanted: bool) -> None:
-    if is_wanted and not rule.enabled:
+def _warn_if_disabled(context: Context, rule: AdmissionRule, *, should_be_enabled: bool) -> None:
+    if should_be_enabled and not rule.enabled:
         context.warn(f"rule #{rule.id} is disabled: its text is not valid Python. Correct it, then enable it (-Y).")
 
 
@@ -328,21 +321,19 @@ def _compiling(path: str) -> Iterator[None]:
 
 
 def _check(context: Context, options: RuleOptions) -> int:
+    """Compile one rule of the database, or all rules from where submissions read them."""
+    rule_id, config = options.check[-1], context.runtime.config
     with context.database.begin() as tx:
-        rules = _checked_rules(tx, context.runtime.config, options.check[-1])
+        if rule_id is not None:
+            rules = [_rule(tx, rule_id)]
+        elif config.admission_rules_in_files:
+            rules = admission_rules.read_rules(config.admission_rules_path)
+        else:
+            rules = tx.admission_rules.all()
     errors = [(rule.id, error) for rule in rules if (error := admission_rules.explain_bad_text(rule.id, rule.text))]
     for rule_id, text in errors:
         click.echo(f"#{rule_id}: {text}")
     return FAILED if errors else 0
-
-
-def _checked_rules(tx: Transaction, config: Config, rule_id: int | None) -> Sequence[AdmissionRule]:
-    """Return one rule of the database, or all rules from where submissions read them."""
-    if rule_id is not None:
-        return [_rule(tx, rule_id)]
-    if config.admission_rules_in_files:
-        return admission_rules.read_rules(config.admission_rules_path)
-    return tx.admission_rules.all()
 
 
 def _test(context: Context, options: RuleOptions) -> int:
@@ -354,8 +345,11 @@ def _test(context: Context, options: RuleOptions) -> int:
 
     parsed = oarsub_options.parse(options.words)
     command = join_words(parsed.words, None)
-    spec = spec_of(parsed.job, _submitter(context, options.as_user), command)
-    spec = spec._replace(initial_request=initial_request(options.words))
+    try:
+        user = name_service.account(options.as_user).pw_name if options.as_user is not None else context.user.name
+    except KeyError:
+        raise Stop(f"Error: --as {options.as_user}: this machine has no user with this name") from None
+    spec = spec_of(parsed.job, user, command)._replace(initial_request=initial_request(options.words))
     config = context.runtime.config
     try:
         proposal = preparation.prepare(parsed.job, spec, config, int(time.time()))
@@ -372,16 +366,6 @@ def _test(context: Context, options: RuleOptions) -> int:
             click.echo(f"{name} = {value}")
     click.echo(f"resources = {admitted.size}")
     return 0
-
-
-def _submitter(context: Context, name: str | None) -> str:
-    """Return the user who is to submit in a test.  Raises Stop."""
-    if name is None:
-        return context.user.name
-    try:
-        return name_service.account(name).pw_name
-    except KeyError:
-        raise Stop(f"Error: --as {name}: this machine has no user with this name") from None
 
 
 def _result(proposal: Proposal) -> Iterator[tuple[str, object]]:

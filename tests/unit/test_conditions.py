@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from oar.lib.base.errors import BadCondition
 from oar.lib.conditions import bounds
-from oar.lib.conditions.functions import FUNCTIONS
 from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.sql import Mask, Statement, joined, statement
 from oar.lib.conditions.tokens import tokenise
-from oar.lib.conditions.tree import Column, Node, Operation, Text
+from oar.lib.conditions.tree import FUNCTIONS, Column, Node, Operation, Text, parts
 from tests.conditions_corpus import ACCEPTED, COLUMNS, HOSTILE
 
 TEXT, INTEGER = "character varying", "integer"
@@ -235,7 +234,7 @@ def understood(text: str) -> ParsedCondition | None:
 
 
 def size(node: Node) -> int:
-    return 1 + sum(map(size, node.parts))
+    return 1 + sum(map(size, parts(node)))
 
 
 names = st.sampled_from([*TYPES, "nothing"])

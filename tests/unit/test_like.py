@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.conditions.like import like
+from oar.lib.conditions.in_memory import like
 
 pieces = st.text(alphabet="ab%_.\n*", max_size=8)
 

@@ -12,6 +12,7 @@ from oar.lib.base.formats import dump
 from oar.lib.base.times import format_date
 from oar.lib.submission import admission
 from oar.lib.submission.checks import Code
+from oar.lib.submission.job_reservation import Decision
 from oar.lib.submission.preparation import Proposal
 
 
@@ -31,27 +32,20 @@ def estimate(call: OarsubCall, proposal: Proposal) -> int:
     for warning in result.warnings:
         call.context.warn(warning)
     if call.options.machine:
-        click.echo(dump(_record(result.jobs), call.options.machine), nl=False)
+        record = result.jobs[0].record
+        if len(result.jobs) > 1:
+            record |= {"jobs": [job.record for job in result.jobs]}
+        click.echo(dump(record, call.options.machine), nl=False)
     else:
-        lines = _reservation(result.jobs) if proposal.start else _lines(result.jobs)
+        if proposal.start:
+            decisions = (Decision(job.start is not None, job.why or "") for job in result.jobs)
+            lines = [str(decision) for decision in decisions]
+        else:
+            lines = _lines(result.jobs)
         click.echo("".join(f"# {visible(line)}\n" for line in lines), nl=False)
     if all(job.is_feasible is not False for job in result.jobs):
         return 0
     return Code.REFUSED_RESERVATION if proposal.start else Code.REQUEST
-
-
-def _record(jobs: Sequence[Estimate]) -> dict[str, object]:
-    """Return the record of the job; of an array also the records of all jobs."""
-    record = jobs[0].record
-    return record | {"jobs": [job.record for job in jobs]} if len(jobs) > 1 else record
-
-
-def _reservation(jobs: Sequence[Estimate]) -> list[str]:
-    """Return the answer that each reservation would get."""
-    return [
-        "Reservation valid --> OK" if job.start is not None else f"Reservation not valid --> KO ({job.why})"
-        for job in jobs
-    ]
 
 
 def _lines(jobs: Sequence[Estimate]) -> list[str]:

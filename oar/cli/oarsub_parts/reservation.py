@@ -1,7 +1,6 @@
 """oarsub -r: submit a reservation, and wait for the scheduler's answer.
 
-The server calls with a line, which is only a reason to look: what counts is the state in the database.  A call that
-gets lost costs one period of the periodic look.
+A line of the server only makes oarsub check the state in the database.  If it is lost, oarsub checks one period later.
 
 See docs/design/bus.rst, "Lines to oarsub".
 """
@@ -24,7 +23,6 @@ from oar.lib.submission.job_reservation import Decision, decision_on
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
-    from oar.lib.jobs.records import Job
 
 #: Seconds between two checks without a call.
 PERIOD = 10.0
@@ -62,19 +60,15 @@ def wait_for_answer(database: "Database", job_id: int, listener: Listener, perio
     while True:
         answer = None
         with suppress(DatabaseUnavailable), database.snapshot() as tx:
-            answer = _answer(tx.jobs.find(job_id), was_called=was_called)
+            job = tx.jobs.find(job_id)
+            # the server ends a job whose oarsub it cannot reach: wait for its call
+            if job is None or job.state is not JobState.TO_ACK_RESERVATION or was_called:
+                answer = decision_on(job)
         if answer is not None:
             return answer
         if time.monotonic() - begun > CONNECTED_SECONDS:
             database.close()
         was_called |= listener.next_line(period) == OarsubLine.GOOD_RESERVATION
-
-
-def _answer(job: "Job | None", *, was_called: bool) -> Decision | None:
-    """Return the answer that a job has got, None if there is none yet, or the server still has to call."""
-    # It ends a job whose oarsub it cannot reach.
-    is_awaited = job is not None and job.state is JobState.TO_ACK_RESERVATION and not was_called
-    return None if is_awaited else decision_on(job)
 
 
 def _run_hook(context: Context, job_id: int, answer: Decision) -> None:

@@ -70,7 +70,7 @@ def _resubmit_batch(call: OarsubCall, job_ids: Sequence[int], *, is_one: bool) -
 
 
 def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
-    """Return the jobs that the command line selects, and whether it names exactly one.  Raises Stop."""
+    """Return the jobs that the command line selects, and whether it names exactly one.  Raises Stop, BadCondition."""
     options = call.options
     named = _named(options)
     if not named and options.resubmit_sql is None:
@@ -78,7 +78,12 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     if options.job.array is None and options.resubmit_sql is None and not options.resubmit_states:
         return named, len(named) == 1
     wanted = _outcome_filter(options.resubmit_states)
-    satisfying = _satisfying(call)
+    satisfying = None
+    if options.resubmit_sql is not None:
+        from oar.lib.db.user_sql import Subject, evaluate
+
+        context = call.context
+        satisfying = frozenset(evaluate(context.database, Subject.JOBS, options.resubmit_sql, context.asker))
     with call.context.database.snapshot() as tx:
         jobs = _selected(tx, call, named, satisfying)
         copied = tx.listings.copies([job.id for job in jobs])
@@ -101,16 +106,6 @@ def _named(options: OarsubOptions) -> list[int]:
         raise _refused(f'"{unreadable[0]}" is not a valid job identifier.')
     ids = {number for number in options.resubmit if number is not None} | {int(word) for word in options.words}
     return sorted(ids | ({options.job.array.size} if options.job.array is not None else set()))
-
-
-def _satisfying(call: OarsubCall) -> frozenset[int] | None:
-    """Return the jobs that satisfy the condition, None without a condition.  Raises BadCondition."""
-    if call.options.resubmit_sql is None:
-        return None
-    from oar.lib.db.user_sql import Subject, evaluate
-
-    context = call.context
-    return frozenset(evaluate(context.database, Subject.JOBS, call.options.resubmit_sql, context.asker))
 
 
 def _selected(

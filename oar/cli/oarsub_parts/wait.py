@@ -1,9 +1,8 @@
 """oarsub --wait: wait for the ends of the jobs, and end with their exit status.
 
-The database notifies the command of ends, and the command also checks periodically.  Where connections to the
-database are scarce, or the site wants no notifications, it holds none and only looks: first often and then ever less
-often, so that the wait is at most a twentieth longer than the jobs.  The server may be down meanwhile.  If the system
-resubmits a job, its copy is waited for.
+The database notifies the command of ends, and the command also checks periodically.  Without notifications (connections
+are scarce, or the site disables them) it only checks, less and less often, so that the wait is at most a twentieth
+longer than the jobs.  The server may be down meanwhile.  If the system resubmits a job, its copy is waited for.
 """
 
 import sys
@@ -65,7 +64,7 @@ def _ends(context: Context, ids: list[int], listener: EndListener) -> Ends:
     """Return how the jobs ended, once all of them have; a copy takes the place of its job in ``ids``."""
     start, left = time.monotonic(), set(ids)
     while True:
-        is_told = listener.listen()
+        is_notified = listener.listen()
         try:
             ends = _look(context, ids)
         except DatabaseUnavailable:
@@ -74,7 +73,7 @@ def _ends(context: Context, ids: list[int], listener: EndListener) -> Ends:
             left = {job_id for job_id, (state, _) in ends.items() if state not in FINAL}
             if not left:
                 return ends
-        listener.wait(left, PAUSE_IF_TOLD if is_told else pause(time.monotonic() - start))
+        listener.wait(left, PAUSE_IF_TOLD if is_notified else pause(time.monotonic() - start))
 
 
 def _look(context: Context, ids: list[int]) -> Ends:
@@ -83,18 +82,13 @@ def _look(context: Context, ids: list[int]) -> Ends:
         while copies := tx.new_jobs.resubmitted_copies(
             [job_id for job_id in ids if job_id in ends and ends[job_id][0] in FINAL]
         ):
-            _follow(ids, copies)
+            for index, job_id in enumerate(ids):
+                if copy := copies.get(job_id):
+                    click.echo(f"# The job {job_id} was submitted again by itself, waiting for job {copy}.", err=True)
+                    ids[index] = copy
             ends = tx.listings.ends(ids)
     context.database.close()  # connections are few, and a wait may last for hours
     return ends
-
-
-def _follow(ids: list[int], copies: Mapping[int, int]) -> None:
-    """Replace jobs in ``ids`` by their copies."""
-    for index, job_id in enumerate(ids):
-        if job_id in copies:
-            click.echo(f"# The job {job_id} was submitted again by itself, waiting for job {copies[job_id]}.", err=True)
-            ids[index] = copies[job_id]
 
 
 def pause(waited: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from oar.lib.conditions.tokens import invalid
-from oar.lib.conditions.tree import Call, Case, Cast, Column, Node, Numeral, Operation, Text
+from oar.lib.conditions.tree import Call, Case, Cast, Column, Node, Numeral, Operation, Text, parts
 
 #: Parts of a condition, at most; the values of a list are not counted.  How deep it is nested, at most.
 MOST_NODES = 200
@@ -167,32 +167,31 @@ def check_length(node: Node, lengths: Mapping[str, int]) -> int:
 
     Raises BadCondition if a part of it can be longer than LONGEST_VALUE.
     """
-    parts = [check_length(child, lengths) for child in node.parts]
-    length = _length(node, parts, lengths)
+    length = _length(node, [check_length(child, lengths) for child in parts(node)], lengths)
     if length > LONGEST_VALUE:
         raise invalid(f"it makes a text of more than {LONGEST_VALUE} characters")
     return length
 
 
-def _length(node: Node, parts: list[int], lengths: Mapping[str, int]) -> int:
+def _length(node: Node, inner: list[int], lengths: Mapping[str, int]) -> int:
     match node:
         case Column(name):
             length = lengths[name]
         case Text(value):
             length = len(value)
         case Operation("||"):
-            length = sum(parts)
+            length = sum(inner)
         case Numeral(digits):
             length = len(digits) + _LARGEST_EXPONENT
         case Operation("+" | "-" | "*" | "/" | "%"):
-            length = sum(parts) + NUMBER_WIDTH
+            length = sum(inner) + NUMBER_WIDTH
         case Call("mod" | "round"):
-            length = sum(parts) + NUMBER_WIDTH
+            length = sum(inner) + NUMBER_WIDTH
         case Call("replace", (_, old, _)):
             replaced = len(old.value) if isinstance(old, Text) else 1
-            length = parts[0] + parts[0] // max(1, replaced) * parts[2]
+            length = inner[0] + inner[0] // max(1, replaced) * inner[2]
         case Call() | Case() | Cast():
-            length = max(NUMBER_WIDTH, *parts)
+            length = max(NUMBER_WIDTH, *inner)
         case _:
             length = NUMBER_WIDTH
     return length

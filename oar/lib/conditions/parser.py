@@ -10,9 +10,11 @@ from typing import NamedTuple, NoReturn
 
 from oar.lib.base.texts import nearest
 from oar.lib.conditions import bounds
-from oar.lib.conditions.functions import ALIASES, FUNCTIONS, TYPES
 from oar.lib.conditions.tokens import Token, TokenKind, invalid, shortened, tokenise
 from oar.lib.conditions.tree import (
+    ALIASES,
+    FUNCTIONS,
+    TYPES,
     Between,
     Call,
     Case,
@@ -116,7 +118,7 @@ class _Parser:
             _Power.OTHER: self._other,
             _Power.SUM: self._arithmetic,
             _Power.PRODUCT: self._arithmetic,
-            _Power.CAST: self._cast,
+            _Power.CAST: self._colon_cast,
         }
         self._texts: dict[int, tuple[Token, str]] = {}  #: tokens that are texts though they are not written so
 
@@ -125,14 +127,11 @@ class _Parser:
         if self._token.kind is not TokenKind.END:
             self._unexpected()
         bounds.check_length(tree, {name: self._table.length(name) for name in self._table.types})
-        return ParsedCondition(self._normal_text(), tree)
-
-    def _normal_text(self) -> str:
         text = self._text
         for token, value in sorted(self._texts.values(), reverse=True, key=lambda pair: pair[0].start):
             literal = "'" + value.replace("'", "''") + "'"
             text = text[: token.start] + literal + text[token.stop :]
-        return text
+        return ParsedCondition(text, tree)
 
     # -- tokens
 
@@ -236,13 +235,10 @@ class _Parser:
         operator = self._next().text.upper()
         if operator == "IS":
             negation = "NOT " if self._take("not") else ""
-            return self._counted(Operation(f"IS {negation}{self._truth_value()}", (operand,)))
+            if self._token.word not in ("null", "true", "false", "unknown"):
+                self._unexpected("null")
+            return self._counted(Operation(f"IS {negation}{self._next().text.upper()}", (operand,)))
         return self._counted(Operation("IS NULL" if operator == "ISNULL" else "IS NOT NULL", (operand,)))
-
-    def _truth_value(self) -> str:
-        if self._token.word not in ("null", "true", "false", "unknown"):
-            self._unexpected("null")
-        return self._next().text.upper()
 
     def _comparison(self, left_operand: Node) -> Node:
         operator = self._next().text
@@ -268,26 +264,20 @@ class _Parser:
         is_negated = self._take("not")
         operator = self._next().word
         if operator == "between":
-            return self._range(operand, is_negated=is_negated)
+            low = self._expression(_Power.OTHER)
+            self._expect("and")
+            high = self._expression(_Power.OTHER)
+            low, high = self._text_beside(operand, low), self._text_beside(operand, high)
+            return self._counted(Between(operand, low, high, is_negated))
         if operator == "in":
-            return self._set(operand, is_negated=is_negated)
+            self._expect("(")
+            if self._is("select"):
+                node = self._select(operand, is_negated=is_negated)
+            else:
+                node = InList(operand, self._values(operand), is_negated)
+            self._expect(")")
+            return self._counted(node)
         return self._match(operand, f"{'NOT ' if is_negated else ''}{operator.upper()}")
-
-    def _range(self, operand: Node, *, is_negated: bool) -> Node:
-        low = self._expression(_Power.OTHER)
-        self._expect("and")
-        high = self._expression(_Power.OTHER)
-        low, high = self._text_beside(operand, low), self._text_beside(operand, high)
-        return self._counted(Between(operand, low, high, is_negated))
-
-    def _set(self, operand: Node, *, is_negated: bool) -> Node:
-        self._expect("(")
-        if self._is("select"):
-            node = self._select(operand, is_negated=is_negated)
-        else:
-            node = InList(operand, self._values(operand), is_negated)
-        self._expect(")")
-        return self._counted(node)
 
     def _values(self, operand: Node) -> tuple[Node, ...]:
         """Parse the values of a list; literals do not count towards the number of nodes."""
@@ -336,7 +326,7 @@ class _Parser:
         right_operand = self._expression(_Power.PRODUCT if operator in "+-" else _Power.CAST)
         return self._counted(Operation(operator, (left_operand, right_operand)))
 
-    def _cast(self, operand: Node) -> Node:
+    def _colon_cast(self, operand: Node) -> Node:
         self._expect("::")
         return self._counted(Cast(operand, self._type()))
 
@@ -352,8 +342,9 @@ class _Parser:
     def _operand(self) -> Node:
         if self._take("("):
             node = self._whole()
-            if not self._take(")"):
-                self._not_closed()
+            if self._token.kind is TokenKind.END:
+                raise invalid("a '(' is not closed")
+            self._expect(")")
             return node
         token = self._token
         if token.kind is TokenKind.NUMBER:
@@ -366,11 +357,6 @@ class _Parser:
         if token.kind is not TokenKind.WORD:
             self._unexpected()
         return self._named()
-
-    def _not_closed(self) -> NoReturn:
-        if self._token.kind is TokenKind.END:
-            raise invalid("a '(' is not closed")
-        self._unexpected(")")
 
     def _quoted(self) -> Node:
         """Parse a double-quoted name: a column, the table before its column, or a text."""

@@ -1,7 +1,7 @@
 """Write the tree of a condition as SQL with bound parameters; no user text becomes part of the SQL."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from oar.lib.conditions.tree import (
     Between,
@@ -65,23 +65,33 @@ class _Writer:
         self._longest_column = longest_column
         self._mask = mask
         self.parameters: list[object] = []
-        self._writers: Mapping[type[Node], Callable[[Any], str]] = {
-            Column: self._column,
-            Numeral: lambda number: number.text,
-            Text: self._text,
-            Constant: lambda constant: constant.name,
-            Operation: self._operation,
-            Between: self._between,
-            InList: self._in_list,
-            InSelect: self._select,
-            Call: self._call,
-            Cast: self._cast,
-            Case: self._case,
-        }
 
     def write(self, node: Node) -> str:
         """Return the SQL of a node; append its parameters in the order of their placeholders."""
-        return self._writers[type(node)](node)
+        match node:
+            case Column():
+                text = self._column(node)
+            case Numeral(text) | Constant(text):
+                pass
+            case Text(value):
+                self.parameters.append(value)
+                text = "%s"
+            case Operation(operator, operands):
+                text = self._operation(operator, operands)
+            case Between(operand, low, high, is_negated):
+                negation = "NOT " if is_negated else ""
+                text = f"({self.write(operand)} {negation}BETWEEN {self.write(low)} AND {self.write(high)})"
+            case InList(operand, values, is_negated):
+                text = f"({self.write(operand)} {'NOT ' if is_negated else ''}IN ({self._list(values)}))"
+            case InSelect():
+                text = self._select(node)
+            case Call(function, arguments):
+                text = self._call(function, arguments)
+            case Cast(operand, kind):
+                text = f"CAST({self.write(operand)} AS {kind})"
+            case Case():
+                text = self._case(node)
+        return text
 
     def _column(self, node: Column) -> str:
         name = quoted(node.name)
@@ -90,22 +100,10 @@ class _Writer:
         self.parameters.append(self._mask.asker)
         return f"(CASE WHEN {quoted(self._mask.owner)} = %s THEN {name} END)"
 
-    def _text(self, node: Text) -> str:
-        self.parameters.append(node.value)
-        return "%s"
-
-    def _between(self, node: Between) -> str:
-        negation = "NOT " if node.is_negated else ""
-        return f"({self.write(node.operand)} {negation}BETWEEN {self.write(node.low)} AND {self.write(node.high)})"
-
-    def _in_list(self, node: InList) -> str:
-        return f"({self.write(node.operand)} {'NOT ' if node.is_negated else ''}IN ({self._list(node.values)}))"
-
     def _list(self, nodes: Sequence[Node]) -> str:
-        return ", ".join(self.write(node) for node in nodes)
+        return ", ".join(map(self.write, nodes))
 
-    def _operation(self, node: Operation) -> str:
-        operator, operands = node.operator, node.operands
+    def _operation(self, operator: str, operands: Sequence[Node]) -> str:
         if operator == "||":
             return f"({' || '.join(self._cut(operand) for operand in operands)})"
         if operator == "%":  # as a function, because a single % would start a placeholder
@@ -116,8 +114,7 @@ class _Writer:
             return f"({operator} {self.write(operands[0])})"
         return "(" + f" {operator} ".join(self.write(operand) for operand in operands) + ")"
 
-    def _call(self, node: Call) -> str:
-        function, arguments = node.function, node.arguments
+    def _call(self, function: str, arguments: Sequence[Node]) -> str:
         if function == "position":
             return f"position({self.write(arguments[0])} IN {self.write(arguments[1])})"
         if function == "replace":
@@ -134,9 +131,6 @@ class _Writer:
                 return text
             case _:
                 return _JOINED.format(text, self._longest_column)
-
-    def _cast(self, node: Cast) -> str:
-        return f"CAST({self.write(node.operand)} AS {node.type})"
 
     def _case(self, node: Case) -> str:
         parts = ["(CASE"] if node.operand is None else ["(CASE", self.write(node.operand)]

@@ -1,5 +1,6 @@
-"""The tree of a condition: the result of the parser, and the input of the evaluation."""
+"""The tree of a condition: the result of the parser, and the input of the evaluation; the functions of the language."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -8,11 +9,6 @@ class Column(NamedTuple):
 
     name: str
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """No child nodes."""
-        return ()
-
 
 class Numeral(NamedTuple):
     """A number as written: digits, optionally with a decimal point and an exponent."""
@@ -20,32 +16,17 @@ class Numeral(NamedTuple):
     text: str
     start: int = -1  #: where it stands in the text of the condition
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """No child nodes."""
-        return ()
-
 
 class Text(NamedTuple):
     """A text literal."""
 
     value: str
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """No child nodes."""
-        return ()
-
 
 class Constant(NamedTuple):
     """NULL, TRUE or FALSE."""
 
     name: str
-
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """No child nodes."""
-        return ()
 
 
 class Operation(NamedTuple):
@@ -58,11 +39,6 @@ class Operation(NamedTuple):
     operator: str
     operands: "tuple[Node, ...]"
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The operands."""
-        return self.operands
-
 
 class Between(NamedTuple):
     """``operand [NOT] BETWEEN low AND high``."""
@@ -72,11 +48,6 @@ class Between(NamedTuple):
     high: "Node"
     is_negated: bool
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The operand and the two limits."""
-        return self.operand, self.low, self.high
-
 
 class InList(NamedTuple):
     """``operand [NOT] IN (values)``."""
@@ -84,11 +55,6 @@ class InList(NamedTuple):
     operand: "Node"
     values: "tuple[Node, ...]"
     is_negated: bool
-
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The operand and the values."""
-        return self.operand, *self.values
 
 
 class InSelect(NamedTuple):
@@ -100,11 +66,6 @@ class InSelect(NamedTuple):
     having: "tuple[str, Numeral] | None"  #: comparison and number of ``HAVING count(*)``
     is_negated: bool
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The operand, the column and the condition of the subquery."""
-        return (self.operand, self.column) if self.condition is None else (self.operand, self.column, self.condition)
-
 
 class Call(NamedTuple):
     """A function call; the function name is in lower case."""
@@ -112,22 +73,12 @@ class Call(NamedTuple):
     function: str
     arguments: "tuple[Node, ...]"
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The arguments."""
-        return self.arguments
-
 
 class Cast(NamedTuple):
     """A value converted to another type."""
 
     operand: "Node"
     type: str
-
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """The converted value."""
-        return (self.operand,)
 
 
 class Case(NamedTuple):
@@ -137,23 +88,93 @@ class Case(NamedTuple):
     branches: "tuple[tuple[Node, Node], ...]"
     otherwise: "Node | None"
 
-    @property
-    def parts(self) -> "tuple[Node, ...]":
-        """All child nodes, in no specific order."""
-        ends = tuple(node for node in (self.operand, self.otherwise) if node is not None)
-        return (*ends, *(node for branch in self.branches for node in branch))
-
 
 #: Any part of a condition.
 Node = Column | Numeral | Text | Constant | Operation | Between | InList | InSelect | Call | Cast | Case
 
 
+def parts(node: Node) -> tuple[Node, ...]:
+    """Return the child nodes."""
+    children: tuple[Node | None, ...] = ()
+    match node:
+        case Operation(_, operands):
+            children = operands
+        case Between(operand, low, high):
+            children = (operand, low, high)
+        case InList(operand, values):
+            children = (operand, *values)
+        case InSelect(operand, column, condition):
+            children = (operand, column, condition)
+        case Call(_, arguments):
+            children = arguments
+        case Cast(operand):
+            children = (operand,)
+        case Case(operand, branches, otherwise):
+            children = (operand, otherwise, *(child for branch in branches for child in branch))
+    return tuple(child for child in children if child is not None)
+
+
 def columns(node: Node) -> frozenset[str]:
     """Return the names of the columns in a condition."""
     names = frozenset({node.name}) if isinstance(node, Column) else frozenset()
-    return names.union(*map(columns, node.parts))
+    return names.union(*map(columns, parts(node)))
 
 
 def has_subquery(node: Node) -> bool:
     """Return whether a condition contains a subquery."""
-    return isinstance(node, InSelect) or any(map(has_subquery, node.parts))
+    return isinstance(node, InSelect) or any(map(has_subquery, parts(node)))
+
+
+# -- functions: cheap, pure, and with results no longer than all arguments together ------------------------------------
+
+
+class Function(NamedTuple):
+    """The minimum and maximum number of arguments of a function."""
+
+    least: int
+    most: int
+
+
+#: As many arguments as fit into a condition.
+_ANY = 1000
+
+FUNCTIONS: Mapping[str, Function] = {
+    "abs": Function(1, 1),
+    "ceil": Function(1, 1),
+    "coalesce": Function(1, _ANY),
+    "floor": Function(1, 1),
+    "greatest": Function(1, _ANY),
+    "least": Function(1, _ANY),
+    "left": Function(2, 2),
+    "length": Function(1, 1),
+    "lower": Function(1, 1),
+    "ltrim": Function(1, 2),
+    "mod": Function(2, 2),
+    "nullif": Function(2, 2),
+    "position": Function(2, 2),
+    "replace": Function(3, 3),
+    "right": Function(2, 2),
+    "round": Function(1, 2),
+    "rtrim": Function(1, 2),
+    "split_part": Function(3, 3),
+    "strpos": Function(2, 2),
+    "substr": Function(2, 3),
+    "substring": Function(2, 3),
+    "trim": Function(1, 2),
+    "upper": Function(1, 1),
+}
+
+#: Other names of functions, as PostgreSQL has them.
+ALIASES: Mapping[str, str] = {"btrim": "trim", "ceiling": "ceil", "char_length": "length"}
+
+#: The types to which a value may be cast, by the names people write.
+TYPES: Mapping[str, str] = {
+    "bigint": "bigint",
+    "int": "integer",
+    "int4": "integer",
+    "int8": "bigint",
+    "integer": "integer",
+    "numeric": "numeric",
+    "text": "text",
+    "varchar": "varchar",
+}
