@@ -8,10 +8,9 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import Stop, machine_formats, optional_argument
 from oar.cli.common.process import Hangup
-from oar.cli.oarsub_parts import call as oarsub_call
 from oar.cli.oarsub_parts import command_line
 from oar.cli.oarsub_parts import options as oarsub_options
-from oar.cli.oarsub_parts.call import OarsubCall, print_error
+from oar.cli.oarsub_parts.call import OarsubCall, Printer, print_error
 from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.base.errors import NoSuchJob
@@ -76,7 +75,7 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
     _check_exclusive(options)
     if not options.connect:
         _check_host(context)
-    call = oarsub_call.begin(context, options)
+    call = OarsubCall(context, options, context.files, Printer(context, options))
     if options.resubmit:
         from oar.cli.oarsub_parts import resubmit
 

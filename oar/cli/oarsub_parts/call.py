@@ -84,8 +84,3 @@ class OarsubCall(NamedTuple):
     def host(self) -> str:
         """The name of this host for the server, which calls an oarsub that waits."""
         return self.context.runtime.config.oarsub_local_address or os.uname().nodename
-
-
-def begin(context: Context, options: OarsubOptions) -> OarsubCall:
-    """Return the call with these options."""
-    return OarsubCall(context, options, context.files, Printer(context, options))

@@ -1,7 +1,7 @@
 """oarsub -I: submit a job, show the lines of the server until it starts, open its shell.
 
-The lines of the server are shown and lead to a look at the database, which alone decides.  A lost call costs one period
-of the periodic look.
+Each line of the server is shown and makes oarsub check the state in the database, which alone decides.  If a line is
+lost, oarsub checks one period later.
 
 See docs/design/bus.rst, "Lines to oarsub".
 """
@@ -12,7 +12,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.jobs.records import Job, JobRun
 
-#: Seconds of waiting for lines after which the connection to the database is given back: connections are few, and a job
-#: that is held may wait for days.
+#: Seconds of waiting after which the connection to the database is closed: connections are few, and a held job may wait
+#: for days.
 CONNECTED_SECONDS = 5.0
-#: Seconds that a caller has to send its line.
+#: Seconds that a client has to send its line.
 _CALL_SECONDS = 2.0
 _LONGEST_LINE = 4096
 
@@ -104,15 +104,14 @@ def _listening_socket(port: int = 0) -> socket.socket:
     return socket.create_server(("", port))
 
 
-#: Seconds between two looks when nobody calls; between two, and for how long, after a line that the database does not
-#: confirm yet.
+#: Seconds between two checks of the database; between two checks after a line that it does not confirm yet, and for how
+#: long.
 PERIOD = 30.0
-_SOON, _HURRY = 0.2, 20.0
-#: Seconds for which the line that says why is awaited once the database says that the job is over: it is sent after the
-#: end is committed.
-_WHY = 2.0
-#: Seconds for which calls are answered before the database is read: anybody on the host of the server may call.
-_CALLS = 2.0
+_SHORT_PERIOD, _CONFIRMATION = 0.2, 20.0
+#: Seconds to wait for the line with the reason of an end: it is sent after the end is committed.
+_REASON_SECONDS = 2.0
+#: Seconds for which lines are read before the database: every program on the host of the server may send some.
+_READ_SECONDS = 2.0
 _ENDS = re.compile(rf"(?:{OarsubLine.BAD_JOB}|{OarsubLine.JOB_KILLED}|ERROR: .*)\Z")
 _PREDICTION = re.compile(r"\[[^]]*\] (Start prediction: .*)")
 _OVER = FINAL | {JobState.TO_ERROR, JobState.FINISHING}
@@ -129,22 +128,22 @@ class LaunchStatus(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its shell may be opened."""
+        """Return whether its shell may be opened."""
         return bool(self.job and self.job.state in _OPEN and self.run and self.run.phase is Phase.STARTED)
 
     @property
     def head(self) -> str:
-        """The host of its shell, '' if none is chosen yet."""
+        """The host of its shell; '' if none is chosen yet."""
         is_known = self.job and self.job.state in _ON_ITS_WAY and self.run
         return self.run.head_host if is_known and self.run else ""
 
     def is_over(self, end: str) -> bool:
-        """Whether there will be no shell; ``end``: the line of the server that says so, '' if none came."""
+        """Return whether no shell will be opened; ``end``: the line of the server about the end, '' if none came."""
         return self.job is None or self.job.state in _OVER or (self.is_killed and end == OarsubLine.JOB_KILLED)
 
 
 class StartWait:
-    """The time between the submission and the shell of one job.  ``show`` prints a comment."""
+    """Waits from the submission of a job until its shell may be opened.  ``show`` prints a comment."""
 
     def __init__(self, database: "Database", job_id: int, listener: "Listener", show: Callable[[str], None]) -> None:
         self._database = database
@@ -154,7 +153,7 @@ class StartWait:
         self._prediction = ""
         self._is_starting = False
         self._end = ""
-        self._hurry = 0.0  #: until when the database is expected to confirm a line
+        self._confirmed_by = 0.0  #: until when the database is expected to confirm a line
 
     def until_open(self, on_the_way: Callable[[str], None], period: float = PERIOD) -> LaunchStatus | None:
         """Return as soon as the shell may be opened; None, after a message, if it never will be.
@@ -163,14 +162,15 @@ class StartWait:
         """
         begun, head = time.monotonic(), ""
         while True:
-            self._answer_calls()
+            limit = time.monotonic() + _READ_SECONDS
+            while time.monotonic() < limit and (line := self._listener.next_line(0)) is not None:
+                self._take(line)
             status = self._look()
             if status is not None and status.is_open:
                 self._take(OarsubLine.STARTING)
                 return status
             if status is not None and status.is_over(self._end):
-                self._hear_why()
-                self._tell_end()
+                self._report_end()
                 return None
             if status is not None and status.head not in ("", head):
                 head = status.head
@@ -178,16 +178,7 @@ class StartWait:
             now = time.monotonic()
             if now - begun > CONNECTED_SECONDS:
                 self._database.close()
-            self._take(self._listener.next_line(_SOON if now < self._hurry else period) or "")
-
-    def _answer_calls(self) -> None:
-        """Read the lines of present callers, for a limited time."""
-        limit = time.monotonic() + _CALLS
-        while time.monotonic() < limit:
-            line = self._listener.next_line(0)
-            if line is None:
-                return
-            self._take(line)
+            self._take(self._listener.next_line(_SHORT_PERIOD if now < self._confirmed_by else period) or "")
 
     def _look(self) -> LaunchStatus | None:
         """Read the status of the job; None while the database cannot be reached."""
@@ -206,7 +197,7 @@ class StartWait:
         line = "".join(character if character.isprintable() else " " for character in line)
         prediction = _PREDICTION.match(line)
         if line == OarsubLine.GOOD_JOB or _ENDS.match(line):
-            self._hurry = time.monotonic() + _HURRY
+            self._confirmed_by = time.monotonic() + _CONFIRMATION
             self._end = self._end if line in (OarsubLine.GOOD_JOB, OarsubLine.BAD_JOB) and self._end else line
         elif prediction or line == OarsubLine.HELD:
             text = prediction[1] if prediction else line
@@ -217,33 +208,23 @@ class StartWait:
             self._is_starting = self._is_starting or line == OarsubLine.STARTING
             self._show(line)
 
-    def _hear_why(self) -> None:
-        """Wait for the server's line about an end that the database reported first."""
-        limit = time.monotonic() + _WHY
-        while not self._is_told and (left := limit - time.monotonic()) > 0:
+    def _report_end(self) -> None:
+        """Print why the job ended: the line of the server, which may still come, or the reason in the database."""
+        limit = time.monotonic() + _REASON_SECONDS
+        no_reason = ("", OarsubLine.GOOD_JOB)
+        while self._end in no_reason and (left := limit - time.monotonic()) > 0:
             self._take(self._listener.next_line(left) or "")
-
-    @property
-    def _is_told(self) -> bool:
-        return self._end not in ("", OarsubLine.GOOD_JOB)
-
-    def _tell_end(self) -> None:
-        if self._is_told:
+        if self._end not in no_reason:
             self._show(self._end)
             return
         click.echo(f"# Error: job {self._job_id} ended before it could be connected.", err=True)
-        reason = self._stored_reason()
+        reason = None
+        with suppress(DatabaseUnavailable), self._database.snapshot() as tx:
+            reason = sessions.end_reason(tx, self._job_id)
         if reason:
             from oar.cli.common.render import visible
 
             click.echo(f"# {visible(reason)}", err=True)
-
-    def _stored_reason(self) -> str | None:
-        try:
-            with self._database.snapshot() as tx:
-                return sessions.end_reason(tx, self._job_id)
-        except DatabaseUnavailable:
-            return None
 
 
 def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
@@ -265,7 +246,7 @@ def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
                 if wait.until_open(connection.begin) is None:
                     return Code.NO_SESSION
                 return shell.run()
-    finally:  # not before: a line of the server may come after the database has told the same, and is no lost one
+    finally:  # not earlier: the server may send its line after the database has the same state
         listener.close()
 
 

@@ -24,13 +24,13 @@ from oar.lib.submission.checks import Code
 from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
-    from oar.cli.oarsub_parts.node_shell import JobSession, NodeConnection
+    from oar.cli.oarsub_parts.node_shell import NodeConnection
 
 #: Exit codes: no working directory, the job ended under the session, no session or a broken one.
 NO_DIRECTORY, TERMINATED, BROKEN = 2, 19, 21
 #: Exit code of the node if the shell of the user cannot be executed.
 NO_SHELL = 66
-#: Seconds for the server to learn of an end whose first sign is the broken session; seconds between two looks.
+#: Seconds that the server may take to store an end that first shows as a broken session; seconds between two checks.
 _DOUBT, _LOOK = 3.0, 0.1
 
 
@@ -48,7 +48,7 @@ class JobShell:
 
     @contextmanager
     def connection(self) -> Iterator["NodeConnection"]:
-        """Have a connection to nodes for as long as the shell may need it."""
+        """Provide a connection to nodes while the shell may need it."""
         from oar.cli.oarsub_parts.node_shell import NodeConnection
 
         self._connection = NodeConnection(self._context.runtime.config, self._files, self._context.environment)
@@ -61,13 +61,13 @@ class JobShell:
         """Open the shell; return the exit code of the command once it has ended.  Raises Stop, Hangup."""
         if self._connection is None:
             raise RuntimeError("the connection to the node is not open")
-        session = self._session()
-        self._printer.explain(f"Connect to OAR job {self._job_id} via node {session.host}")
+        host, variables = self._session()
+        self._printer.explain(f"Connect to OAR job {self._job_id} via node {host}")
         if self._connection.has_display:
             self._printer.explain("Initialize X11 forwarding...")
         self._context.database.close()
         try:
-            exit_code, messages = self._verdict(self._connection.shell(session))
+            exit_code, messages = self._verdict(self._connection.shell(host, variables))
         except Hangup:  # ssh, which the same signal ends, may be faster
             self._lose("the terminal is gone")
             raise
@@ -77,10 +77,8 @@ class JobShell:
         click.echo(f"Disconnected from OAR job {self._job_id}.")
         return exit_code
 
-    def _session(self) -> "JobSession":
+    def _session(self) -> tuple[str, dict[str, str]]:
         """Return the host of the shell and the variables for the node.  Raises Stop."""
-        from oar.cli.oarsub_parts.node_shell import JobSession
-
         with self._context.database.snapshot() as tx:
             job, run = tx.jobs.get(self._job_id), tx.job_runs.find(self._job_id)
             types = JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ()))
@@ -93,9 +91,12 @@ class JobShell:
         config = self._context.runtime.config
         is_elsewhere = JobTypeName.DEPLOY in types or JobTypeName.COSYSTEM in types or not has_nodes
         is_confined = config.job_resource_manager_property_db_field and config.cpuset_path and not is_elsewhere
-        cpuset = f"{config.cpuset_path}/{job.cpuset_name}" if is_confined else ""
-        session = ("main" if self._is_main else "connect") + (":status" if self._propagates else "")
-        return JobSession(run.head_host, job.id, job.user, cpuset, session)
+        return run.head_host, {
+            "OAR_CPUSET": f"{config.cpuset_path}/{job.cpuset_name}" if is_confined else "",
+            "OAR_JOB_USER": job.user,
+            "OAR_JOB_ID": str(job.id),
+            "OAR_SESSION": ("main" if self._is_main else "connect") + (":status" if self._propagates else ""),
+        }
 
     def _verdict(self, code: int) -> tuple[int, Sequence[str]]:
         """Return the exit code of the command, and messages if the session did not just end.  ``code``: of ssh."""

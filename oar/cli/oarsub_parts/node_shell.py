@@ -1,7 +1,7 @@
-"""The way from a frontend to a user's shell on a node: ssh with the key that opens sessions.
+"""The connection from a frontend to a user's shell on a node: ssh with the key that opens sessions.
 
-The connection can be begun before the job runs, as a control master of its own: then only a channel has to be opened
-when the shell may start.  Everything here dies with the process that holds it.
+The connection can be opened before the job runs, as a control master: then only a channel has to be opened when the
+shell may start.  All processes of this module end with the process that holds the connection.
 
 See docs/design/nodes.rst, "Interactive jobs".
 """
@@ -16,14 +16,13 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 
 import oar
 from oar.lib.config.files import Config
 from oar.lib.user_files.files import UserFiles
 
-#: What the client sends along; the node's sshd accepts these and no others.
+#: Variables that the client sends; the node's sshd accepts no others.
 SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"
 #: Exit code of ssh when there is no connection, or none any more.
 NO_CONNECTION = 255
@@ -38,29 +37,8 @@ _DISPLAY = re.compile(r"[A-Za-z0-9._/-]*(?:\[[0-9a-fA-F:]+\])?:[0-9]+(?:\.[0-9]+
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSession:
-    """A session in a job: its host and the variables for the node."""
-
-    host: str
-    job_id: int
-    user: str
-    cpuset: str  #: path of the job's control group on the host, empty where jobs have none
-    kind: str  #: main or connect, perhaps with ``:status``
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment variables that are sent to the node."""
-        return {
-            "OAR_CPUSET": self.cpuset,
-            "OAR_JOB_USER": self.user,
-            "OAR_JOB_ID": str(self.job_id),
-            "OAR_SESSION": self.kind,
-        }
-
-
 class NodeConnection:
-    """A way from here to nodes, for one user at his terminal.  Close it."""
+    """A connection to nodes for one user at a terminal.  It must be closed."""
 
     def __init__(self, config: Config, files: UserFiles, environment: Mapping[str, str]) -> None:
         self._ssh = _ssh(config)
@@ -70,7 +48,7 @@ class NodeConnection:
         self._host = ""
 
     def begin(self, host: str) -> None:
-        """Begin to connect, in the background.  What goes wrong shows when the shell is opened."""
+        """Start to connect in the background.  Errors are reported when the shell is opened."""
         if self._master is not None or any("Control" in argument for argument in self._ssh):
             return
         self._host = host
@@ -81,13 +59,16 @@ class NodeConnection:
         master = _dying("TERM", [self._ssh[0], *quick_connection(self._ssh), *self._ssh[1:], *options])
         self._master = _start(master, self._environment, is_silent=True)
 
-    def shell(self, session: JobSession) -> int:
-        """Give the user his shell with this process's own streams; the exit status of ssh, 128 + a signal."""
-        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(session.host) else []
+    def shell(self, host: str, variables: Mapping[str, str]) -> int:
+        """Open the shell on a host, with the streams of this process; return the exit status of ssh, 128 + a signal.
+
+        ``variables``: the environment variables of ``SENT``.
+        """
+        shared = ["-S", self._path("socket"), "-oControlMaster=no", "-q"] if self._is_ready(host) else []
         terminal = ["-t"] if os.isatty(0) else ["-T"]
-        command = [*self._ssh, *shared, *terminal, *self._forwarding, "--", session.host]
+        command = [*self._ssh, *shared, *terminal, *self._forwarding, "--", host]
         with _left_to_the_terminal():
-            process = _start(_dying("HUP", command), {**self._environment, **session.variables})
+            process = _start(_dying("HUP", command), {**self._environment, **variables})
             try:
                 _, status = os.waitpid(process, 0)
             except BaseException:
@@ -102,7 +83,7 @@ class NodeConnection:
         return bool(self._cookie)
 
     def close(self) -> None:
-        """End the connection and remove what belonged to it."""
+        """End the connection and remove its files."""
         if self._master is not None:
             _end(self._master)
             self._master = None
@@ -111,7 +92,7 @@ class NodeConnection:
                 os.unlink(self._path(kind))
 
     def _is_ready(self, host: str) -> bool:
-        """Whether there is a connection to be shared; one that is being made is waited for."""
+        """Return whether a connection can be shared; wait for one that is being opened."""
         if self._master is None or host != self._host:
             return False
         limit = time.monotonic() + _PATIENCE
@@ -124,11 +105,11 @@ class NodeConnection:
             time.sleep(_LOOK)
         return True
 
-    # -- what ssh is given ------------------------------------------------------------------------------------------
+    # -- options and environment of ssh -----------------------------------------------------------------------------
 
     @cached_property
     def _directory(self) -> str:
-        """A directory of oar alone; what processes of this machine left there that are gone is removed."""
+        """A directory of oar alone, without the files of processes of this machine that have ended."""
         path = os.path.join(os.path.expanduser("~"), ".ssh", "sessions")
         os.makedirs(path, mode=0o700, exist_ok=True)
         for name in os.listdir(path):
@@ -160,7 +141,7 @@ class NodeConnection:
 
     @cached_property
     def _cookie(self) -> bytes:
-        """The cookie of the user's display, in a file for ssh; nothing if there is no display or no xauth."""
+        """The cookie of the user's display, also in a file for ssh; empty without display or xauth."""
         display = self._caller.get("DISPLAY", "")
         if not _DISPLAY.match(display):
             return b""
@@ -202,7 +183,7 @@ def quick_connection(ssh: Sequence[str]) -> list[str]:
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], *, is_silent: bool = False) -> int:
-    """Start a program with our streams, or none; its process id.  The module for this costs as much as a connection."""
+    """Start a program with our streams, or none; return its process id.  ``subprocess`` takes too long to import."""
     actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (range(3) if is_silent else ())]
     return os.posix_spawnp(
         command[0], list(command), environment, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
