@@ -361,7 +361,6 @@ _SILENT = UNRECORDED | {"stagein", "stagein_md5sum", "environment"}
 
 
 def _script_of(files: UserFiles, absolute: Absolute, command: str) -> str:
-    """Return the text of the script that a command begins with.  Raises BadRequest."""
     try:
         arguments = shlex.split(command)
     except ValueError:
@@ -372,7 +371,6 @@ def _script_of(files: UserFiles, absolute: Absolute, command: str) -> str:
 
 
 def _read_file(files: UserFiles, absolute: Absolute, path: str) -> str:
-    """Return the text of a file of the user.  Raises BadRequest."""
     if "\0" in path:
         raise BadRequest("scanscript: a name of a file holds no NUL")
     try:

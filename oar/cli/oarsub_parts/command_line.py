@@ -156,7 +156,6 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
 
 
 def _is_elsewhere(context: Context, directory: str | None) -> bool:
-    """Return whether a directory is another one than the current directory."""
     try:
         current = context.place.directory or os.getcwd()
     except FileNotFoundError:

@@ -128,7 +128,6 @@ def add_key(call: OarsubCall, proposal: Proposal) -> Proposal:
 
 
 def _read(files: UserFiles, path: str) -> str:
-    """Return the private key in a file of the user.  Raises BadSubmission."""
     try:
         return files.read(path).data.decode("utf-8", "surrogateescape")
     except OSError:

@@ -122,7 +122,6 @@ class _Pattern:
         return place + 1
 
     def _repeat(self, repetition: re.Match[str]) -> None:
-        """Apply a repetition to the last part."""
         group = self._groups[-1]
         least, most = repetition[1], repetition[2]
         times = max(int(number) for number in (least or "1", most or "1"))

@@ -192,7 +192,6 @@ class _Parser:
         return node
 
     def _prefixed(self, least: _Power) -> Node:
-        """Parse an operand with NOT or signs before it."""
         if least <= _Power.NOT and self._is("not"):
             return self._applied(self._repeated("not"), _Power.IS)
         signs = self._repeated("+", "-")
@@ -212,7 +211,6 @@ class _Parser:
         return node
 
     def _power(self) -> _Power | None:
-        """Return the precedence of the next operator; None if no operator is next."""
         token = self._token
         if token.kind not in (TokenKind.WORD, TokenKind.OPERATOR):
             return None
@@ -223,7 +221,6 @@ class _Parser:
         return _POWERS.get(operator)
 
     def _connected(self, first_operand: Node) -> Node:
-        """Parse AND or OR with all operands that it connects."""
         operator = self._token.word
         parts = [first_operand]
         while self._take(operator):
@@ -260,7 +257,6 @@ class _Parser:
         return self._counted(InList(operand, values, is_negated=False))
 
     def _membership(self, operand: Node) -> Node:
-        """Parse ``[NOT] BETWEEN``, IN, LIKE and ILIKE."""
         is_negated = self._take("not")
         operator = self._next().word
         if operator == "between":
@@ -315,7 +311,6 @@ class _Parser:
         return self._counted(Operation(operator, (operand, pattern)))
 
     def _other(self, operand: Node) -> Node:
-        """Parse ``||`` and the regular expression operators."""
         operator = self._next().text
         if operator in _REGULAR:
             return self._match(operand, operator)

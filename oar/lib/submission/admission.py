@@ -162,7 +162,6 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
 
 
 def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
-    """Raise BadSubmission if a node does not exist."""
     nodes = tx.resources.nodes() if names else ()
     for name in names:
         if name not in nodes:

@@ -27,7 +27,7 @@ _LONGEST_LINE = 80
 #: Names of the files that hold a rule; other files of the directory are ignored.
 _RULE_FILE = re.compile(r"(OFF_)?(\d{1,9})_.*", re.ASCII | re.DOTALL)
 
-#: Variables that the wrapper of oarsub hands over: they may hold secrets, rules do not see them.
+#: Variables that the wrapper of oarsub sets: they may hold secrets, so that rules do not see them.
 _OF_CALLER = "OAR_SUBMIT_"
 #: The search path of rules.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -118,7 +118,7 @@ def _read_rule(directory: str, match: re.Match[str]) -> AdmissionRule:
         return AdmissionRule(number, number, match[1] is None, file.read())
 
 
-#: A condition in which this stands may mean something else beside another one.
+#: A condition with this word needs parentheses beside another condition.
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 
 
@@ -151,7 +151,13 @@ def run(
     namespace = Namespace({**_helpers(), **names}, makers)
     namespace["add_property"] = namespace.add_property
     recorder = _Recorder()
-    with redirect_stdout(recorder.out), redirect_stderr(recorder.err), _bounded(rules.timeout):
+    with (
+        redirect_stdout(recorder.out),
+        redirect_stderr(recorder.err),
+        _clean_surroundings(),
+        _memory_limit(),
+        _time_limit(rules.timeout),
+    ):
         for rule in rules.rules:
             _run_rule(rule, namespace, recorder)
     return namespace, recorder.output()
@@ -207,13 +213,6 @@ def _trace(rule: AdmissionRule, error: BaseException) -> str:
     ]
     message = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([f"admission rule #{rule.id}: {message}", *where])
-
-
-@contextmanager
-def _bounded(seconds: int) -> Iterator[None]:
-    """Limit time and memory, and hide the environment of the user."""
-    with _clean_surroundings(), _memory_limit(), _time_limit(seconds):
-        yield
 
 
 @contextmanager

@@ -173,7 +173,6 @@ def _place(changed: str | None, present: str) -> str:
 def _move(
     tx: "Transaction", job_id: int, former: AdvanceReservation | None, present: AdvanceReservation | None
 ) -> None:
-    """Move a job from one advance reservation to another; None means no reservation."""
     tx.jobs.replace_type(job_id, former.entry_type if former else "", present.entry_type if present else "")
     if present:
         reservation_entry.enter(tx, present, [job_id])

@@ -1,7 +1,7 @@
 """Dependencies of a submitted or altered job: parse them, and find the required jobs in the database."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ _FORMS = (
     " same index."
 )
 
-#: So many dependencies a submission may have; an array that waits for all jobs of an array has one for each pair.
+#: Dependencies of a submission, at most; an array that waits for all jobs of an array has one for each pair.
 MOST_DEPENDENCIES = 100_000
 
 
@@ -49,7 +49,7 @@ def has_same_index(spec: JobSpec) -> bool:
 
 
 def _select(texts: Iterable[str], members: Members) -> tuple[Dependency, ...]:
-    return tuple(dependency for (_, each), dependency in _parse(texts).items() if each is members)
+    return tuple(dependency for (_, required), dependency in _parse(texts).items() if required is members)
 
 
 def _parse(texts: Iterable[str]) -> dict[tuple[int, Members], Dependency]:
@@ -70,7 +70,9 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
 
     Raises BadSubmission if a job or an array does not exist, or if there are too many dependencies.
     """
-    dependencies = {each.required: each for each in _find_ones(tx, spec)}
+    dependencies = {dependency.required: dependency for dependency in parse(spec.dependencies)}
+    if dependencies:
+        _check_jobs(tx, dependencies)
     arrays = _select(spec.dependencies, Members.ALL)
     if spec.array_size == 1:
         arrays += _select(spec.dependencies, Members.SAME_INDEX)
@@ -92,47 +94,39 @@ def _members(tx: "Transaction", array: int) -> dict[int, int]:
     return members
 
 
-def _find_ones(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
+def _check_jobs(tx: "Transaction", job_ids: Collection[int]) -> None:
+    from oar.lib.jobs import control
+
+    states = tx.jobs.states(list(job_ids))
+    for job_id in job_ids:
+        if job_id not in states:
+            raise BadSubmission(Code.REQUEST, f"dependency on unknown job {job_id}.")
+    for job_id, text in control.frame_texts(tx, list(states)).items():
+        raise BadSubmission(Code.REQUEST, f"Cannot depend on {job_id} ; {text}")
+
+
+def warnings(tx: "Transaction", spec: JobSpec) -> Iterator[str]:
+    """Yield warnings about dependencies that may not mean what the user intended."""
     dependencies = parse(spec.dependencies)
-    if dependencies:
-        from oar.lib.jobs import control
-
-        states = tx.jobs.states([dependency.required for dependency in dependencies])
-        for dependency in dependencies:
-            if dependency.required not in states:
-                raise BadSubmission(Code.REQUEST, f"dependency on unknown job {dependency.required}.")
-        for job_id, text in control.frame_texts(tx, list(states)).items():
-            raise BadSubmission(Code.REQUEST, f"Cannot depend on {job_id} ; {text}")
-    return dependencies
-
-
-def warnings(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Return warnings about dependencies that may not mean what the user intended."""
-    return [*_warn_about_windows(tx, spec), *_warn_about_arrays(tx, spec)]
-
-
-def _warn_about_arrays(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Return warnings about dependencies on the first job of an array, whose id is also the array id."""
-    required = [each.required for each in parse(spec.dependencies)]
-    sizes = tx.submission_checks.array_sizes(required) if required else {}
-    return [
-        f"-a {job} waits for job {job} only, which is one of the {size} jobs of array {job};"
-        f" for all of them write -a '{job}[*]'."
-        for job, size in sizes.items()
-        if size > 1
-    ]
-
-
-def _warn_about_windows(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Return warnings about a window whose number is also the id of another job of the user."""
-    seconds = {each: int(each.min_shift) for each in parse(spec.dependencies) if each.min_shift.isdecimal()}
+    # a window whose number is also the id of another job of the user
+    seconds = {dependency: int(dependency.min_shift) for dependency in dependencies if dependency.min_shift.isdecimal()}
     owners = tx.jobs.owners(seconds.values()) if seconds else {}
-    return [
-        f"-a {each.required},{job} means {job} seconds after the start of job {each.required};"
-        f" for both jobs write -a {each.required} -a {job}."
-        for each, job in seconds.items()
-        if owners.get(job) == spec.user and not each.max_shift
-    ]
+    for dependency, job in seconds.items():
+        if owners.get(job) == spec.user and not dependency.max_shift:
+            required = dependency.required
+            yield (
+                f"-a {required},{job} means {job} seconds after the start of job {required};"
+                f" for both jobs write -a {required} -a {job}."
+            )
+    # the first job of an array, whose id is also the array id
+    required_ids = [dependency.required for dependency in dependencies]
+    sizes = tx.submission_checks.array_sizes(required_ids) if required_ids else {}
+    for job, size in sizes.items():
+        if size > 1:
+            yield (
+                f"-a {job} waits for job {job} only, which is one of the {size} jobs of array {job};"
+                f" for all of them write -a '{job}[*]'."
+            )
 
 
 def find_indexed(tx: "Transaction", spec: JobSpec) -> list[IndexedDependency]:
@@ -143,31 +137,17 @@ def find_indexed(tx: "Transaction", spec: JobSpec) -> list[IndexedDependency]:
     """
     indexes = range(1, spec.array_size + 1)
     dependencies = []
-    for dependency in _select(spec.dependencies, Members.SAME_INDEX) if spec.array_size > 1 else ():
-        array = dependency.required
+    for _, array, *others in _select(spec.dependencies, Members.SAME_INDEX) if spec.array_size > 1 else ():
         members = _members(tx, array)
         for index in indexes:
             if index not in members:
                 raise BadSubmission(Code.REQUEST, f"array {array} has no job with index {index}.")
-        required = [members[index] for index in indexes]
-        dependencies.append(
-            IndexedDependency(required, dependency.condition, dependency.min_shift, dependency.max_shift)
-        )
+        dependencies.append(IndexedDependency([members[index] for index in indexes], *others))
     return dependencies
 
 
 def find_for_each_job(tx: "Transaction", spec: JobSpec) -> list[tuple[Dependency, ...]]:
     """Return the dependencies of each job of a submission; ``job_id`` is 0.  Raises BadSubmission."""
     common, indexed = find(tx, spec), find_indexed(tx, spec)
-    return [
-        (
-            *common,
-            *(
-                Dependency(
-                    0, dependency.required[index], dependency.condition, dependency.min_shift, dependency.max_shift
-                )
-                for dependency in indexed
-            ),
-        )
-        for index in range(spec.array_size)
-    ]
+    own = [[Dependency(0, required, *others) for required in jobs] for jobs, *others in indexed]
+    return [(*common, *(dependencies[index] for dependencies in own)) for index in range(spec.array_size)]

@@ -73,7 +73,6 @@ def parse_interval(text: str, now: int) -> tuple[int, int]:
 
 
 def _end(text: str, start: int, now: int) -> int:
-    """Return the end date.  Raises BadSubmission."""
     text = text.strip()
     if re.match(_TIME, text):
         stop = _date(text, start, start, "end")

@@ -277,7 +277,6 @@ def stored_script_line(line: str) -> str:
 
 
 def _secret_of(option: str) -> str:
-    """Return the kind of secret in the value of an option; '' if it is not secret."""
     if option.startswith(_KEY_OPTIONS):
         return "key"
     return "variable" if len(option) > len("--e") and "--env".startswith(option) else ""

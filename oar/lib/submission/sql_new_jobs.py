@@ -177,7 +177,6 @@ _ByJob = dict[int, list[Moldable]]
 
 
 def _of_rows(rows: Sequence[Row]) -> _ByJob:
-    """Return the alternatives in joined rows."""
     alternatives = dict.fromkeys([(row[0], *row[3:6]) for row in rows])
     groups = dict.fromkeys([(row[0], row[1], row[6]) for row in rows if row[1] is not None])
     levels = [(row[1], row[2], *row[7:]) for row in rows if row[7] is not None]

@@ -68,8 +68,12 @@ class Staging:
         ``path``: the user's file, None for a file that was staged earlier; ``md5sum``: the sum that it must have.
         Raises BadSubmission.
         """
-        expected = _read_sum(md5sum)
-        copy, is_new = (self._existing(expected or ""), False) if path is None else self._take(path, expected)
+        if md5sum is not None and not _SUM.match(md5sum.lower()):
+            raise _refusal(f'"{md5sum}" is not an MD5 sum: 32 hexadecimal digits.')
+        expected = md5sum.lower() if md5sum is not None else None
+        copy, is_new = (self._find(expected or ""), False) if path is None else self._take(path, expected)
+        if copy is None:
+            raise _refusal(f"you have no staged file with the checksum {expected}: give the file with --stagein.")
         try:
             yield copy.id
         except BaseException:
@@ -77,12 +81,6 @@ class Staging:
                 self._remove(copy)
             raise
         remove_unused(self._database, self._config)
-
-    def _existing(self, md5sum: str) -> StagedFile:
-        copy = self._find(md5sum)
-        if copy is None:
-            raise _refusal(f"you have no staged file with the checksum {md5sum}: give the file with --stagein.")
-        return copy
 
     def _take(self, path: str, expected: str | None) -> tuple[StagedFile, bool]:
         """Return a copy of the user's file, and whether it is new.  Raises BadSubmission."""
@@ -129,8 +127,9 @@ class Staging:
             with suppress(OSError):
                 os.unlink(unfinished)
             raise
+        kind = next((kind for suffix, kind in _KINDS.items() if path.lower().endswith(suffix)), "")
         with self._database.begin() as tx:
-            return tx.new_jobs.find_file(md5sum, location) or tx.new_jobs.add_file(md5sum, location, _kind(path), size)
+            return tx.new_jobs.find_file(md5sum, location) or tx.new_jobs.add_file(md5sum, location, kind, size)
 
     def _create(self) -> tuple[str, int]:
         """Return path and descriptor of a new file, locked while it is written.  Raises BadSubmission."""
@@ -198,14 +197,6 @@ def _refusal(text: str) -> BadSubmission:
     return BadSubmission(Code.FILE, text)
 
 
-def _read_sum(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if not _SUM.match(text.lower()):
-        raise _refusal(f'"{text}" is not an MD5 sum: 32 hexadecimal digits.')
-    return text.lower()
-
-
 def _check_sum(md5sum: str, expected: str | None) -> None:
     if expected is not None and md5sum != expected:
         raise _refusal("stage-in checksum mismatch.")
@@ -234,8 +225,3 @@ def _measure(descriptor: int) -> tuple[int, str]:
         digest.update(block)
         size += len(block)
     return size, digest.hexdigest()
-
-
-def _kind(path: str) -> str:
-    """Return the kind of archive; '' if the file is not an archive."""
-    return next((kind for suffix, kind in _KINDS.items() if path.lower().endswith(suffix)), "")
