@@ -173,20 +173,6 @@ class TestArray:
         assert site.oarsub("--array-param-file", path, "./run").exit == 0
         assert [job.command for job in site.jobs()] == ["./run 1 'a b'", './run 2 "$X"']
 
-    @pytest.mark.parametrize(
-        ("words", "code", "text"),
-        [
-            (("--array", "0"), 6, "an array job must have a positive number of sub-jobs."),
-            (("--array", "-3"), 6, "an array job must have a positive number of sub-jobs."),
-            (("--array", "10001"), 6, "an array job cannot have more than 10000 sub-jobs."),
-        ],
-    )
-    def test_sizes_that_cannot_be(self, site: LoginNode, words: tuple[str, ...], code: int, text: str) -> None:
-        result = site.oarsub(*words, "true")
-        assert result.exit == code
-        assert result.err.splitlines()[0] == f"# Error: {text}"
-        assert site.is_empty()
-
     def test_an_empty_parameter_file_and_one_that_is_not_there(self, site: LoginNode, tmp_path: Path) -> None:
         (tmp_path / "none").write_text("# nothing\n")
         assert site.oarsub("--array-param-file", tmp_path / "none", "x").exit == 6

@@ -127,11 +127,6 @@ REFUSED = [
     (("-a", "77", "x"), 8, f"# Error: dependency on unknown job 77.\n{VERIFY}"),
     (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
     (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
-    (
-        ("--notify", "exec:/bin/x;y", "x"),
-        16,
-        "# Error: insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).\n",
-    ),
     (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n# There are: admin, besteffort, default\n"),
     (
         ("-q", "admin", "x"),

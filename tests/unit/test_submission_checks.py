@@ -15,7 +15,7 @@ from oar.lib.jobs.records import Dependency, Group, JobSpec, Level
 from oar.lib.submission import checks, dependencies, job_reservation
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.options import JobOptions
-from oar.lib.submission.resource_request import EXAMPLE, ResourceRequest
+from oar.lib.submission.resource_request import ResourceRequest
 
 T = TypeVar("T")
 NOON = parse_date("2031-03-04 12:00:00")
@@ -154,15 +154,6 @@ class TestRequests:
         assert named[0].groups[0].levels == (Level("host", 2),)
         assert checks.named(request, ["nodes"], Config())[0].groups[0].levels == (Level("nodes", 2),)
 
-    def test_what_does_not_parse_has_code_18(self) -> None:
-        with pytest.raises(BadSubmission) as error:
-            checks.parse_requests(["nodes=2x"], Config())
-        assert (error.value.exit_code, str(error.value), error.value.verify) == (
-            Code.SYNTAX,
-            f"cannot recognize the resource description: nodes=2x\n# {EXAMPLE}",
-            False,
-        )
-
 
 class TestDependencies:
     @pytest.mark.parametrize(
@@ -256,12 +247,6 @@ class TestReservations:
     @pytest.mark.parametrize(("text", "late"), [("11:00", 3600), ("11:00,13:00", 3600), ("13:00", 0), ("now", 0)])
     def test_how_long_ago_a_start_is(self, text: str, late: int) -> None:
         assert job_reservation.parse(text, NOON).late == late
-
-    def test_what_oarsub_says_with_v(self) -> None:
-        window = job_reservation.parse("14:00,16:00", NOON)
-        assert window.guess() == (
-            "Guessed reservation start: 2031-03-04 14:00:00 end: 2031-03-04 16:00:00 (computed walltime: 2:0:0)."
-        )
 
     @pytest.mark.parametrize(
         ("text", "which"),
