@@ -40,19 +40,16 @@ def check_no_frame(tx: "Transaction", types: Iterable[str]) -> None:
         raise NoEntry(f"job {frame} is the frame of the advance reservation {number}, use --ar {number}.")
     for text in filter(_is_number, named.values(JobTypeName.CONTAINER)):
         raise NoEntry(f"a container cannot be named {text}: a number is that of a job, or of an advance reservation.")
-    ids = {int(text[2:]) for text in _spaces(named) if text.startswith("ar") and _is_number(text[2:])}
-    present = {each.id: each for each in tx.reservations.select(ids)}
-    for each in sorted(ids):
-        reservation = present.get(each)
+    placeholders = (*named.values(JobTypeName.ALLOWED), *named.values(JobTypeName.PLACEHOLDER))
+    ids = {int(text[2:]) for text in placeholders if text.startswith("ar") and _is_number(text[2:])}
+    reservations = {reservation.id: reservation for reservation in tx.reservations.select(ids)}
+    for reservation_id in sorted(ids):
+        reservation = reservations.get(reservation_id)
         if reservation is None:
-            raise NoEntry(f"ar{each} is kept for an advance reservation, choose another name.")
+            raise NoEntry(f"ar{reservation_id} is kept for an advance reservation, choose another name.")
         if reservation.is_live:
-            shown = f"ar{each} is the placeholder of the advance reservation {reservation.number}"
+            shown = f"ar{reservation_id} is the placeholder of the advance reservation {reservation.number}"
             raise NoEntry(f"{shown}, use --ar {reservation.number}.")
-
-
-def _spaces(types: JobTypes) -> tuple[str, ...]:
-    return (*types.values(JobTypeName.ALLOWED), *types.values(JobTypeName.PLACEHOLDER))
 
 
 def _is_number(text: str) -> bool:
@@ -65,29 +62,29 @@ def find(tx: "Transaction", proposal: Proposal, project: str) -> AdvanceReservat
     if JobTypeName.INNER in JobTypes(proposal.spec.types):
         raise NoEntry("a job cannot be in an advance reservation (--ar) and in a container (-t inner) of its own.")
     if _is_number(text):
-        found = tx.reservations.by_numbers([int(text)]).get(int(text))
-        chosen = [found] if found else []
+        reservation = tx.reservations.by_numbers([int(text)]).get(int(text))
     else:
-        chosen = _by_name(tx, proposal, text, project)
-    if not chosen and tx.reservations.ids_of(text):
+        reservation = _find_by_name(tx, proposal, text, project)
+    if reservation is None and tx.reservations.ids_of(text):
         raise NoEntry(f"the advance reservation {text} has ended.")
-    if not chosen or chosen[0].state is ReservationState.REFUSED:
+    if reservation is None or reservation.state is ReservationState.REFUSED:
         raise NoEntry(f"the advance reservation {text} does not exist.")
-    _check_live(chosen[0])
-    check_access(tx, chosen[0], proposal.spec.user, project)
-    return chosen[0]
+    _check_live(reservation)
+    check_access(tx, reservation, proposal.spec.user, project)
+    return reservation
 
 
-def _by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> list[AdvanceReservation]:
-    """Return the live reservations of a name: first those that the user may use, running ones first, then by start."""
+def _find_by_name(tx: "Transaction", proposal: Proposal, name: str, project: str) -> AdvanceReservation | None:
+    """Return the live reservation of a name: granted, usable by the user and running ones first, then by start."""
     live = tx.reservations.live_by_name(name)
-    access = tx.reservations.access([each.id for each in live])
+    access = tx.reservations.access([reservation.id for reservation in live])
     usable = open_lists(tx, access, visitor(proposal.spec.user, project))
 
-    def rank(each: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
-        return each.state not in GRANTED, each.id not in usable, each.state not in STARTED, each.start, each.number
+    def rank(reservation: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
+        is_usable, is_started = reservation.id in usable, reservation.state in STARTED
+        return reservation.state not in GRANTED, not is_usable, not is_started, reservation.start, reservation.number
 
-    return sorted(live, key=rank)
+    return min(live, key=rank, default=None)
 
 
 def _check_live(reservation: AdvanceReservation) -> None:

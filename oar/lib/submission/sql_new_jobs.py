@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from oar.lib.bus.topics import Topic
 from oar.lib.db.statements import About, Prepared, Row, Statements, Table
+from oar.lib.jobs.fields import COLUMNS
 from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Moldable
 from oar.lib.jobs.states import JobState, JobType, Reservation
 
@@ -22,19 +23,23 @@ _NEW_IDS = Prepared("""
            ARRAY(SELECT nextval('moldable_job_descriptions_moldable_id_seq') FROM generate_series(1, %(moldables)s)),
            ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s))""")
 
-_JOBS = """
-    INSERT INTO jobs (job_id, array_id, array_index, array_limit, initial_request, job_name, cpuset_name, job_type,
-        info_type, state, reservation, message, job_user, project, command, exit_code, queue_name, properties,
-        launching_directory, submission_time, start_time, file_id, notify, checkpoint, checkpoint_signal, stdout_file,
-        stderr_file, resubmit_job_id, job_env)
-    SELECT job.id, %(array_id)s, job.index, COALESCE(%(array_limit)s, 0), %(initial_request)s, %(name)s,
-        COALESCE(%(cpuset_name)s, %(user)s || '_' || job.id), %(job_type)s, %(info_type)s, %(state)s, %(reservation)s,
-        %(message)s, %(user)s, %(project)s, {command}, NULL, %(queue)s, %(properties)s, %(launching_directory)s,
-        %(now)s, %(start_time)s, %(file_id)s, %(notify)s, %(checkpoint)s, %(checkpoint_signal)s, %(stdout_file)s,
-        %(stderr_file)s, %(resubmit_job_id)s, %(env)s
-    FROM {jobs}"""
+#: The fields of a specification that are stored as they are, and their columns.
+_STORED = {
+    field: COLUMNS[field]
+    for field in JobSpec._fields
+    if field in COLUMNS and field not in ("command", "array_limit", "cpuset_name")
+}
 
-#: Where their numbers, indexes and commands come from.
+#: ``jobs``: where numbers, indexes and commands come from.
+_JOBS = f"""
+    INSERT INTO jobs (job_id, array_id, array_index, array_limit, cpuset_name, job_type, state, reservation, message,
+        submission_time, start_time, resubmit_job_id, exit_code, {", ".join(_STORED.values())}, command)
+    SELECT job.id, %(array_id)s, job.index, COALESCE(%(array_limit)s, 0),
+        COALESCE(%(cpuset_name)s, %(user)s || '_' || job.id), %(job_type)s, %(state)s, %(reservation)s, %(message)s,
+        %(now)s, %(start_time)s, %(resubmit_job_id)s, NULL, {", ".join(f"%({field})s" for field in _STORED)},
+        {{command}}
+    FROM {{jobs}}"""
+
 _JOBS_OF_ONE_COMMAND = """
     (SELECT id, n + %(array_index)s - 1 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY i(id, n)) job(id, index)"""
 
