@@ -38,7 +38,7 @@ TYPES = (
 )
 #: What the argument of an option is, by the name of its parameter; for some commands another.
 _KINDS: Mapping[str, str] = {
-    **{name: option.words for name, option in OPTIONS.items()},
+    **{name: option.completes for name, option in OPTIONS.items()},
     "arrays": "jobs",
     "color": "auto always never",
     "conflict": "fail skip",

@@ -40,7 +40,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     api: str = ""  #: description of the field of the REST API with the name of the option; '' = job_request.py has it
     may_be_number: bool = False  #: the REST API also accepts numbers
-    words: str = ""  #: what a shell completes: a kind of ``oar/cli/completion.py``
+    completes: str = ""  #: what a shell completes: a kind of ``oar/cli/completion.py``
     spec: str = ""  #: field of ``JobSpec``, if it has another name
     in_rules: bool = False  #: admission rules may change it, by the name of the option
     in_scripts: bool = True
@@ -78,40 +78,40 @@ class JobOptions(NamedTuple):
     interactive: Annotated[bool, Option(("-I", "--interactive"), "Submit an interactive job and open its shell here.",
         kind=Kind.FLAG, in_scripts=False)] = False
     requests: Annotated[Texts, Option(("-l", "--resource"), "Resources and walltime.", "REQUEST", Kind.TEXTS,
-        words="requests")] = ()
+        completes="requests")] = ()
     array: Annotated[ArraySize | None, Option(("--array",), "Submit an array of N jobs; at most M run at a time.",
         "N[%M]", Kind.ARRAY)] = None
     parameter_file: Annotated[Text, Option(("--array-param-file",), "Submit one job for each line of FILE.", "FILE",
-        Kind.FILE, words="files")] = None
-    queue: Annotated[Text, Option(("-q", "--queue"), "Queue of the job.", "QUEUE", words="queues",
+        Kind.FILE, completes="files")] = None
+    queue: Annotated[Text, Option(("-q", "--queue"), "Queue of the job.", "QUEUE", completes="queues",
         api="Queue; default: chosen by the site.")] = None
     properties: Annotated[Text, Option(("-p", "--property"), "Condition on the resources.", "SQL", Kind.CONDITION,
-        words="properties", in_rules=True, api="Condition on resource properties, as with `-p`.")] = None
+        completes="properties", in_rules=True, api="Condition on resource properties, as with `-p`.")] = None
     nodelist: Annotated[Texts, Option(("--nodelist",), "Use these nodes only.", "NODE[,NODE...]", Kind.TEXTS,
-        words="nodes", api="Nodes to choose from.")] = ()
+        completes="nodes", api="Nodes to choose from.")] = ()
     exclude: Annotated[Texts, Option(("--exclude",), "Use none of these nodes.", "NODE[,NODE...]", Kind.TEXTS,
-        words="nodes", api="Nodes to exclude.")] = ()
+        completes="nodes", api="Nodes to exclude.")] = ()
     reservation: Annotated[Text, Option(("-r", "--reservation"), "Start at this date, or reject the job.",
         "START[,END]", api="Reserved start date, as with `-r`.")] = None
     advance_reservation: Annotated[Text, Option(("--ar", "-ar", "--advance-reservation"),
-        "Run in this advance reservation.", "ID|NAME", words="reservations", may_be_number=True,
+        "Run in this advance reservation.", "ID|NAME", completes="reservations", may_be_number=True,
         api="Advance reservation to run in, as with `--ar`.")] = None
     verify: Annotated[Text, Option(("--verify",),
         "With --ar: reject a job that can never run there (e), or queue it (n).", "e|n", choices=VERIFICATIONS)] = None
     checkpoint: Annotated[int | None, Option(("--checkpoint",),
         "Send a signal to the job SECONDS before its walltime ends.", "SECONDS", Kind.NUMBER, in_rules=True,
         api="Seconds before the end of the walltime at which the job gets the checkpoint signal.")] = None
-    signal: Annotated[Text, Option(("--signal",), "Checkpoint signal (number or name).", "SIGNAL", words="signals",
+    signal: Annotated[Text, Option(("--signal",), "Checkpoint signal (number or name).", "SIGNAL", completes="signals",
         may_be_number=True, api="Checkpoint signal.")] = None
-    types: Annotated[Texts, Option(("-t", "--type"), "Type of the job.", "TYPE", Kind.TEXTS, words="types",
+    types: Annotated[Texts, Option(("-t", "--type"), "Type of the job.", "TYPE", Kind.TEXTS, completes="types",
         in_rules=True, api="Job types, as with `-t`.")] = ()
     directory: Annotated[Text, Option(("-d", "--directory"), "Directory in which the command runs.", "DIR", Kind.FILE,
-        words="directories", api="Working directory; default: the home directory.")] = None
+        completes="directories", api="Working directory; default: the home directory.")] = None
     project: Annotated[Text, Option(("--project",), "Project of the job.", "TEXT",
         api="Project that the consumption is charged to.")] = None
     name: Annotated[Text, Option(("-n", "--name"), "Name of the job.", "TEXT", in_rules=True, api="Job name.")] = None
     dependencies: Annotated[Texts, Option(("-a", "--anterior", "--after"),
-        "Start after job ID, or after all jobs of an array (ID[*]).", "ID", Kind.TEXTS, words="jobs", in_rules=True,
+        "Start after job ID, or after all jobs of an array (ID[*]).", "ID", Kind.TEXTS, completes="jobs", in_rules=True,
         may_be_number=True, api=DEPENDENCIES)] = ()
     notify: Annotated[Text, Option(("--notify",), "Send a mail or run a program when the job changes its state.",
         "[TAGS]mail:ADDRESS|exec:COMMAND", in_rules=True, api="Notification, as with `--notify`.")] = None
@@ -122,23 +122,23 @@ class JobOptions(NamedTuple):
         "Use an SSH key for the job; generate it if none is imported.", kind=Kind.FLAG, in_rules=True,
         api="Create an SSH key for the job.")] = False
     key_file: Annotated[Text, Option(("-i", "--import-job-key-from-file"), "Import the job key from FILE.", "FILE",
-        Kind.FILE, words="files")] = None
+        Kind.FILE, completes="files")] = None
     key_inline: Annotated[Text, Option(
         ("--import-job-key-inline", "--import-job-key-inline-priv", "--ssh_private_key", "--ssh-private-key"),
         "Import this private key as the job key.", "KEY")] = None
     public_key: Annotated[Text, Option(("--ssh_public_key", "--ssh-public-key"), "Public key of that private key.",
         "KEY")] = None
     key_export: Annotated[Text, Option(("-e", "--export-job-key-to-file"), "Write the job key to FILE.", "FILE",
-        Kind.FILE, words="files")] = None
+        Kind.FILE, completes="files")] = None
     stdout: Annotated[Text, Option(("-O", "--stdout"), "File for the standard output.", "FILE", Kind.FILE,
-        words="files", spec="stdout_file", in_rules=True,
+        completes="files", spec="stdout_file", in_rules=True,
         api="File for standard output; `%jobid%` is the job id.")] = None
     stderr: Annotated[Text, Option(("-E", "--stderr"), "File for the standard error.", "FILE", Kind.FILE,
-        words="files", spec="stderr_file", in_rules=True, api="File for standard error.")] = None
+        completes="files", spec="stderr_file", in_rules=True, api="File for standard error.")] = None
     hold: Annotated[bool, Option(("--hold",), "Do not start the job before oarresume releases it.", kind=Kind.FLAG,
         in_rules=True, api="Hold the job until it is resumed.")] = False
     stagein: Annotated[Text, Option(("-s", "--stagein"), "Input file of a desktop computing job.", "FILE", Kind.FILE,
-        words="files", api="File of the user for a job of type `desktop_computing`.")] = None
+        completes="files", api="File of the user for a job of type `desktop_computing`.")] = None
     stagein_md5sum: Annotated[Text, Option(("--stagein-md5sum",),
         "MD5 sum of that file, or of a file that is already staged.", "SUM",
         api="MD5 checksum of the file, or of a file that was staged before.")] = None
