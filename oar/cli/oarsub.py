@@ -130,17 +130,17 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
         from oar.cli.oarsub_parts import estimate
 
         return estimate.estimate(call, proposal)
-    submitter = submission.Submitter(call, submission.add_key(call, proposal))
+    proposal = submission.add_key(call, proposal)
     if options.job.interactive:
         from oar.cli.oarsub_parts import interactive
 
-        return interactive.open_interactive(call, submitter)
+        return interactive.open_interactive(call, proposal)
     if options.job.reservation is not None:
         from oar.cli.oarsub_parts import reservation
 
-        return reservation.reserve(call, submitter)
-    submitted = submitter.submit(call.host)
-    submitter.tell(submitted)
+        return reservation.reserve(call, proposal)
+    submitted = submission.submit_jobs(call, proposal, call.host)
+    submission.report(call, submitted)
     return submission.wait_if_asked(call, submitted.ids)
 
 

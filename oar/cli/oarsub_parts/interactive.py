@@ -21,7 +21,7 @@ from oar.cli.common.command import Context
 from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
-from oar.cli.oarsub_parts.submission import Submitter
+from oar.cli.oarsub_parts.submission import report, submit_jobs
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable
 from oar.lib.bus.messages import OarsubLine
 from oar.lib.jobs import sessions
@@ -31,6 +31,7 @@ from oar.lib.submission.checks import Code
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.jobs.records import Job, JobRun
+    from oar.lib.submission.preparation import Proposal
 
 #: Seconds of waiting after which the connection to the database is closed: connections are few, and a held job may wait
 #: for days.
@@ -227,7 +228,7 @@ class StartWait:
             click.echo(f"# {visible(reason)}", err=True)
 
 
-def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
+def open_interactive(call: OarsubCall, proposal: "Proposal") -> int:
     """Submit an interactive job, wait for its start, open its shell; return the exit code.
 
     Raises UserError, Stop, Hangup, DatabaseUnavailable.
@@ -237,8 +238,8 @@ def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
     address = f"{call.host}:{listener.port}"
     try:
         with ending_with_caller(), deleting_at_departure(context, address):
-            submitted = submitter.submit(address)
-            submitter.tell(submitted)
+            submitted = submit_jobs(call, proposal, address)
+            report(call, submitted)
             call.printer.comment("Interactive mode: waiting...")
             shell = JobShell(call, submitted.ids[0], is_main=True)
             wait = StartWait(context.database, submitted.ids[0], listener, call.printer.comment)

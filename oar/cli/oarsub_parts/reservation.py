@@ -14,7 +14,7 @@ from oar.cli.common.options import Stop
 from oar.cli.common.process import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import CONNECTED_SECONDS, Listener, deleting_at_departure
-from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
+from oar.cli.oarsub_parts.submission import report, submit_jobs, wait_if_asked
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import OarsubLine
 from oar.lib.jobs.states import JobState
@@ -23,6 +23,7 @@ from oar.lib.submission.job_reservation import Decision, decision_on
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
+    from oar.lib.submission.preparation import Proposal
 
 #: Seconds between two checks without a call.
 PERIOD = 10.0
@@ -30,7 +31,7 @@ PERIOD = 10.0
 HOOK_SECONDS = 60.0
 
 
-def reserve(call: OarsubCall, submitter: Submitter) -> int:
+def reserve(call: OarsubCall, proposal: "Proposal") -> int:
     """Submit a reservation, wait for the answer, with --wait also for the job; return the exit code.
 
     Raises UserError, Stop, Hangup, DatabaseUnavailable.
@@ -40,10 +41,10 @@ def reserve(call: OarsubCall, submitter: Submitter) -> int:
     address = f"{call.host}:{listener.port}"
     try:
         with ending_with_caller(), deleting_at_departure(context, address):
-            submitted = submitter.submit(address)
+            submitted = submit_jobs(call, proposal, address)
             job_id = submitted.ids[0]
-            submitter.tell(submitted)
-            if submitter.proposal.spec.hold:
+            report(call, submitted)
+            if proposal.spec.hold:
                 printer.comment(f"The reservation is held until oarresume {job_id} releases it.")
             printer.comment("Advance reservation request: waiting for validation...")
             answer = wait_for_answer(context.database, job_id, listener)

@@ -63,30 +63,35 @@ def _directory(path: str | None, current: str | None) -> str:
         raise Stop("# Error: the current directory does not exist any more: name a directory with -d.") from None
 
 
-class Submitter:
-    """Submits a proposal and prints the answer, in every mode of oarsub."""
+def submit_jobs(call: OarsubCall, proposal: Proposal, address: str) -> Submitted:
+    """Insert the jobs; ``address``: this host, with a port if the server is to call there.
 
-    def __init__(self, call: OarsubCall, proposal: Proposal) -> None:
-        self.call = call
-        self.proposal = proposal
+    Raises UserError, Stop, DatabaseUnavailable.
+    """
+    context = call.context
+    with staged_file(call, proposal.spec.types) as file_id, call.printer.showing_refusals():
+        spec = proposal.spec._replace(file_id=file_id, info_type=address)
+        return submit.submit(context.database, context.runtime.config, proposal._replace(spec=spec))
 
-    def submit(self, address: str) -> Submitted:
-        """Insert the jobs; ``address``: this host, with a port if the server is to call there.
 
-        Raises UserError, Stop, DatabaseUnavailable.
-        """
-        context = self.call.context
-        with staged_file(self.call, self.proposal.spec.types) as file_id, self.call.printer.showing_refusals():
-            spec = self.proposal.spec._replace(file_id=file_id, info_type=address)
-            return submit.submit(context.database, context.runtime.config, self.proposal._replace(spec=spec))
+def report(call: OarsubCall, submitted: Submitted) -> None:
+    """Print the output of admission rules, warnings and ids; write the keys of the jobs to the file of ``-e``."""
+    call.printer.rule_output(submitted.output)
+    for warning in submitted.warnings:
+        call.context.warn(warning)
+    if call.options.job.key_export is not None:
+        _export_keys(call, submitted, call.options.job.key_export)
+    call.printer.ids(submitted.ids)
 
-    def tell(self, submitted: Submitted) -> None:
-        """Print the output of admission rules, warnings and ids; write the keys of the jobs."""
-        self.call.printer.rule_output(submitted.output)
-        for warning in submitted.warnings:
-            self.call.context.warn(warning)
-        export_keys(self.call, submitted)
-        self.call.printer.ids(submitted.ids)
+
+def _export_keys(call: OarsubCall, submitted: Submitted, pattern: str) -> None:
+    for job_id, key in submitted.keys.items():
+        path = pattern.replace("%jobid%", str(job_id))
+        call.printer.explain(f"Export job key to file: {path}")
+        try:
+            call.files.write_secret(path, key.private)
+        except OSError:
+            call.context.warn(f"cannot write the key of job {job_id} to {path}.")
 
 
 def wait_if_asked(call: OarsubCall, ids: Sequence[int]) -> int:
@@ -132,20 +137,6 @@ def _read(files: UserFiles, path: str) -> str:
         return files.read(path).data.decode("utf-8", "surrogateescape")
     except OSError:
         raise BadSubmission(Code.REQUEST, f"{job_keys.BAD_KEY}\n# The file {path} cannot be read.") from None
-
-
-def export_keys(call: OarsubCall, submitted: "Submitted") -> None:
-    """Write the private key of each job to the file of ``-e``; ``%jobid%`` is replaced by the job id."""
-    pattern = call.options.job.key_export
-    if pattern is None:
-        return
-    for job_id, key in submitted.keys.items():
-        path = pattern.replace("%jobid%", str(job_id))
-        call.printer.explain(f"Export job key to file: {path}")
-        try:
-            call.files.write_secret(path, key.private)
-        except OSError:
-            call.context.warn(f"cannot write the key of job {job_id} to {path}.")
 
 
 @contextmanager
