@@ -75,7 +75,7 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
     _check_exclusive(options)
     if not options.connect:
         _check_host(context)
-    call = OarsubCall(context, options, context.files, Printer(context, options))
+    call = OarsubCall(context, options, context.files, Printer(options))
     if options.resubmit:
         from oar.cli.oarsub_parts import resubmit
 

@@ -21,10 +21,9 @@ def print_error(text: str) -> None:
 
 
 class Printer:
-    """Prints for one call of oarsub; it is quiet, nothing but ids goes to stdout, if a program is to read them."""
+    """Prints for one call of oarsub; quiet (only ids go to stdout) if a program reads the output."""
 
-    def __init__(self, context: Context, options: OarsubOptions) -> None:
-        self._context = context
+    def __init__(self, options: OarsubOptions) -> None:
         self._machine = options.machine
         self._is_parsable = options.parsable
         self.is_quiet = options.machine is not None or options.parsable
@@ -35,10 +34,10 @@ class Printer:
         if not self.is_quiet:
             click.echo(f"# {text}")
 
-    def explain(self, text: str, *, end: str = "\n") -> None:
+    def explain(self, text: str) -> None:
         """Print a message with -v only."""
         if self.is_verbose:
-            click.echo(f"# {text}{end}", nl=False)
+            click.echo(f"# {text}")
 
     def ids(self, ids: Sequence[int]) -> None:
         """Print the ids of new jobs, in the format that was chosen."""
