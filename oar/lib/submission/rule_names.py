@@ -246,6 +246,7 @@ _OF_KIND: Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Kind.FLAG: (_flag, _same),
     Kind.TEXTS: (_texts, list),
     Kind.NUMBER: (_number, _same),
+    Kind.COUNT: (_number, _same),
 }
 _CHANGEABLE: Mapping[str, _Changeable] = {
     "queue": _Changeable("queue", _text_or_empty, _optional_text),
