@@ -60,9 +60,9 @@ class LoginNode(Frontend):
         """Type oarsub."""
         return self.type(oarsub.main, *words, user=user, environment=environment)
 
-    def submit(self, *words: object) -> Job:
+    def submit(self, *words: object, environment: dict[str, str] | None = None) -> Job:
         """Submit one job; return it."""
-        result = self.oarsub(*words)
+        result = self.oarsub(*words, environment=environment)
         assert result.exit == 0, result.err
         return self.jobs()[-1]
 

@@ -4,24 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.lib.db.database import Database
 from oar.lib.jobs.records import Dependency
 from oar.lib.jobs.states import JobState
 from oar.lib.submission import dependencies
 from tests.builders import add_job, add_resources
-from tests.frontend import Frontend, add_rules
+from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
 
 
-class Site(Frontend):
+class Site(LoginNode):
     """A small site with the default rules."""
-
-    def oarsub(self, *words: object) -> CommandResult:
-        """Type oarsub."""
-        return self.type(oarsub.main, *words)
 
     def array(self, size: int, *words: object) -> list[int]:
         """Submit an array; return its jobs."""

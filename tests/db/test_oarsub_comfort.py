@@ -24,11 +24,10 @@ from oar.lib.db import channel_listener
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.end_listener import EndListener
-from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 from oar.lib.submission import job_environment, resubmission
 from tests.builders import add_resources, execute_sql, move_job
-from tests.frontend import Frontend, add_rules
+from tests.frontend import LoginNode, add_rules
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -39,18 +38,8 @@ def handed_over(**variables: str) -> dict[str, str]:
     return {"OAR_SUBMIT_ENV": base64.b64encode(text.encode()).decode()}
 
 
-class Site(Frontend):
+class Site(LoginNode):
     """Four nodes of two cores, with the default admission rules."""
-
-    def oarsub(self, *words: object, environment: dict[str, str] | None = None) -> CommandResult:
-        """Type oarsub."""
-        return self.type(oarsub.main, *words, environment=environment)
-
-    def submit(self, *words: object, environment: dict[str, str] | None = None) -> Job:
-        """Submit one job; return it."""
-        result = self.oarsub(*words, environment=environment)
-        assert result.exit == 0, result.err
-        return self.jobs()[-1]
 
     def variables(self, *words: object, environment: dict[str, str] | None = None) -> dict[str, str]:
         """Submit one job; return its variables."""
@@ -373,7 +362,7 @@ def test_who_waits_is_told_of_the_end(site: Site, monkeypatch: pytest.MonkeyPatc
 
     acting = threading.Thread(target=end_all_jobs)
     acting.start()
-    assert Frontend(Database(site.database.settings)).type(oarsub.main, "--array", 3, "--wait", "x").exit == 1
+    assert LoginNode(Database(site.database.settings)).oarsub("--array", 3, "--wait", "x").exit == 1
     acting.join()
     assert len(looks) == 2
 
@@ -424,7 +413,7 @@ def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypa
         site.end(JobState.TERMINATED, [0])
 
     monkeypatch.setattr("time.sleep", look_then_end)
-    Frontend(waiting).type(oarsub.main, "--wait", "x")
+    LoginNode(waiting).oarsub("--wait", "x")
     assert seen == [0]
 
 

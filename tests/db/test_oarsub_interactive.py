@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts.interactive import LaunchStatus, StartWait
 from oar.lib.access.records import User
@@ -23,7 +22,7 @@ from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
 from tests.builders import add_job, add_resources, move_job
-from tests.frontend import ALICE, Frontend, add_rules
+from tests.frontend import ALICE, LoginNode, add_rules
 from tests.process.this_machine import wait_until
 
 BOB = User("bob", 0)
@@ -40,15 +39,11 @@ exit $(cat BASE/code)
 
 
 @dataclass
-class Site(Frontend):
+class Site(LoginNode):
     """Four nodes of two cores, and an ssh of which the end is known beforehand."""
 
     base: Path = Path()
     resource: int = 0  #: a core of node1
-
-    def oarsub(self, *words: object, user: User = ALICE, environment: dict[str, str] | None = None) -> CommandResult:
-        """Type oarsub."""
-        return self.type(oarsub.main, *words, user=user, environment=environment)
 
     def ssh_ends_with(self, code: int) -> None:
         """Let sessions end with this status."""
