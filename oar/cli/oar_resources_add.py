@@ -137,16 +137,13 @@ def _execute(
     try:
         with context.database.begin() as tx:
             missing = machines.missing_properties(tx, described) if columns else {}
-            act(tx, context.user, units, _appended(append, {**tx.resources.columns(), **_types(missing)}), missing)
+            types = {name: "character varying" if is_text else "integer" for name, is_text in missing.items()}
+            act(tx, context.user, units, _appended(append, {**tx.resources.columns(), **types}), missing)
     except BadSettings as error:
         problem = error.problems[0]
         raise Stop(f"/!\\ Cannot update property {problem.name}: {problem.text or 'it cannot be set'}", 9) from None
     except NoSuchMachine as error:
         raise Stop(f"/!\\ {error}", error.exit_code) from None
-
-
-def _types(missing: Mapping[str, bool]) -> dict[str, str]:
-    return {name: "character varying" if is_text else "integer" for name, is_text in missing.items()}
 
 
 def _appended(text: str, columns: Mapping[str, str]) -> Sequence[Setting]:

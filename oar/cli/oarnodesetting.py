@@ -336,7 +336,9 @@ def _await_end(context: Context, listener: EndListener, job_id: int, patience: i
     begin, dots = time.monotonic(), 0
     while True:
         pause = LOOK_IF_TOLD if listener.listen() else LOOK
-        if _has_ended(context, job_id):
+        with context.database.snapshot() as tx:
+            state = tx.jobs.states([job_id]).get(job_id)
+        if state is None or state in FINAL:
             return True
         waited = time.monotonic() - begin
         if waited >= patience:
@@ -345,9 +347,3 @@ def _await_end(context: Context, listener: EndListener, job_id: int, patience: i
             click.echo(".", nl=False)
             dots += 1
         listener.wait([job_id], min(pause, patience - waited))
-
-
-def _has_ended(context: Context, job_id: int) -> bool:
-    with context.database.snapshot() as tx:
-        state = tx.jobs.states([job_id]).get(job_id)
-    return state is None or state in FINAL
