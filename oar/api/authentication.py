@@ -297,7 +297,7 @@ class Identities:
 
     def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
         def submitted(jobs: Collection[int]) -> frozenset[int]:
-            return self._database.look(lambda tx: tx.access.tokens_that_submitted(token_id, jobs))
+            return self._database.look(lambda tx: tx.access.jobs_submitted_with(token_id, jobs))
 
         return submitted
 
@@ -306,7 +306,7 @@ class Identities:
         if not scopes.jobs:
             return scopes
         with self._database.snapshot() as tx:
-            live = tx.access.live_tokens(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
+            live = tx.access.live_jobs(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
         if not live and not scopes.words:
             raise Unidentified("the token is not valid: its job has ended.")
         return scopes._replace(jobs=live)

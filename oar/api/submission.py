@@ -227,7 +227,7 @@ class _Share(NamedTuple):
     def end(self, tx: "Transaction", submitted: Submitted) -> None:
         """Record the response and the token."""
         if self.task.token:
-            tx.access.remember_token(self.task.token, submitted.ids)
+            tx.access.record_submitted_jobs(self.task.token, submitted.ids)
         if self.task.once:
             self.task.once.end(tx, record_of(submitted))
 

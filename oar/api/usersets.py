@@ -95,7 +95,7 @@ def userset_remove(
 
 
 def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
-    act.tx.access.lock_usersets(name)
+    act.tx.access.lock_userset(name)
     check_seen(match, f"userset {name}", lambda: _version(name, userset_changes.entries_of(act.tx, name)))
 
 

@@ -148,8 +148,8 @@ def test_a_token_of_submissions_shows_what_is_private_of_its_own(anonymous: http
     other = add_job(database, user=USER, command="./other")
     token = _store(database, scope="submit")
     with database.begin() as tx:
-        tx.access.remember_token(token, [mine])
-        tx.access.remember_token(token, [mine])
+        tx.access.record_submitted_jobs(token, [mine])
+        tx.access.record_submitted_jobs(token, [mine])
     assert (_command(anonymous, mine), _command(anonymous, other)) == ("./mine", None)
     listed = anonymous.get("/v1/jobs", params={"details": True}, headers=BEARER).json()["items"]
     assert {job["command"] for job in listed} == {None}

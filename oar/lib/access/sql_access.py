@@ -38,7 +38,7 @@ _REVOKE = "UPDATE api_tokens SET revoked = %s WHERE revoked = 0 AND (token_id = 
 _FORGET = "DELETE FROM api_tokens WHERE token_user = %s AND expires <> 0 AND expires < %s"
 #: Jobs that live, or ended a short time ago.
 _LIVE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND (stop_time = 0 OR stop_time > %s)"
-_REMEMBER = "INSERT INTO token_jobs (token_id, job_id) SELECT %s, unnest(%s::bigint[]) ON CONFLICT DO NOTHING"
+_RECORD_SUBMITTED = "INSERT INTO token_jobs (token_id, job_id) SELECT %s, unnest(%s::bigint[]) ON CONFLICT DO NOTHING"
 _SUBMITTED = "SELECT job_id FROM token_jobs WHERE job_id = ANY(%s) AND token_id = %s"
 _FIND_CHALLENGE = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
 _IS_IN_USE = f"""
@@ -96,15 +96,15 @@ class Access(Table):
         self._changed(Topic.TOKENS)
         self._tx.execute("UPDATE api_tokens SET proved = %s WHERE token_id = %s", (self._tx.now, token_id))
 
-    def remember_token(self, token_id: int, jobs: Collection[int]) -> None:
+    def record_submitted_jobs(self, token_id: int, jobs: Collection[int]) -> None:
         """Store that jobs were submitted with a token."""
-        self._tx.execute(_REMEMBER, (token_id, list(jobs)))
+        self._tx.execute(_RECORD_SUBMITTED, (token_id, list(jobs)))
 
-    def tokens_that_submitted(self, token_id: int, jobs: Collection[int]) -> frozenset[int]:
+    def jobs_submitted_with(self, token_id: int, jobs: Collection[int]) -> frozenset[int]:
         """Return the ids of the jobs that were submitted with a token."""
         return frozenset(self._tx.column(_SUBMITTED, (list(jobs), token_id)))
 
-    def live_tokens(self, jobs: Collection[int], *, ended_since: int) -> frozenset[int]:
+    def live_jobs(self, jobs: Collection[int], *, ended_since: int) -> frozenset[int]:
         """Return the ids of the jobs that are live, or ended since a date."""
         return frozenset(self._tx.column(_LIVE, (list(jobs), ended_since)))
 
@@ -118,7 +118,6 @@ class Access(Table):
         return self._tx.row(_IS_IN_USE, (public_key, user, but)) is not None
 
     def userset_names(self) -> list[str]:
-        """Return the names of all usersets."""
         return self._tx.column("SELECT userset_name FROM usersets ORDER BY userset_name")
 
     def userset_entries(self, names: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -132,7 +131,7 @@ class Access(Table):
         """Lock usersets against changes until the end of the transaction; return the names that exist."""
         return set(self._tx.column(_KEEP, (list(names),))) if names else set()
 
-    def lock_usersets(self, name: str) -> None:
+    def lock_userset(self, name: str) -> None:
         """Lock a userset against changes and new references until the end of the transaction."""
         self._tx.execute("SELECT 1 FROM usersets WHERE userset_name = %s FOR UPDATE", (name,))
 

@@ -206,6 +206,5 @@ class Accounting(Table):
         return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
 
     def clear(self) -> None:
-        """Delete all windows."""
         self._changed(Topic.ACCOUNTING)
         self._tx.execute("DELETE FROM accounting")

@@ -271,7 +271,6 @@ class ListedJob(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended."""
         return self.state in FINAL
 
     @property
@@ -401,7 +400,6 @@ class Listings(Table):
         return _predictions(self._tx.rows(_PREDICTIONS, (list(ids),))) if ids else {}
 
     def walltimes(self, ids: Collection[int]) -> dict[int, int]:
-        """Return the walltimes of jobs."""
         return dict(self._tx.rows(_WALLTIMES, (list(ids),))) if ids else {}
 
     def planned(self, moldables: Collection[int]) -> dict[int, list[PlannedResource]]:
@@ -615,5 +613,4 @@ class Listings(Table):
         return max(number, int(plan["Plan"]["Plan Rows"]))
 
     def live_by_queue(self) -> dict[tuple[str, JobState], int]:
-        """Return the number of live jobs by queue and state."""
         return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}

@@ -34,7 +34,6 @@ class Queues(Table):
         return [Queue(row[0], row[1], row[2], QueueState(row[3])) for row in self._tx.rows(_ALL)]
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a queue with this name."""
         return self._tx.row(_EXISTS, (name,)) is not None
 
     def hold(self, name: str) -> Queue | None:

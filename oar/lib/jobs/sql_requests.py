@@ -162,7 +162,6 @@ class JobRequests(Table):
         return [_request(row) for row in self._tx.rows(_IN_STATES, ([str(state) for state in states],))]
 
     def jobs_to_kill(self, ids: Collection[int]) -> set[int]:
-        """Return the given jobs that have a kill request."""
         return set(self._tx.column(_ASKED, (list(ids),)))
 
     def is_leon_late(self, before: int) -> bool:

@@ -186,7 +186,6 @@ class Retention(Table):
     """Old rows of growing tables."""
 
     def signs_of_life(self) -> SignsOfLife:
-        """Return the date of the first stored row, and the date of the last purge."""
         ((first, last_purge),) = self._tx.rows(_SIGNS, (EventType.DATABASE_PURGED,))
         return SignsOfLife(first, last_purge)
 

@@ -319,7 +319,6 @@ class JobRuns(Table):
         return Silence(max((row[0] for row in rows), default=0), min((row[1] for row in rows), default=asked))
 
     def note_answer(self, host: str) -> None:
-        """Record that a host has answered a probe."""
         self._tx.execute(
             "UPDATE job_runs SET failures = 0, silent_since = 0 WHERE head_host = %s AND failures > 0", (host,)
         )
@@ -400,7 +399,6 @@ class JobRuns(Table):
             self._changed(Topic.JOBS)
 
     def end_causes(self, ids: Collection[int]) -> dict[int, Cause]:
-        """Return the stored end causes of jobs."""
         return _causes(self._tx.rows(_CAUSES, (list(ids),)))
 
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:

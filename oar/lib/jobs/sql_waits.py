@@ -224,7 +224,6 @@ class JobWaits(Table):
         return {job_id: StoredReason(reason_code(code), *texts) for job_id, code, *texts in rows}
 
     def history(self, ids: Collection[int]) -> dict[int, Waits]:
-        """Return the past reasons of jobs."""
         changes: dict[int, list[tuple[int, str]]] = {}
         sums: dict[int, dict[str, WaitSum]] = {}
         for job_id, date, code, seconds in self._tx.rows(_HISTORY, (list(ids),)) if ids else ():
@@ -269,7 +268,6 @@ class JobWaits(Table):
             self._changed(Topic.JOBS)
 
     def forget_reasons(self, ids: Collection[int]) -> None:
-        """Delete the reasons of jobs that start."""
         if ids:
             self._tx.execute("DELETE FROM job_reasons WHERE job_id = ANY(%s)", (sorted(ids),))
             self._changed(Topic.JOBS)
@@ -297,7 +295,6 @@ class JobWaits(Table):
         return dict(self._tx.rows(_FIRST_STARTS, (list(ids),)))
 
     def store_first_predictions(self, starts: Sequence[ToldStart]) -> None:
-        """Store the first predicted start of jobs."""
         if starts:
             queues = [start.queue for start in starts]
             self._tx.execute(_TELL_FIRST, {**self._columns(starts), "queues": queues})
@@ -310,7 +307,6 @@ class JobWaits(Table):
             self._changed(Topic.GANTT)
 
     def store_starts(self, dates: Mapping[int, int]) -> None:
-        """Store the real start dates of jobs."""
         if dates:
             self._tx.execute(_NOTE_STARTS, {"ids": list(dates), "starts": list(dates.values())})
             self._changed(Topic.GANTT)

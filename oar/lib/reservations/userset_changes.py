@@ -52,7 +52,7 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
         if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
             raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
     is_hiding = tx.access.create_userset(name) and _is_group(name)
-    tx.access.lock_usersets(name)
+    tx.access.lock_userset(name)
     added = tx.access.add_to_userset(name, entries)
     if name != CREATORS and not force:
         _check_addition(tx, name, [entry for entry in entries if entry in added], is_hiding=is_hiding)
@@ -88,7 +88,7 @@ def unknown_names(text: str) -> list[str]:
 def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Remove the entries of a comma-separated list from a userset; return each entry and whether it was there."""
     user.check_administers()
-    tx.access.lock_usersets(name)
+    tx.access.lock_userset(name)
     present, entries = entries_of(tx, name), _entries(text)
     for entry in entries if name != CREATORS and not force else ():
         if entry in present:
@@ -101,7 +101,7 @@ def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool =
 def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> None:
     """Delete a userset; usersets that grant rights cannot be deleted, only emptied."""
     user.check_administers()
-    tx.access.lock_usersets(name)
+    tx.access.lock_userset(name)
     entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
