@@ -21,8 +21,9 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations import requests
-from oar.lib.reservations.listener import ReservationListener
+from oar.lib.reservations.options import ReservationRequest
 from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAlternative, encode
+from oar.lib.reservations.requests import ReservationListener
 from oar.lib.runtime import Runtime
 from oar.lib.submission.resource_request import parse_request
 from oar.modules import leon
@@ -104,7 +105,7 @@ def reserve(database: Database, start: int, count: int, seconds: int, each_day: 
         begin = start + number // each_day * DAY
         new = NewReservation("alice", begin, begin + seconds, request, queue="default", time_offset=6)
         with database.begin() as tx:
-            ids.append(requests.create(tx, new, [AccessEntry("alice")], limit=0).id)
+            ids.append(requests.create(tx, ReservationRequest(new, (AccessEntry("alice"),)), limit=0).id)
     return ids
 
 

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from oar.api.parameters import PRINTABLE, query_parameters
 from oar.api.responses import Answer, answer
+from oar.lib.access.userset_changes import NoUserset, UsersetInUse
 from oar.lib.base.errors import (
     BadCondition,
     BadRequest,
@@ -34,10 +35,7 @@ from oar.lib.jobs.queues import HasJobs, NoQueue
 from oar.lib.nodes.machines import NoSuchMachine
 from oar.lib.nodes.properties import ExistsWithOtherType, InUse, NoProperty
 from oar.lib.nodes.reserved import WouldBreak
-from oar.lib.reservations.alteration import ChangeDenied
-from oar.lib.reservations.requests import TooManyReservations
-from oar.lib.reservations.rights import Denied
-from oar.lib.reservations.userset_changes import NoUserset, UsersetInUse
+from oar.lib.reservations.errors import ChangeDenied, Denied, TooManyReservations
 from oar.lib.submission.once import KeyReused
 from oar.lib.submission.rule_changes import NoSuchRule
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from oar.lib.jobs.fields import JobField, Kind
 from oar.lib.jobs.formats import V1, V1_LISTED
+from oar.lib.reservations.fields import RECORD as RESERVATION_FIELDS
 
 Schema = dict[str, Any]
 
@@ -195,27 +196,19 @@ RESERVATION_USAGE = record(
     "ReservationUsage",
     {"queue": TEXT, "host": TEXT, "slots": INTEGER, "reserved": INTEGER, "used": INTEGER, "unusable": INTEGER},
 )
-RESERVATION = (
-    {"id": INTEGER, "ar_name": TEXT, "submission_time": INTEGER, "owner": TEXT}
-    | {"acl_list": TEXTS, "start_time": INTEGER, "end_time": INTEGER, "duration": INTEGER, "granted_slots": SLOTS}
-    | {
-        "resource_list": many(record("ResourceRequest", {"name": TEXT, "value": ANY})),
-        "state": TEXT,
-        "reasons": TEXTS,
-        "group": TEXT,
-    }
-    | {"account": TEXT, "project": TEXT, "queue": TEXT, "time_limit": INTEGER, "error_handling": TEXT, "replace": FLAG}
-    | {"flex": FLAG, "idle_limit": INTEGER, "xacl_list": TEXTS, "granted_parallel_environment": or_null(ENVIRONMENT)}
-    | {"parallel_environment": or_null(ENVIRONMENT), "queue_list": TEXTS, "master_queue_list": TEXTS}
-    | {"host_list": TEXTS, "properties": TEXT, "interactive": FLAG, "ignore_jobs": FLAG, "start_window": INTEGER}
-    | {"checkpoint_name": TEXT, "mail_options": TEXT, "mail_list": TEXTS, "resources": INTEGERS, "missing": INTEGERS}
-    | {
-        "jobs": record("ReservationJobs", {"running": INTEGERS, "waiting": INTEGERS}),
-        "change": or_null(named("PendingChange", by_name(ANY))),
-    }
-    | {"series_id": INTEGER, "series_index": INTEGER, "revision": INTEGER, "ended": INTEGER}
-    | {"usage": many(RESERVATION_USAGE)}
-)
+_RESERVATION_RECORDS: Mapping[str, Schema] = {
+    "granted": SLOTS,
+    "requested": many(record("ResourceRequest", {"name": TEXT, "value": ANY})),
+    "granted_environment": or_null(ENVIRONMENT),
+    "environment": or_null(ENVIRONMENT),
+    "jobs": record("ReservationJobs", {"running": INTEGERS, "waiting": INTEGERS}),
+    "change": or_null(named("PendingChange", by_name(ANY))),
+    "usage": many(RESERVATION_USAGE),
+}
+RESERVATION = {
+    key: _RESERVATION_RECORDS.get(field.name, {**_KINDS[field.kind], "description": field.meaning})
+    for key, field in RESERVATION_FIELDS.items()
+}
 RESERVATION_LOG = record(
     "ReservationLogEntry",
     {"date": INTEGER, "event": TEXT, "state": TEXT, "host": TEXT, "message": TEXT, "author": TEXT},

@@ -28,9 +28,10 @@ from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts.plan import ChangeStep
 from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchResource, NotAllowed
-from oar.lib.reservations import alteration, deletion, requests, rights, series_changes
-from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
+from oar.lib.reservations import changes, deletion, permissions, requests
+from oar.lib.reservations.change_requests import Changer, StoredChange
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
+from oar.lib.reservations.options import ChangeOptions
 from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationState
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class RehearseChange(NamedTuple):
     """The task to predict how the scheduler would decide on a change now; nothing is stored."""
 
     user: User
-    options: ChangeWish
+    options: ChangeOptions
     number: int
 
     def run(self, desk: Desk) -> Outcome:
@@ -73,39 +74,38 @@ class ChangeReservation(NamedTuple):
     """The task to change a reservation, or to request the change from the scheduler."""
 
     user: User
-    options: ChangeWish
+    options: ChangeOptions
     number: int
     expected: Expected | None = None
 
     def run(self, desk: Desk) -> Outcome:
         """Store the change; ``change`` is 0 if no decision is needed.  Raises UserError, Unavailable."""
-        written: list[AskedChange] = []
+        record: dict[str, object] = {}
 
-        def note(change: AskedChange) -> None:
+        def note(change: StoredChange) -> None:
             if self.expected:
                 self.expected.check_reservation(change.reservation)
-            written.append(change)
+            record.update(change=change.change_id, lost=change.lost)
 
-        Changer(desk.database, desk.config, self.user).ask(self.options, str(self.number), note)
-        record = {"change": written[0].change_id, "lost": written[0].lost, "warnings": list(desk.warnings)}
-        return Outcome(HTTPStatus.ACCEPTED, record)
+        Changer(desk.database, desk.config, self.user).change(self.options, str(self.number), note)
+        return Outcome(HTTPStatus.ACCEPTED, {**record, "warnings": list(desk.warnings)})
 
 
 class ChangeSeries(NamedTuple):
     """The task to change the template of a series from a reservation on; existing reservations are changed later."""
 
     user: User
-    options: ChangeWish
+    options: ChangeOptions
     number: int
 
     def run(self, desk: Desk) -> Outcome:
         """Store the template, unless its reservations would overlap.  Raises UserError, Unavailable."""
-        changer = Changer(desk.database, desk.config, self.user)
-        if (rehearsed := series_changes.rehearse(changer, self.options, str(self.number))).together:
-            from oar.kao.rounds.hypothetical import reservation_trials
+        from oar.kao.rounds.hypothetical import reservation_trials
 
-            reservation_trials.check_overlaps(desk.database, desk.config, rehearsed)
-        changed = series_changes.change(changer, self.options, str(self.number))
+        changer = Changer(desk.database, desk.config, self.user)
+        rehearsed = changer.rehearse_series(self.options, str(self.number))
+        reservation_trials.check_overlaps(desk.database, desk.config, rehearsed)
+        changed = changer.change_series(self.options, str(self.number))
         record = {"series": changed.series.id, "coming": [reservation.id for reservation in changed.coming]}
         return Outcome(HTTPStatus.ACCEPTED, {**record, "warnings": list(desk.warnings)})
 
@@ -116,14 +116,11 @@ class SeriesUpdate(ReservationFields):
     force: bool = Field(default=False, description="Kill jobs that run beyond a new end.")
 
     @property
-    def options(self) -> ChangeWish:
-        """The changes as options of qralter."""
-        options = {name: value for name, value in self.command_options.items() if name != "force"}
-        for name in ("name", "account"):
-            if name in options:
-                options[name] = options[name] or ""
-        kept = {name: value for name, value in options.items() if value is not None}
-        return ChangeWish(**kept, is_forced=self.force)
+    def options(self) -> ChangeOptions:
+        """The changes as options of qralter; null clears a name or an account."""
+        cleared: dict[str, Any] = {name: "" for name in ("name", "account") if name in self.model_fields_set}
+        given = {name: value for name, value in self.command_options.items() if value is not None and name != "force"}
+        return ChangeOptions(**{**cleared, **given}, is_forced=self.force)
 
 
 class ReservationUpdate(SeriesUpdate):
@@ -177,7 +174,7 @@ async def reservation_series_alter(request: Request, reservation: Named, body: S
         return answer_of(request, outcome)
     items = []
     for reservation_id in outcome.record["coming"]:
-        decided = await wait_for_decision(who, partial(requests.find_answer, who.database, reservation_id))
+        decided = await wait_for_decision(who, partial(requests.find_decision, who.database, reservation_id))
         if decided is not None and decided.state in GRANTED:
             items.append(await _altered_item(request, who, ChangeReservation(user, body.options, decided.number)))
     return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
@@ -250,8 +247,8 @@ async def _change(request: Request, who: Asking, task: ChangeReservation) -> "tu
     change_id: int = outcome.record.get("change", 0)
     if not change_id:
         return outcome, None
-    change = await wait_for_decision(who, partial(requests.find_change_answer, who.database, change_id))
-    change = change or await in_thread(_give_up, who, change_id)
+    change = await wait_for_decision(who, partial(requests.find_change_decision, who.database, change_id))
+    change = change or await in_thread(_cancel_change, who, change_id)
     if change is None:
         raise NoAnswer(no_decision(who, "the change"))
     return outcome, change
@@ -282,13 +279,13 @@ def _check_change(who: Asking, user: "User", number: int) -> None:
         reservation = tx.reservations.by_numbers([number]).get(number)
         if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
             raise NoSuchResource(f"there is no advance reservation {number}")
-        if not rights.may_change(tx, user, reservation):
+        if not permissions.may_change(tx, user, reservation):
             raise NotAllowed(f"{user.name!r} is not allowed to alter advance reservation {number}")
 
 
-def _give_up(who: Asking, change_id: int) -> "ReservationChange | None":
+def _cancel_change(who: Asking, change_id: int) -> "ReservationChange | None":
     with who.database.begin() as tx:
-        return alteration.give_up(tx, change_id)
+        return changes.cancel_change(tx, change_id)
 
 
 def _altered(who: Asking, number: int, change_record: Mapping[str, Any], message: str) -> Answer:

@@ -24,16 +24,17 @@ from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.lib.access.records import User
 from oar.lib.base.errors import Unavailable
-from oar.lib.reservations import drafts, requests
-from oar.lib.reservations.drafts import Requester, ReservationDraft
-from oar.lib.reservations.frames import StoredRequest
-from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations import requests
+from oar.lib.reservations.options import ReservationOptions
+from oar.lib.reservations.requests import Requester
 from oar.lib.reservations.states import ReservationState
 from oar.lib.reservations.views import granted_slots, reservation_record, shown
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+    from oar.lib.reservations.frames import StoredRequest
+    from oar.lib.reservations.options import ReservationRequest as ValidatedRequest
     from oar.lib.reservations.records import AdvanceReservation
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
@@ -43,75 +44,55 @@ class CreateReservation(NamedTuple):
     """The task to store a request, on which the scheduler decides."""
 
     user: User
-    options: ReservationWish
+    options: ReservationOptions
     line: str
-    once: Once | None = None  #: the key of the request
+    once: Once | None = None  #: the idempotency key of the request, recorded in the same transaction
 
     def run(self, desk: Desk) -> Outcome:
         """Store the request.  Raises UserError, Unavailable."""
-        written: list[StoredRequest] = []
-        share = _KeyShare(self.once, desk.config.api_idempotency_hours) if self.once else None
+        record: dict[str, object] = {}
+
+        def reserve_key(tx: "Transaction") -> None:
+            if self.once:
+                self.once.begin(tx, desk.config.api_idempotency_hours)
+
+        def note(tx: "Transaction", stored: "StoredRequest", request: "ValidatedRequest") -> None:
+            record.update(id=stored.id, output=text_of(request.rule_output))
+            if self.once:
+                self.once.end(tx, record)  # without the state, which is read for each response
+
         requester = Requester(self.user, self.line)
         try:
-            draft = drafts.ask(desk.database, desk.config, requester, self.options, written.append, companion=share)
+            requests.submit(desk.database, desk.config, requester, self.options, note, begin=reserve_key)
         except AlreadyDone as done:
             return Outcome(HTTPStatus.CREATED, {**done.answer, "warnings": []}, REPLAYED)
-        record = _stored_record(written[0], draft)
         return Outcome(HTTPStatus.CREATED, {**record, "warnings": list(desk.warnings)})
-
-
-class _KeyShare(NamedTuple):
-    """The idempotency key of a request, recorded in the same transaction."""
-
-    once: Once
-    hours: int  #: for which keys are kept
-
-    def begin(self, tx: "Transaction") -> None:
-        """Reserve the key.  Raises AlreadyDone, KeyReused."""
-        self.once.begin(tx, self.hours)
-
-    def end(self, tx: "Transaction", stored: StoredRequest, draft: ReservationDraft) -> None:
-        """Record the id of the reservation, whose state is read for each response."""
-        self.once.end(tx, _stored_record(stored, draft))
-
-
-def _stored_record(stored: StoredRequest, draft: ReservationDraft) -> dict[str, object]:
-    return {"id": stored.id, "output": text_of(draft.output)}
 
 
 class RehearseReservation(NamedTuple):
     """The task to predict how the scheduler would decide on a request now; nothing is stored."""
 
     user: User
-    options: ReservationWish
+    options: ReservationOptions
     line: str
 
     def run(self, desk: Desk) -> Outcome:
         """Predict the decision.  Raises UserError, Unavailable."""
         from oar.kao.rounds.hypothetical import reservation_trials
 
-        draft = drafts.rehearse(desk.database, desk.config, Requester(self.user, self.line), self.options)
-        skips = draft.series is not None and draft.series.skips_conflicts
-        steps = reservation_trials.answers(desk.database, desk.config, draft.occurrences, skips_conflicts=skips)
+        request = requests.rehearse(desk.database, desk.config, Requester(self.user, self.line), self.options)
+        skips = request.series is not None and request.series.skips_conflicts
+        steps = reservation_trials.answers(desk.database, desk.config, request.occurrences, skips_conflicts=skips)
         granted = [step for step in steps if step.state is not ReservationState.REFUSED]
+        queue = request.reservation.queue
         with desk.database.snapshot() as tx:
-            items = [
-                {
-                    "start_time": step.start,
-                    "end_time": step.end,
-                    "state": step.state,
-                    "reasons": step.message.splitlines(),
-                    "granted_slots": [slots._asdict() for slots in granted_slots(tx, draft.new.queue, step.resources)],
-                    "resources": step.resources,
-                }
-                for step in granted
-            ]
+            items = [reservation_trials.record_of(step, granted_slots(tx, queue, step.resources)) for step in granted]
         record = {
             "granted": bool(granted),
             "items": items,
             "reason": None if granted else steps[0].message,
             "proposal": None if granted else steps[0].proposal or None,
-            "output": text_of(draft.output),
+            "output": text_of(request.rule_output),
         }
         return Outcome(HTTPStatus.OK, record)
 
@@ -121,8 +102,6 @@ Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None
 Duration = Annotated[int, Field(ge=0, le=2**40)] | Text | None
 Pair = Annotated[list[Text], Field(min_length=2, max_length=2)] | None
 Texts = Annotated[list[Text], Field(max_length=1000)]
-#: Seconds between two look-ups of a decision: the first pause, and the longest one.
-FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
 
 
 class NoAnswer(Unavailable):
@@ -184,12 +163,12 @@ class ReservationRequest(ReservationFields):
     owner: Text | None = Field(None, description="Owner, if not the caller (administrators only).")
 
     @property
-    def options(self) -> ReservationWish:
+    def options(self) -> ReservationOptions:
         """The request as options of qrsub."""
         options = {name: value for name, value in self.command_options.items() if value is not None}
         if (now := options.pop("interactive", None)) is not None:
             options["now"] = (now,)
-        return ReservationWish(**options)
+        return ReservationOptions(**options)
 
     @property
     def line(self) -> str:
@@ -204,7 +183,6 @@ _FLAGS = frozenset({"earliest", "ignore_jobs", "force"})
 
 
 def _option_value(name: str, value: Any) -> Any:
-    """Return the value of a field as the value of an option."""
     if value is None or name in _FLAGS:
         return value
     if isinstance(value, bool):
@@ -231,9 +209,8 @@ async def reservation_request(request: Request, body: ReservationRequest, key: I
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     reservation_id: int = outcome.record["id"]
-    decided = await wait_for_decision(who, partial(requests.find_answer, who.database, reservation_id))
-    if decided is None:
-        decided = await in_thread(requests.cancel_unanswered, who.database, reservation_id, user.name)
+    decided = await wait_for_decision(who, partial(requests.find_decision, who.database, reservation_id))
+    decided = decided or await in_thread(requests.cancel_undecided, who.database, reservation_id, user.name)
     if decided is None:
         raise NoAnswer(no_decision(who, "the request"))
     answered = await in_thread(_created_response, request, who, decided, outcome.record)
@@ -254,14 +231,14 @@ def reservation_try(request: Request, body: ReservationRequest) -> Answer:
 
 async def wait_for_decision(who: Asking, look: Callable[[], Decision | None]) -> Decision | None:
     """Return the decision as soon as there is one; None after the time for which qrsub waits, too."""
-    until, pause = time.monotonic() + who.config.reservation_answer_timeout, FIRST_PAUSE
+    until, pause = time.monotonic() + who.config.reservation_answer_timeout, requests.FIRST_PAUSE
     while True:
         result = await in_thread(look)
         left = until - time.monotonic()
         if result is not None or left <= 0:
             return result
         await asyncio.sleep(min(pause, left))
-        pause = min(2 * pause, MAX_PAUSE)
+        pause = min(2 * pause, requests.LONGEST_PAUSE)
 
 
 def no_decision(who: Asking, what: str) -> str:
@@ -273,8 +250,8 @@ def _created_response(
 ) -> Answer:
     """Return the response to a request that has been decided, or to a series whose first reservations have been."""
     with who.database.snapshot() as tx:
-        answered = _series_of(tx, first)
-        granted = [reservation for reservation in answered if reservation.state is not ReservationState.REFUSED]
+        decided = requests.occurrences_requested_together(tx, first)
+        granted = [reservation for reservation in decided if reservation.state is not ReservationState.REFUSED]
         records = reservation_records(tx, who, granted)
     if not granted:
         return rejected(request, "reservation can't be granted", first.message, first.proposal)
@@ -283,7 +260,7 @@ def _created_response(
         "series": first.series_id or None,
         "skipped": [
             {"index": reservation.series_index, "start": reservation.start, "reason": reservation.message}
-            for reservation in answered
+            for reservation in decided
             if reservation.state is ReservationState.REFUSED
         ],
         "output": request_record["output"],
@@ -291,16 +268,6 @@ def _created_response(
     }
     location = {"Location": f"/v1/reservations/{granted[0].number}"}
     return answer(record, status=HTTPStatus.CREATED, headers=location)
-
-
-def _series_of(tx: "Transaction", first: "AdvanceReservation") -> "list[AdvanceReservation]":
-    """Return the reservations of a series that were requested together; itself if it is in no series."""
-    if not first.series_id:
-        return [first]
-    depth = tx.reservations.select_series([first.series_id])[first.series_id].depth
-    return [
-        reservation for reservation in tx.reservations.of_series([first.series_id]) if reservation.series_index <= depth
-    ]
 
 
 def reservation_records(

@@ -19,13 +19,13 @@ from oar.api.service import Asking, asking, service_of
 from oar.lib.base.errors import BadRequest, NoSuchResource, Unavailable
 from oar.lib.base.name_patterns import matching
 from oar.lib.bus.topics import Topic
+from oar.lib.history.sql_feed import ReservationFeed
 from oar.lib.jobs.records import JobPlace, JobQuery
-from oar.lib.reservations import rights
-from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations import permissions
+from oar.lib.reservations.permissions import ReservationReader, Visitor
 from oar.lib.reservations.records import ReservationLog, is_number
-from oar.lib.reservations.sql_feed import ReservationFeed
-from oar.lib.reservations.states import ReservationEvent, ReservationState
-from oar.lib.reservations.views import ReservationReader, log_record, reservation_record, revision_record, shown
+from oar.lib.reservations.states import HIDDEN, ReservationEvent, ReservationState
+from oar.lib.reservations.views import log_record, reservation_record, revision_record, shown
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -89,21 +89,16 @@ def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[s
     stored = tx.reservations.select({row.reservation_id for _, row in lines})
     granted = [reservation for reservation in stored if reservation.state not in HIDDEN]
     records = {item.reservation.id: reservation_record(item) for item in shown(tx, granted, reader_for(tx, who))}
-    return [_item(number, row, records.get(row.reservation_id)) for number, row in lines]
+    items = []
+    for number, row in lines:
+        record = records.get(row.reservation_id)
+        current = {"number": record["id"] if record else None, "reservation": record}
+        items.append({"id": number, "kind": KINDS.get(row.event, "MOD"), **log_record(row), **current})
+    return items
 
 
-def _item(number: int, row: ReservationLog, record: dict[str, Any] | None) -> dict[str, Any]:
-    kind = KINDS.get(row.event, "MOD")
-    current = {"number": record["id"] if record else None, "reservation": record}
-    return {"id": number, "kind": kind, **log_record(row), **current}
-
-
-#: States that are never shown: nothing was granted.
-HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
-#: How states are written.
+#: The states that clients may select.
 LETTERS = tuple(str(state) for state in ReservationState if state not in HIDDEN)
-
-
 #: A number, or a name that one live reservation has.
 Named = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Number or name of an advance reservation.")]
 After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the previous page.")]
@@ -158,10 +153,7 @@ def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]
         if listing.has_pages:
             size = min(listing.limit or who.config.api_default_max_items_number, who.config.api_max_limit)
             before = listing.before_id or LARGEST_ID + 1
-            older = sorted(
-                (reservation for reservation in chosen if reservation.id < before),
-                key=lambda reservation: -reservation.id,
-            )
+            older = sorted((row for row in chosen if row.id < before), key=lambda row: -row.id)
             chosen = older[:size]
             following = chosen[-1].id if len(older) > size else None
         items = shown(tx, chosen, reader_for(tx, who))
@@ -172,10 +164,7 @@ def _chosen(
     who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
 ) -> "list[AdvanceReservation]":
     """Return the reservations that match all filters.  Raises BadRequest, Unidentified."""
-    owners = [
-        who.caller.identified().name if reservation == "me" else reservation
-        for reservation in split_list(listing.owner)
-    ]
+    owners = [who.caller.identified().name if owner == "me" else owner for owner in split_list(listing.owner)]
     states, names = split_list(listing.state), split_list(listing.name)
     for state in states:
         if state not in LETTERS:
@@ -232,9 +221,7 @@ def reservation_jobs(request: Request, reservation: Named, after: After = None, 
 )
 def reservation_resources(request: Request, reservation: Named) -> Answer:
     """Return the resources of a reservation, the missing ones, and the reasons."""
-    who = asking(request)
-    with who.database.snapshot() as tx:
-        record = _record(tx, who, find(tx, reservation))
+    record = _find_record(asking(request), reservation)
     names = ("resources", "granted_slots", "missing", "reasons")
     return answer_unless_known(request, {name: record[name] for name in names})
 
@@ -244,10 +231,7 @@ def reservation_resources(request: Request, reservation: Named) -> Answer:
 )
 def reservation_usage(request: Request, reservation: Named) -> Answer:
     """Return slot seconds by node: reserved, used, unavailable. Empty until the reservation has ended."""
-    who = asking(request)
-    with who.database.snapshot() as tx:
-        record = _record(tx, who, find(tx, reservation))
-    return answer_unless_known(request, {"items": record["usage"]})
+    return answer_unless_known(request, {"items": _find_record(asking(request), reservation)["usage"]})
 
 
 @router.get(
@@ -300,6 +284,11 @@ def reservation_with_log(who: Asking, name: int | str) -> dict[str, Any]:
     return {**record, "version": version_of(stored), "log": log}
 
 
+def _find_record(who: Asking, name: str) -> dict[str, Any]:
+    with who.database.snapshot() as tx:
+        return _record(tx, who, find(tx, name))
+
+
 def _record(tx: "Transaction", who: Asking, reservation: "AdvanceReservation") -> dict[str, Any]:
     (item,) = shown(tx, [reservation], reader_for(tx, who))
     return reservation_record(item)
@@ -310,4 +299,4 @@ def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:
     user = who.caller.user
     if user is None or not who.caller.scopes.reads_all:
         return ReservationReader(Visitor(""), is_private=who.config.oarstat_private)
-    return rights.reader(tx, user, is_private=who.config.oarstat_private)
+    return permissions.reader(tx, user, is_private=who.config.oarstat_private)

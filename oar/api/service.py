@@ -24,9 +24,9 @@ from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.access.records import User
 from oar.lib.base.allowed_networks import Networks
 from oar.lib.db.user_sql import Asker
+from oar.lib.history.sql_feed import ReservationFeed
 from oar.lib.jobs.privacy import Privacy, privacy_for
 from oar.lib.monitoring.metrics import Happenings
-from oar.lib.reservations.sql_feed import ReservationFeed
 from oar.lib.runtime import delivery
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, list_answer
 from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, administering, asking
-from oar.lib.reservations import userset_changes
+from oar.lib.access import userset_changes
 
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
 

@@ -155,9 +155,9 @@ def _names_of(reservations: Iterable[AdvanceReservation]) -> list[str]:
 
 def _own_reservations(tx: "Transaction", user: User) -> list[str]:
     """Return numbers and names of the reservations that the user may change."""
-    from oar.lib.reservations import rights
+    from oar.lib.reservations import permissions
 
-    is_operator = rights.is_operator(tx, user)
+    is_operator = permissions.is_operator(tx, user)
     planned = tx.reservations.planned()
     return _names_of(reservation for reservation in planned if is_operator or reservation.owner == user.name)
 

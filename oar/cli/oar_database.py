@@ -334,20 +334,12 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     from oar.lib.history.event_types import EventType
     from oar.lib.jobs import retention
     from oar.lib.monitoring.records import ServerTask
-    from oar.lib.reservations import retention as reservation_retention
 
-    reservations = retention.Kept(
-        "RETENTION_RESERVATIONS",
-        "advance reservations",
-        config.retention_reservations,
-        reservation_retention.purge,
-        reservation_retention.count_old,
-    )
     verb = "would be" if dry else "were"
     archive = None if dry else _archive(config, database)
     if archive:  # before the logs of jobs go, too
         click.echo(f"{sum(retention.archive_jobs(database, archive))} jobs were copied to the archive.")
-    for kept in (*retention.kept(config, archive), reservations):
+    for kept in retention.kept(config, archive):
         if not kept.days:
             click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
             continue

@@ -75,7 +75,7 @@ def main(
 
 
 def _report(context: Context, since: int) -> None:
-    from oar.lib.reservations.reporting_file import reporting_lines
+    from oar.lib.reservations.bills import reporting_lines
 
     with context.database.snapshot() as tx:
         for line in reporting_lines(tx, since):

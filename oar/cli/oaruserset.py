@@ -8,8 +8,8 @@ import click
 from oar.cli.common.command import Context, no_argument, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, option
 from oar.cli.common.render import visible
+from oar.lib.access import userset_changes
 from oar.lib.base.formats import Format, dump
-from oar.lib.reservations import userset_changes
 
 Pairs = tuple[tuple[str, str], ...]
 

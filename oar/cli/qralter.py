@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import click
 
@@ -14,11 +13,12 @@ from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format
-from oar.lib.reservations import alteration, preparation, requests
-from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
-from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
-from oar.lib.reservations.grid_engine_times import write_date, write_option_date
-from oar.lib.reservations.preparation import BadReservation
+from oar.lib.base.grid_engine_times import write_date, write_option_date
+from oar.lib.reservations import changes, requests
+from oar.lib.reservations.change_requests import Changer, StoredChange
+from oar.lib.reservations.changes import NO_ACCESS, WantedChange
+from oar.lib.reservations.errors import BadReservation
+from oar.lib.reservations.options import ChangeOptions, check_verify
 from oar.lib.reservations.records import AdvanceReservation, ReservationChange
 from oar.lib.reservations.states import GRANTED, ChangeAnswer
 from oar.lib.reservations.views import granted_slots
@@ -28,37 +28,6 @@ WITHDRAWN = "the change was withdrawn"
 #: Messages about a series and about unchanged reservations of it.
 GOES_ON = "Series {} requests this from now on"
 STAYS = "  reservation {} is unchanged, series {} continues with the change"
-
-
-class QralterOptions(NamedTuple):
-    """The options of qralter."""
-
-    start: str | None
-    duration: str | None
-    end: str | None
-    name: str | None
-    account: str | None
-    hard: str | None
-    mail_options: str | None
-    mail_list: tuple[str, ...]
-    users: tuple[str, ...]
-    replace: str | None
-    idle: str | None
-    resources: tuple[str, ...]
-    pe: tuple[str, str] | None
-    allocation: tuple[str, str] | None
-    queues: str
-    properties: str
-    verify: str
-    is_forced: bool
-    series: bool
-    machine: Format | None
-    words: tuple[str, ...]
-
-    @property
-    def wish(self) -> ChangeWish:
-        """The changes requested for each reservation."""
-        return ChangeWish(**{name: getattr(self, name) for name in ChangeWish._fields})
 
 
 @oar_command(
@@ -119,37 +88,51 @@ class QralterOptions(NamedTuple):
 @option("-series", "series", is_flag=True, help="Also change all later reservations of the series (no dates).")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="AR_LIST")
-def main(context: Context, **values: object) -> int:
+def main(
+    context: Context, *, verify: str, series: bool, machine: Format | None, words: tuple[str, ...], **values: object
+) -> int:
     """Change each reservation that is named; the exit code is the last one that is not 0."""
-    options = QralterOptions(**values)  # type: ignore[arg-type]
-    if not options.words:
+    options = ChangeOptions(**values)  # type: ignore[arg-type]
+    if not words:
         return nothing_named(context)
     warn_of_mail(context, options.mail_options)
-    with OutcomePrinter(options.machine) as outcomes:
-        return _change_all(context, options, listed("qralter", options.words), outcomes)
+    with OutcomePrinter(machine) as outcomes:
+        names, is_trial = listed("qralter", words), check_verify(verify, "qralter")
+        return _change_all(context, options, names, outcomes, of_series=series, is_trial=is_trial)
 
 
-def _change_all(context: Context, options: QralterOptions, names: Sequence[str], outcomes: OutcomePrinter) -> int:
+def _change_all(
+    context: Context,
+    options: ChangeOptions,
+    names: Sequence[str],
+    outcomes: OutcomePrinter,
+    *,
+    of_series: bool,
+    is_trial: bool,
+) -> int:
     """Change the given reservations and print the outcomes; return the exit code.  Raises Stop."""
-    is_trial = preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter")
-    alter = _verify if is_trial else _alter
-    if options.series and (options.start is not None or options.end is not None):
+    if of_series and (options.start is not None or options.end is not None):
         raise Stop("qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all")
     code, series, numbers = 0, dict[str, int](), list(names)
     with ending_with_caller(once=True):
-        if options.series:
-            series, code = _change_series(context, options, names, outcomes, is_trial=is_trial)
+        if of_series:
+            for name in names:  # the template first, so that no new occurrence misses the change
+                try:
+                    series |= _change_series(context, options, name, is_trial=is_trial)
+                except UserError as error:
+                    _print_refusal(outcomes, name, error)
+                    code = error.exit_code
             numbers = list(series)
-        for place, number in enumerate(numbers, start=1):
+        for index, number in enumerate(numbers, start=1):
             try:
-                has_left = alter(context, options, number, outcomes)
+                has_left = (_verify if is_trial else _alter)(context, options, number, outcomes)
             except UserError as error:
                 stays = STAYS.format(number, series[number]) if number in series and not is_trial else ""
-                _tell_refusal(outcomes, number, error, stays)
+                _print_refusal(outcomes, number, error, stays)
                 code = 1
                 continue
-            if has_left and numbers[place:]:
-                raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
+            if has_left and numbers[index:]:
+                raise Stop(f"not changed: {', '.join(numbers[index:])}", NO_ANSWER)
         for series_id in dict.fromkeys(series.values()):
             text = f"verification: series {series_id} can be altered" if is_trial else GOES_ON.format(series_id)
             outcomes.done(f"series {series_id}", text)
@@ -165,8 +148,7 @@ class NotAltered(BadReservation):
         self.proposal = proposal
 
 
-def _tell_refusal(outcomes: OutcomePrinter, name: str, error: UserError, more: str = "") -> None:
-    """Print a rejection; ``more``: an additional line."""
+def _print_refusal(outcomes: OutcomePrinter, name: str, error: UserError, more: str = "") -> None:
     text = f"{error}\n{more}" if more else str(error)
     if isinstance(error, NotAltered):
         outcomes.refused(name, text, error.reason, error.proposal or None)
@@ -174,102 +156,79 @@ def _tell_refusal(outcomes: OutcomePrinter, name: str, error: UserError, more: s
         outcomes.refused(name, text)
 
 
-def _change_series(
-    context: Context,
-    options: QralterOptions,
-    names: Sequence[str],
-    outcomes: OutcomePrinter,
-    *,
-    is_trial: bool,
-) -> tuple[dict[str, int], int]:
-    """Change the given series from now on; return the granted occurrences and the exit code.
-
-    The result maps numbers to series.  The template is changed first, so that no new occurrence misses the change.
-    """
-    changed_series, code = dict[str, int](), 0
-    for name in names:
-        try:
-            changed_series |= _change_one_series(context, options, name, is_trial=is_trial)
-        except UserError as error:
-            _tell_refusal(outcomes, name, error)
-            code = error.exit_code
-    return changed_series, code
-
-
-def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:
-    """Change the template of the series of a reservation; return the numbers of its future occurrences.
+def _change_series(context: Context, options: ChangeOptions, name: str, *, is_trial: bool) -> dict[str, int]:
+    """Change the template of the series of a reservation; return the series by number of its future occurrences.
 
     Wait for the decision about a new request, but not in a trial, which stores nothing.  Raises UserError.
     """
-    from oar.lib.reservations import series_changes
-
     database, config, changer = context.database, context.runtime.config, _changer(context)
-    changed = series_changes.rehearse(changer, options.wish, name)
+    changed = changer.rehearse_series(options, name)
     if changed.together:
         from oar.kao.rounds.hypothetical import reservation_trials
 
         reservation_trials.check_overlaps(database, config, changed)
-    if is_trial:
-        return {
-            str(occurrence.number): changed.series.id for occurrence in changed.coming if occurrence.state in GRANTED
-        }
-    changed = series_changes.change(changer, options.wish, name)
-    patience = config.reservation_answer_timeout
-    answered = [
-        requests.wait_for_answer(database, partial(requests.find_answer, database, occurrence.id), patience)
-        for occurrence in changed.coming
-    ]
+    coming: Sequence[AdvanceReservation | None] = changed.coming
+    if not is_trial:
+        changed = changer.change_series(options, name)
+        patience = config.reservation_answer_timeout
+        coming = [
+            requests.wait_for_decision(database, partial(requests.find_decision, database, occurrence.id), patience)
+            for occurrence in changed.coming
+        ]
     return {
         str(occurrence.number): changed.series.id
-        for occurrence in answered
+        for occurrence in coming
         if occurrence is not None and occurrence.state in GRANTED
     }
 
 
-def _alter(context: Context, options: QralterOptions, name: str, outcomes: OutcomePrinter) -> bool:
-    """Change one reservation; return whether the user has left meanwhile, and the answer was first.
+def _alter(context: Context, options: ChangeOptions, name: str, outcomes: OutcomePrinter) -> bool:
+    """Change one reservation; return whether the user has left meanwhile, and the decision was first.
 
     A change is withdrawn if the caller stops waiting.  Raises Stop, UserError.
     """
     database, patience = context.database, context.runtime.config.reservation_answer_timeout
-    written = list[AskedChange]()
-    answer, why, has_left = None, NOBODY.format(patience), False
+    written = list[StoredChange]()
+    decision, why, has_left = None, NOBODY.format(patience), False
 
-    def note(request: AskedChange) -> None:
-        written.append(request)
-        context.fate = UNANSWERED.format(patience) if request.change_id else LATER
+    def note(change: StoredChange) -> None:
+        written.append(change)
+        context.fate = UNANSWERED.format(patience) if change.change_id else LATER
 
     try:
-        _changer(context).ask(options.wish, name, note)
+        _changer(context).change(options, name, note)
         if change_id := written[0].change_id:
-            answer = requests.wait_for_answer(
-                database, lambda: requests.find_change_answer(database, change_id), patience
+            decision = requests.wait_for_decision(
+                database, lambda: requests.find_change_decision(database, change_id), patience
             )
     except (KeyboardInterrupt, Hangup):
         has_left, why = True, ""
     context.fate = ""
-    if not written or (written[0].change_id and answer is None):
-        answer = _give_up(context, written)
-        if answer is None:
+    if not written:
+        raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
+    if written[0].change_id and decision is None:
+        with database.begin() as tx:
+            decision = changes.cancel_change(tx, written[0].change_id)
+        if decision is None:
             raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
-    outcomes.done(name, "\n".join(_lines(context, written[0], answer)))
+    outcomes.done(name, "\n".join(_lines(context, written[0], decision)))
     return has_left
 
 
-def _verify(context: Context, options: QralterOptions, name: str, outcomes: OutcomePrinter) -> bool:
-    """Print what would be answered now; nothing is stored.  Raises UserError."""
+def _verify(context: Context, options: ChangeOptions, name: str, outcomes: OutcomePrinter) -> bool:
+    """Print what would be decided now; nothing is stored.  Raises UserError."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
-    request = _changer(context).rehearse(options.wish, name)
-    lines = [f"verification: reservation {request.reservation.number} can be altered"]
-    if request.wanted:
-        step = reservation_trials.alter(context.database, context.runtime.config, request.reservation, request.wanted)
+    change = _changer(context).rehearse(options, name)
+    lines = [f"verification: reservation {change.reservation.number} can be altered"]
+    if change.wanted:
+        step = reservation_trials.alter(context.database, context.runtime.config, change.reservation, change.wanted)
         if not step.is_granted:
-            raise _refusal(request.reservation, request.wanted, step.message, step.proposal)
+            raise _refusal(change.reservation, change.wanted, step.message, step.proposal)
         lines.append(f"then {write_date(step.start)} to {write_date(step.end)}")
-        misfits = [job_id for job_id in step.ended_jobs if job_id not in request.lost]
+        misfits = [job_id for job_id in step.ended_jobs if job_id not in change.lost]
         lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in misfits]
-    lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in request.lost]
+    lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in change.lost]
     outcomes.done(name, "\n".join(lines))
     return False
 
@@ -278,48 +237,31 @@ def _changer(context: Context) -> Changer:
     return Changer(context.database, context.runtime.config, context.user)
 
 
-def _give_up(context: Context, written: list[AskedChange]) -> ReservationChange | None:
-    """Withdraw a change, if it was written; return it if its answer was first, else None."""
-    for request in written:
-        with context.database.begin() as tx:
-            return alteration.give_up(tx, request.change_id)
-    return None
-
-
-def _lines(context: Context, request: AskedChange, answer: ReservationChange | None) -> list[str]:
+def _lines(context: Context, change: StoredChange, decision: ReservationChange | None) -> list[str]:
     """Return the messages about a change.  Raises BadReservation if it was rejected."""
-    details = (
-        _change_lines(context, answer, request) if answer else [NO_ACCESS.format(job_id) for job_id in request.lost]
-    )
-    return [f"Your reservation {request.reservation.number} has been altered", *details]
-
-
-def _change_lines(context: Context, answer: ReservationChange, request: AskedChange) -> list[str]:
-    """Return the messages about a granted change.  Raises BadReservation if it was rejected."""
-    reservation = request.reservation
-    if answer.answer is not ChangeAnswer.GRANTED:
-        wanted = request.wanted or WantedChange()
-        raise _refusal(reservation, wanted, answer.message, answer.proposal)
+    reservation = change.reservation
+    lines = [f"Your reservation {reservation.number} has been altered"]
+    if decision is None:
+        return lines + [NO_ACCESS.format(job_id) for job_id in change.lost]
+    if decision.answer is not ChangeAnswer.GRANTED:
+        raise _refusal(reservation, change.wanted or WantedChange(), decision.message, decision.proposal)
     with context.database.snapshot() as tx:
         (present,) = tx.reservations.select([reservation.id])
         slots = granted_slots(tx, present.queue, present.resources)
-    lines = [f"now {write_date(present.start)} to {write_date(present.end)}"]
-    lines += [answer.message] if answer.message else []
+    lines.append(f"now {write_date(present.start)} to {write_date(present.end)}")
+    lines += [decision.message] if decision.message else []
     return lines + ([slots_line(slots)] if present.resources != reservation.resources else [])
 
 
 def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str, proposal: int) -> NotAltered:
     lines = [f"denied: Reservation {reservation.number} can't be altered", f"  {message}"]
-    lines += [f"  {_proposal(reservation, wanted, proposal)}"] if proposal else []
+    date = write_date(proposal)
+    if proposal and wanted.start not in (None, reservation.start):
+        lines.append(f"  the earliest possible start is {date} (-a {write_option_date(proposal)})")
+    elif proposal:
+        extreme = "earliest" if wanted.end is not None and wanted.end < reservation.end else "latest"
+        lines.append(f"  the {extreme} possible end is {date}")
     return NotAltered("\n".join(lines), message, proposal)
-
-
-def _proposal(reservation: AdvanceReservation, wanted: WantedChange, date: int) -> str:
-    """Return the line about the possible alternative."""
-    if wanted.start not in (None, reservation.start):
-        return f"the earliest possible start is {write_date(date)} (-a {write_option_date(date)})"
-    extreme = "earliest" if wanted.end is not None and wanted.end < reservation.end else "latest"
-    return f"the {extreme} possible end is {write_date(date)}"
 
 
 if __name__ == "__main__":

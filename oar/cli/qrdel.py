@@ -10,10 +10,10 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_named
+from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_named, owners_option
 from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
-from oar.lib.reservations import deletion, rights
+from oar.lib.reservations import deletion, permissions
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
 from oar.lib.reservations.records import AdvanceReservation, is_number
 from oar.lib.reservations.states import ReservationState
@@ -30,14 +30,7 @@ from oar.lib.reservations.states import ReservationState
     help_names=("-help",),
 )
 @option("-f", "-force", "force", is_flag=True, help="End the jobs immediately even if their nodes do not respond.")
-@option(
-    "-u",
-    "-user",
-    "owners",
-    multiple=True,
-    metavar="LIST",
-    help="Only reservations of these owners ($user: you; patterns allowed).",
-)
+@owners_option
 @option(
     "-series",
     "series",
@@ -72,38 +65,43 @@ def main(
         for name in names or (["*"] if users and not numbers else []):
             codes += _delete_named(options, name, must_exist=bool(names))
         if users and not codes:
-            listed_users = visible(",".join(users))
-            raise Stop(f"There is no advance_reservation registered for the following users: {listed_users}")
+            shown_users = visible(",".join(users))
+            raise Stop(f"There is no advance_reservation registered for the following users: {shown_users}")
     return next((code for code in reversed(codes) if code), 0)
 
 
 class _DeleteOptions(NamedTuple):
-    """What goes for all that is named."""
+    """Options for all given names and numbers."""
 
     context: Context
     answers: OutcomePrinter
-    users: Sequence[str]  #: only what belongs to them; () = to anybody
+    users: Sequence[str]  #: only reservations of these owners; () = of all
     force: bool
 
 
 def _delete_named(options: _DeleteOptions, name: str, *, must_exist: bool) -> Iterator[int]:
-    """Delete what a word means; iterate over an exit code for each of it.
+    """Delete the reservations of a number, a name or a pattern; iterate over their exit codes.
 
     A number means an occurrence of a series alone, a name and a pattern the whole series.
     """
-    targets, is_known = _targets(options.context, name, options.users)
-    if not is_known and must_exist:
+    with options.context.database.snapshot() as tx:
+        named = _select(tx, options.context, name, others=bool(options.users))
+    if not named and must_exist:
         options.answers.refused(name, f'denied: advance_reservation "{visible(name)}" does not exist')
         yield 1
-    for target in targets:
-        if is_number(name) or not target.series_id:
-            yield _delete(options, target)
-    for series_id in (
-        ()
-        if is_number(name)
-        else dict.fromkeys(reservation.series_id for reservation in targets if reservation.series_id)
-    ):
-        yield from _delete_series(options, str(series_id))
+    targets = [reservation for reservation in named if _has_owner(options, reservation.owner)]
+    for reservation in targets:
+        if is_number(name) or not reservation.series_id:
+            with options.context.database.begin() as tx:
+                answer = deletion.delete(tx, options.context.user, reservation, reservation.number, force=options.force)
+            yield _print_outcome(options, answer)
+    if not is_number(name):
+        for series_id in dict.fromkeys(reservation.series_id for reservation in targets if reservation.series_id):
+            yield from _delete_series(options, str(series_id))
+
+
+def _has_owner(options: _DeleteOptions, owner: str) -> bool:
+    return not options.users or any(fnmatchcase(owner, user) for user in options.users)
 
 
 def _check_users(context: Context, users: Sequence[str]) -> None:
@@ -111,61 +109,53 @@ def _check_users(context: Context, users: Sequence[str]) -> None:
     if set(users) == {context.user.name}:
         return
     with context.database.snapshot() as tx:
-        if not rights.is_operator(tx, context.user):
+        if not permissions.is_operator(tx, context.user):
             raise Stop(f'denied: "{context.user.name}" must be manager to modify all advance reservations')
 
 
-def _targets(context: Context, name: str, users: Sequence[str]) -> tuple[list[AdvanceReservation], bool]:
-    """Return the live reservations that a word means, and whether there is any of it, whoever owns it."""
-    with context.database.snapshot() as tx:
-        found = _named(tx, context, name, others=bool(users))
-    if not users:
-        return found, bool(found)
-    return [reservation for reservation in found if any(fnmatchcase(reservation.owner, user) for user in users)], bool(
-        found
-    )
-
-
-def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> list[AdvanceReservation]:
+def _select(tx: Transaction, context: Context, name: str, *, others: bool) -> list[AdvanceReservation]:
     """Return the live reservations of a number, a name, or a pattern, by number.
 
-    A pattern means one's own, for operators everybody's.  A name means one's own, if there are some.
-    ``others``: the owners were checked.
+    A pattern selects the user's own reservations, for operators those of all users.  A name selects the user's own
+    reservations if there are any.  ``others``: reservations of other users are selected, too.
     """
     if is_number(name):
-        own = tx.reservations.by_numbers([int(name)]).get(int(name))
-        return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
+        stored = tx.reservations.by_numbers([int(name)]).values()
+        return [each for each in stored if each.is_live and each.state is not ReservationState.ASKED]
     is_pattern = any(letter in name for letter in "*?[")
     live = tx.reservations.planned() if is_pattern else tx.reservations.live_by_name(name)
     named = sorted(
         (reservation for reservation in live if fnmatchcase(reservation.name, name)),
         key=lambda reservation: reservation.number,
     )
-    asked = {reservation.id for reservation in named if reservation.state is ReservationState.ASKED}
-    following = deletion.following(tx, [reservation for reservation in named if reservation.id in asked])
-    granted = [reservation for reservation in named if reservation.id not in asked or reservation.id in following]
-    if others or rights.is_operator(tx, context.user):
+    undecided = [reservation for reservation in named if reservation.state is ReservationState.ASKED]
+    later = deletion.later_occurrences(tx, undecided)
+    granted = [
+        reservation
+        for reservation in named
+        if reservation.state is not ReservationState.ASKED or reservation.id in later
+    ]
+    if others or permissions.is_operator(tx, context.user):
         return granted
-    mine = [reservation for reservation in granted if reservation.owner == context.user.name]
-    return mine if is_pattern else mine or granted
+    own = [reservation for reservation in granted if reservation.owner == context.user.name]
+    return own if is_pattern else own or granted
 
 
-def _delete(options: _DeleteOptions, target: AdvanceReservation) -> int:
-    user = options.context.user
-    with options.context.database.begin() as tx:
-        answer = deletion.delete(tx, user, target, target.number, force=options.force)
-    return _tell(options, answer)
-
-
-def _tell(options: _DeleteOptions, answer: DeletionAnswer) -> int:
-    """Print the outcome for one reservation; return its exit code."""
-    text, code = _text(answer.outcome, options.context.user.name, answer.number)
-    (options.answers.refused if code else options.answers.done)(str(answer.number), text)
+def _print_outcome(options: _DeleteOptions, answer: DeletionAnswer) -> int:
+    user, number = options.context.user.name, answer.number
+    text, code = {
+        Deletion.DELETED: (f"{user} has deleted advance_reservation {number}", 0),
+        Deletion.REGISTERED: (f"{user} has registered the advance_reservation {number} for deletion", 0),
+        Deletion.ALREADY: (f"advance_reservation {number} is already registered for deletion", 0),
+        Deletion.UNKNOWN: (f'denied: advance_reservation "{number}" does not exist', 1),
+        Deletion.DENIED: (f'denied: "{user}" is not allowed to delete advance_reservation {number}', 1),
+    }[answer.outcome]
+    (options.answers.refused if code else options.answers.done)(str(number), text)
     return code
 
 
 def _delete_series(options: _DeleteOptions, word: str) -> Iterator[int]:
-    """Delete a series with all that is left of it, in one transaction; iterate over exit codes.
+    """Delete a series and its remaining reservations, in one transaction; iterate over exit codes.
 
     Ignore a series that belongs to none of the given users.
     """
@@ -173,11 +163,11 @@ def _delete_series(options: _DeleteOptions, word: str) -> Iterator[int]:
     with options.context.database.begin() as tx:
         number = int(word) if is_number(word) else 0
         series = tx.reservations.select_series([number]).get(number)
-        if series and options.users and not any(fnmatchcase(series.owner, pattern) for pattern in options.users):
+        if series and not _has_owner(options, series.owner):
             return
         answer = deletion.delete_series(tx, options.context.user, number, force=options.force)
     for deleted in answer.reservations:
-        yield _tell(options, deleted)
+        yield _print_outcome(options, deleted)
     if answer.outcome is Deletion.DELETED:
         options.answers.done(f"series {name}", f"{user} has deleted series {name}")
         yield 0
@@ -186,17 +176,6 @@ def _delete_series(options: _DeleteOptions, word: str) -> Iterator[int]:
     unknown = f'denied: series "{name}" does not exist'
     options.answers.refused(f"series {name}", denied if answer.outcome is Deletion.DENIED else unknown)
     yield 1
-
-
-def _text(outcome: Deletion, user: str, number: int) -> tuple[str, int]:
-    """Return the message and the exit code of an outcome."""
-    return {
-        Deletion.DELETED: (f"{user} has deleted advance_reservation {number}", 0),
-        Deletion.REGISTERED: (f"{user} has registered the advance_reservation {number} for deletion", 0),
-        Deletion.ALREADY: (f"advance_reservation {number} is already registered for deletion", 0),
-        Deletion.UNKNOWN: (f'denied: advance_reservation "{number}" does not exist', 1),
-        Deletion.DENIED: (f'denied: "{user}" is not allowed to delete advance_reservation {number}', 1),
-    }[outcome]
 
 
 if __name__ == "__main__":

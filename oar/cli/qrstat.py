@@ -10,17 +10,18 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_commands import listed
+from oar.cli.common.reservation_commands import listed, owners_option
 from oar.lib.base.formats import Format, dump
+from oar.lib.base.grid_engine_times import write_date, write_long_date
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.db.transaction import Transaction
-from oar.lib.reservations import rights
-from oar.lib.reservations.grid_engine_times import write_date, write_long_date
-from oar.lib.reservations.records import SOON, AdvanceReservation, ReservationChange, ReservationLog, is_number
-from oar.lib.reservations.states import ReservationState
+from oar.lib.reservations import permissions
+from oar.lib.reservations.records import AdvanceReservation, ReservationChange, ReservationLog, is_number
+from oar.lib.reservations.states import HIDDEN, ReservationState
 from oar.lib.reservations.views import (
     ShownReservation,
     change_text,
+    details,
     log_record,
     open_changes,
     reasons,
@@ -43,8 +44,6 @@ SERIES_HEAD = "SERIES  name       owner        live left next is asked for   dur
 RULE = "=" * 62
 #: Indentation of reasons.
 INDENT = " " * 7
-#: States that are never shown.
-HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
 LETTERS = "".join(state for state in ReservationState if state not in HIDDEN)
 
 
@@ -80,14 +79,7 @@ class QrstatOptions(NamedTuple):
     metavar="LIST",
     help="Show details of these reservations (numbers, names, name patterns).",
 )
-@option(
-    "-u",
-    "-user",
-    "owners",
-    multiple=True,
-    metavar="LIST",
-    help="Only reservations of these owners ($user: you; patterns allowed).",
-)
+@owners_option
 @option(
     "-s",
     "-state",
@@ -110,7 +102,12 @@ def main(context: Context, **values: object) -> int:
         return _show_series(context, options)
     with context.database.snapshot() as tx:
         reservations, unknown = _select(tx, options.wanted, ended=options.ended)
-        chosen = [reservation for reservation in reservations if _is_meant(reservation, options, context)]
+        chosen = [
+            reservation
+            for reservation in reservations
+            if (not options.states or reservation.state in options.states)
+            and _has_owner(reservation.owner, options, context)
+        ]
         text = _text(context, tx, options, chosen, unknown)
         has_ended = not options.ended and any(tx.reservations.ids_of(name) for name in unknown)
     click.echo(text, nl=False)
@@ -133,18 +130,13 @@ def _read(options: QrstatOptions) -> QrstatOptions:
     return options._replace(wanted=tuple(wanted), owners=tuple(owners))
 
 
-def _is_meant(reservation: AdvanceReservation, options: QrstatOptions, context: Context) -> bool:
-    is_wanted = not options.states or reservation.state in options.states
-    return is_wanted and _has_owner(reservation.owner, options, context)
-
-
 def _has_owner(owner: str, options: QrstatOptions, context: Context) -> bool:
     owners = [context.user.name if word == "$user" else word for word in options.owners]
     return not owners or any(fnmatchcase(owner, pattern) for pattern in owners)
 
 
 def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
-    """Return the reservations that are meant, by number, and the words that mean none."""
+    """Return the reservations with these names, by number, and the names without a reservation."""
     needs_all = not names or not all(map(is_number, names))
     rows = (tx.reservations.ever_granted() if ended else tx.reservations.planned()) if needs_all else []
     candidates = [reservation for reservation in rows if reservation.state not in HIDDEN]
@@ -169,7 +161,7 @@ def _text(
     chosen: Sequence[AdvanceReservation],
     unknown: Sequence[str],
 ) -> str:
-    """Return what goes to stdout."""
+    """Return the output on stdout."""
     if options.machine is None and options.is_terse:
         lines: Iterator[str] = (str(reservation.number) for reservation in chosen)
     elif options.machine is None and options.log:
@@ -177,10 +169,10 @@ def _text(
     elif options.machine is None and not options.wanted:
         changes = {}
         if options.explains:
-            changes = open_changes(tx, chosen, rights.reader(tx, context.user, is_private=False))
+            changes = open_changes(tx, chosen, permissions.reader(tx, context.user, is_private=False))
         lines = _overview(chosen, _dates(options, write_date), changes, explains=options.explains)
     else:
-        reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
+        reader = permissions.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
         items = shown(tx, chosen, reader)
         if options.machine is not None:
             return _machine(tx, options, items, unknown, options.machine)
@@ -229,7 +221,6 @@ def _record_names(reservations: Sequence[AdvanceReservation]) -> dict[int, str]:
 
 
 def _show_series(context: Context, options: QrstatOptions) -> int:
-    """Print the active series, with -all also the ended ones."""
     if options.wanted or options.states or options.log:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:
@@ -238,9 +229,7 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
 
     with context.database.snapshot() as tx:
         series = tx.reservations.all_series(ended=options.ended)
-        items = shown_series(
-            tx, [one_series for one_series in series if _has_owner(one_series.owner, options, context)]
-        )
+        items = shown_series(tx, [each for each in series if _has_owner(each.owner, options, context)])
     if options.machine is not None:
         text = dump({str(item.series.id): series_record(item) for item in items}, options.machine)
     else:
@@ -311,68 +300,7 @@ def _history(
 def _details(items: Sequence[ShownReservation], date: Callable[[int], str], *, explains: bool) -> Iterator[str]:
     for item in items:
         yield RULE
-        for key, value in _fields(item, date, explains=explains):
-            if value or key == "ar_name":
-                yield f"{f'{key}:':<27} {visible(value)}"
-
-
-def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: bool) -> Iterator[tuple[str, str]]:
-    """Iterate over the fields of the detailed text, in their order."""
-    reservation = item.reservation
-    yield from (
-        ("id", str(reservation.number)),
-        ("ar_name", reservation.name),
-        ("submission_time", date(reservation.submission_time)),
-        ("owner", reservation.owner),
-        ("acl_list", ",".join(entry.text for entry in item.access if not entry.denied)),
-        ("start_time", date(reservation.start)),
-        ("end_time", date(reservation.real_end)),
-        ("duration", format_duration(reservation.real_end - reservation.start)),
-        ("granted_slots", ",".join(f"{granted.place}={granted.slots}" for granted in item.granted)),
-        ("resource_list", ",".join(f"{name}={value}" for name, value in item.resource_list)),
-        ("state", str(reservation.state)),
-    )
-    yield from (("message", reason) for reason in reasons(reservation))
-    yield ("change_asked", change_text(item.change) if explains and item.change else "")
-    yield from (
-        ("group", reservation.owner_group),
-        ("account", reservation.account),
-        ("project", reservation.project),
-        ("time_limit", format_duration(reservation.duration - reservation.time_offset)),
-        ("error_handling", "hard" if reservation.is_hard else "soft"),
-        ("replace", "yes" if reservation.replaces_lost else "no"),
-        ("flex", "yes" if reservation.is_flexible else ""),
-        ("xacl_list", ",".join(entry.text for entry in item.access if entry.denied)),
-        (
-            "granted_parallel_environment",
-            f"{reservation.granted_pe} slots {reservation.granted_slots}" if reservation.granted_pe else "",
-        ),
-        ("parallel_environment", f"{reservation.pe} slots {reservation.pe_range}" if reservation.pe else ""),
-        ("queue_list", reservation.queue_list),
-        ("master_queue_list", ",".join(item.master_queues)),
-        ("host_list", reservation.host_list),
-        ("properties", reservation.properties),
-        ("interactive", "yes" if reservation.is_interactive else ""),
-        ("ignore_jobs", "yes" if reservation.ignores_jobs else ""),
-        ("idle_limit", format_duration(reservation.idle_limit) if reservation.idle_limit else ""),
-        ("start_window", format_duration(reservation.start_window) if reservation.start_window > SOON else ""),
-        ("checkpoint_name", reservation.checkpoint_name),
-        ("mail_options", reservation.mail_options if reservation.mail_options != "n" else ""),
-        ("mail_list", ",".join(item.mail_addresses)),
-        ("jobs", _jobs(item)),
-        (
-            "series",
-            f"{reservation.series_id} ({reservation.series_index} of {item.occurrences})"
-            if reservation.series_id
-            else "",
-        ),
-        ("revision", str(reservation.revision)),
-    )
-
-
-def _jobs(item: ShownReservation) -> str:
-    running, waiting = len(item.jobs.running), len(item.jobs.waiting)
-    return f"running={running},waiting={waiting}" if running or waiting else ""
+        yield from (f"{f'{label}:':<27} {visible(text)}" for label, text in details(item, date, explains=explains))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,24 +13,21 @@ from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.common.reservation_commands import warn_of_mail, with_default_options
 from oar.lib.base.errors import BadCondition, OarError, Refused
 from oar.lib.base.formats import Format, dump
+from oar.lib.base.grid_engine_times import write_date, write_long_date, write_option_date
 from oar.lib.base.resource_set import format_ranges, from_positions
-from oar.lib.reservations import drafts, preparation, requests, rights
-from oar.lib.reservations.drafts import Requester
+from oar.lib.reservations import permissions, requests
 from oar.lib.reservations.frames import StoredRequest
-from oar.lib.reservations.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.options import ReservationOptions, check_verify
 from oar.lib.reservations.records import AccessEntry, AdvanceReservation
+from oar.lib.reservations.requests import Requester
 from oar.lib.reservations.states import INCOMPLETE, STARTED, ReservationState
 from oar.lib.reservations.views import GrantedSlots, granted_slots, reasons, reservation_record, shown
 from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
 
-if TYPE_CHECKING:
-    from oar.kao.facts.plan import ReservationStep
-
 NO_ANSWER = 26
 NOBODY, WITHDRAWN = "no answer from the scheduler in {:g} s, ", "the request was withdrawn"
-#: What becomes of a request while the server is away.
+#: The state of a request while the server is away.
 UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 
 
@@ -149,21 +145,20 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 @machine_formats
 def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
     """Request a reservation and wait for the decision."""
-    values = with_default_options(context, options, ReservationWish._fields)
-    wish = ReservationWish(**values)  # type: ignore[arg-type]
-    if not context.arguments and wish == ReservationWish():
+    values = with_default_options(context, options, ReservationOptions._fields)
+    request = ReservationOptions(**values)  # type: ignore[arg-type]
+    if not context.arguments and request == ReservationOptions():
         raise no_argument(context.command)
     requester = Requester(context.user, " ".join(["qrsub", *context.arguments]))
-    output = OutputOptions(is_verbose, is_terse, machine)
     _warn_of_zone(context)
-    if wish.mail_options != "n":
-        warn_of_mail(context, wish.mail_options)
+    if request.mail_options != "n":
+        warn_of_mail(context, request.mail_options)
     try:
-        _check_output(output, wish)
-        if preparation.check_verify(wish):
-            _verify(context, requester, wish, machine)
+        _check_output(request, is_verbose=is_verbose, is_terse=is_terse, machine=machine)
+        if check_verify(request.verify, "qrsub"):
+            _verify(context, requester, request, machine)
         else:
-            _request(context, requester, wish, output)
+            _request(context, requester, request, is_verbose=is_verbose, is_terse=is_terse, machine=machine)
     except OarError as error:
         if machine:
             click.echo(dump(_refusal_record(error), machine), nl=False)
@@ -180,30 +175,26 @@ def _warn_of_zone(context: Context) -> None:
             context.warn(f'TZ="{zone}" is not a time zone: dates are in UTC.')
 
 
-class OutputOptions(NamedTuple):
-    """The output options."""
-
-    is_verbose: bool
-    is_terse: bool
-    machine: Format | None
-
-
 class NotGranted(Stop):
-    """There is no place for a request."""
+    """A request cannot be placed."""
 
     def __init__(self, first_line: str, reason: str, proposal: int, *, is_series: bool) -> None:
-        super().__init__(f"{first_line}\n{_refusal(reason, proposal, is_series=is_series)}")
+        later = "" if is_series else "\n  no later start was found"
+        if proposal:
+            of = " of the whole series" if is_series else ""
+            option = write_option_date(proposal)
+            later = f"\n  the earliest possible start{of} is {write_date(proposal)} (-a {option})"
+        super().__init__(f"{first_line}\n  {reason}{later}")
         self.reason = reason
         self.proposal = proposal
 
 
-def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
-    """Reject output options that exclude each other.  Raises Stop."""
-    if output.is_terse and output.is_verbose:
+def _check_output(options: ReservationOptions, *, is_verbose: bool, is_terse: bool, machine: Format | None) -> None:
+    if is_terse and is_verbose:
         raise Stop("qrsub: the options -verbose and -terse exclude each other")
-    if output.is_terse and output.machine:
-        raise Stop(f"qrsub: the options -terse and -{output.machine} exclude each other")
-    if output.is_terse and wish.verify == "v":
+    if is_terse and machine:
+        raise Stop(f"qrsub: the options -terse and -{machine} exclude each other")
+    if is_terse and options.verify == "v":
         raise Stop("qrsub: -w v reserves nothing: -terse has no number to print")
 
 
@@ -218,62 +209,72 @@ def _refusal_record(error: OarError) -> dict[str, object]:
     }
 
 
-def _request(context: Context, requester: Requester, wish: ReservationWish, output: OutputOptions) -> None:
+def _request(
+    context: Context,
+    requester: Requester,
+    options: ReservationOptions,
+    *,
+    is_verbose: bool,
+    is_terse: bool,
+    machine: Format | None,
+) -> None:
     """Request a reservation, wait for the decision and print it.  Raises NotGranted."""
     with ending_with_caller(once=True):
-        answer, is_moved = _ask(context, requester, wish)
-    _warn_of_denial(context, answer)
-    answered = _series_of(context, answer)
-    granted = [reservation for reservation in answered if reservation.state is not ReservationState.REFUSED]
+        first, is_moved = _wait_for_decision(context, requester, options)
+    with context.database.snapshot() as tx:
+        access = tx.reservations.access([first.id])[first.id]
+        decided = requests.occurrences_requested_together(tx, first)
+    if AccessEntry(first.owner, denied=True) in access:
+        context.warn(f"{first.owner}, its owner, has no access to it (-u).")
+    granted = [reservation for reservation in decided if reservation.state is not ReservationState.REFUSED]
     if not granted:
-        proposal = _proposal_of_series(context, answered) if answer.series_id else answer.proposal
+        proposal = _proposal_of_series(context, decided) if first.series_id else first.proposal
         raise NotGranted(
-            "denied: Reservation can't be granted", answer.message, proposal, is_series=bool(answer.series_id)
+            "denied: Reservation can't be granted", first.message, proposal, is_series=bool(first.series_id)
         )
-    if output.is_terse:
+    if is_terse:
         click.echo("\n".join(str(reservation.number) for reservation in granted))
-    elif output.machine:
-        click.echo(_document(context, granted, output.machine), nl=False)
-    elif answer.series_id:
-        click.echo("\n".join(_series_lines(context, answered, granted, is_verbose=output.is_verbose)))
+    elif machine:
+        click.echo(_document(context, granted, machine), nl=False)
+    elif first.series_id:
+        click.echo("\n".join(_series_lines(context, decided, granted, is_verbose=is_verbose)))
     else:
-        click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=output.is_verbose)))
+        click.echo("\n".join(_lines(context, first, is_moved=is_moved, is_verbose=is_verbose)))
 
 
 # -- request and decision ---------------------------------------------------------------------------------------------
 
 
-def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple[AdvanceReservation, bool]:
+def _wait_for_decision(
+    context: Context, requester: Requester, options: ReservationOptions
+) -> tuple[AdvanceReservation, bool]:
     """Return the decided reservation, and whether its window differs from the requested one.
 
-    Cancel the request if the caller stops waiting.  Raises Stop.
+    An immediate start does not count as another window.  Cancel the request if the caller stops waiting.  Raises Stop.
     """
     database, config = context.database, context.runtime.config
     patience, written = config.reservation_answer_timeout, list[StoredRequest]()
     context.fate = UNANSWERED.format(patience)
     try:
-        draft = drafts.ask(database, config, requester, wish, written.append)
-        _print_rules(draft.output)
-        answer = requests.wait_for_answer(database, lambda: requests.find_answer(database, written[0].id), patience)
+        request = requests.submit(database, config, requester, options, lambda _, stored, __: written.append(stored))
+        _print_rules(request.rule_output)
+        decided = requests.wait_for_decision(
+            database, lambda: requests.find_decision(database, written[0].id), patience
+        )
         why = NOBODY.format(patience)
     except (KeyboardInterrupt, Hangup):
-        answer, why = None, ""
+        decided, why = None, ""
     context.fate = ""
-    for asked in () if answer else written:
-        answer = requests.cancel_unanswered(database, asked.id, context.user.name)
-    if answer is None:
+    for stored in () if decided else written:
+        decided = requests.cancel_undecided(database, stored.id, context.user.name)
+    if decided is None:
         raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
-    return answer, _is_moved(answer, written[0])
-
-
-def _is_moved(answer: AdvanceReservation, asked: StoredRequest) -> bool:
-    """Return whether the window differs from the requested one; an immediate start does not count."""
-    is_at_once = asked.start <= answer.submission_time and answer.state in STARTED
-    return (answer.start, answer.end) != (asked.start, asked.end) and not is_at_once
+    starts_at_once = written[0].start <= decided.submission_time and decided.state in STARTED
+    is_moved = (decided.start, decided.end) != (written[0].start, written[0].end) and not starts_at_once
+    return decided, is_moved
 
 
 def _print_rules(output: RuleOutput) -> None:
-    """Print the output of the admission rules on stderr."""
     for text in (output.out, output.err):
         click.echo(text, err=True, nl=False)
 
@@ -282,30 +283,16 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
     yield f"Your reservation {answer.number} has been granted"
     if is_moved or is_verbose:
         yield f"It starts at {write_date(answer.start)} and ends at {write_date(answer.end)}."
-    yield from _error_lines(answer)
+    yield from (f"Its state is {answer.state}: {reason}" for reason in reasons(answer))
     if is_verbose:
         with context.database.snapshot() as tx:
             yield slots_line(granted_slots(tx, answer.queue, answer.resources))
 
 
-def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
-    """Warn if the access list denies the owner."""
-    with context.database.snapshot() as tx:
-        entries = tx.reservations.access([answer.id])[answer.id]
-    if AccessEntry(answer.owner, denied=True) in entries:
-        context.warn(f"{answer.owner}, its owner, has no access to it (-u).")
-
-
-def _error_lines(answer: AdvanceReservation) -> Iterator[str]:
-    """Iterate over the reasons for missing resources."""
-    for reason in reasons(answer):
-        yield f"Its state is {answer.state}: {reason}"
-
-
 def _document(context: Context, granted: Sequence[AdvanceReservation], machine: Format) -> str:
     """Return the document that qrstat prints of the same reservations."""
     with context.database.snapshot() as tx:
-        reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
+        reader = permissions.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
         items = shown(tx, granted, reader)
     if machine is Format.XML:
         from oar.lib.reservations.xml import reservations_xml
@@ -319,43 +306,7 @@ def slots_line(slots: tuple[GrantedSlots, ...]) -> str:
     return f"{'granted_slots:':<28}{','.join(f'{slot.place}={slot.slots}' for slot in slots)}"
 
 
-def _refusal(reason: str, proposal: int, *, is_series: bool) -> str:
-    """Return the lines about the reason of a rejection and the earliest possible start."""
-    later = "" if is_series else "\n  no later start was found"
-    if proposal:
-        of = " of the whole series" if is_series else ""
-        option = write_option_date(proposal)
-        later = f"\n  the earliest possible start{of} is {write_date(proposal)} (-a {option})"
-    return f"  {reason}{later}"
-
-
 # -- series -----------------------------------------------------------------------------------------------------------
-
-
-def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceReservation]:
-    """Return the occurrences of its series that were answered with a reservation; itself if it is in none."""
-    if not answer.series_id:
-        return [answer]
-    with context.database.snapshot() as tx:
-        depth = tx.reservations.select_series([answer.series_id])[answer.series_id].depth
-        return [
-            reservation
-            for reservation in tx.reservations.of_series([answer.series_id])
-            if reservation.series_index <= depth
-        ]
-
-
-def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
-    """Yield a line about occurrences requested instead of skipped ones."""
-    with context.database.snapshot() as tx:
-        occurrences = tx.reservations.of_series([answered[0].series_id])
-    later = [reservation.series_index for reservation in occurrences if reservation.series_index > len(answered)]
-    if later:
-        several = len(later) > 1
-        yield (
-            f"occurrence{'s' * several} {format_ranges(from_positions(later))} {'are' if several else 'is'} requested"
-            f" instead: qrstat shows {'them' if several else 'it'} when granted"
-        )
 
 
 def _proposal_of_series(context: Context, refused: Sequence[AdvanceReservation]) -> int:
@@ -395,59 +346,52 @@ def _series_lines(
         yield from (
             f"{reservation.number} is in the state {reservation.state}: {reason}" for reason in reasons(reservation)
         )
-    if any(reservation.state is ReservationState.REFUSED for reservation in answered):
-        yield from _replacements(context, answered)
+    if len(granted) == len(answered):
+        return
+    with context.database.snapshot() as tx:  # occurrences are requested instead of skipped ones
+        occurrences = tx.reservations.of_series([answered[0].series_id])
+    later = [reservation.series_index for reservation in occurrences if reservation.series_index > len(answered)]
+    if later:
+        several = len(later) > 1
+        yield (
+            f"occurrence{'s' * several} {format_ranges(from_positions(later))} {'are' if several else 'is'} requested"
+            f" instead: qrstat shows {'them' if several else 'it'} when granted"
+        )
 
 
 # -- verification -----------------------------------------------------------------------------------------------------
 
 
-def _verify(context: Context, requester: Requester, wish: ReservationWish, machine: Format | None) -> None:
-    """Print what would be answered now; nothing is stored.  Raises NotGranted."""
+def _verify(context: Context, requester: Requester, options: ReservationOptions, machine: Format | None) -> None:
+    """Print what would be decided now; nothing is stored.  Raises NotGranted."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
-    draft = drafts.rehearse(context.database, context.runtime.config, requester, wish)
-    _print_rules(draft.output)
-    skips = draft.series is not None and draft.series.skips_conflicts
-    config = context.runtime.config
-    steps = reservation_trials.answers(context.database, config, draft.occurrences, skips_conflicts=skips)
-    found = [step for step in steps if step.state is not ReservationState.REFUSED]
-    if not found:
+    database, config = context.database, context.runtime.config
+    request = requests.rehearse(database, config, requester, options)
+    _print_rules(request.rule_output)
+    skips = request.series is not None and request.series.skips_conflicts
+    steps = reservation_trials.answers(database, config, request.occurrences, skips_conflicts=skips)
+    granted = [step for step in steps if step.state is not ReservationState.REFUSED]
+    if not granted:
         proposal = steps[0].proposal
-        if draft.series:
-            proposal = _fitting(draft.series.rule, draft.series.time_zone, draft.starts, proposal)
+        if request.series:
+            proposal = _fitting(request.series.rule, request.series.time_zone, request.starts, proposal)
         raise NotGranted(
-            "verification: no suitable queues", steps[0].message, proposal, is_series=draft.series is not None
+            "verification: no suitable queues", steps[0].message, proposal, is_series=request.series is not None
         )
-    with context.database.snapshot() as tx:
-        slots = [granted_slots(tx, draft.new.queue, step.resources) for step in found]
+    with database.snapshot() as tx:
+        slots = [granted_slots(tx, request.reservation.queue, step.resources) for step in granted]
     if machine:
-        records = [_verified(step, step_slots) for step, step_slots in zip(found, slots, strict=True)]
-        click.echo(dump(records if draft.series else records[0], machine), nl=False)
-    else:
-        lines = (
-            line for step, step_slots in zip(found, slots, strict=True) for line in _verified_lines(step, step_slots)
-        )
-        click.echo("\n".join(["verification: found suitable queue(s)", *lines]))
-
-
-def _verified_lines(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> Iterator[str]:
-    yield slots_line(slots)
-    yield f"{'start_time:':<28}{write_long_date(step.start)}"
-    if step.state in INCOMPLETE:
-        yield f"{'state:':<28}{step.state!s}"
-        yield from (f"{'message:':<28}{reason}" for reason in step.message.splitlines())
-
-
-def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[str, object]:
-    return {
-        "start_time": step.start,
-        "end_time": step.end,
-        "state": str(step.state),
-        "reasons": step.message.splitlines(),
-        "granted_slots": [{"queue": slot.queue, "host": slot.host, "slots": slot.slots} for slot in slots],
-        "resources": list(step.resources),
-    }
+        records = [reservation_trials.record_of(*pair) for pair in zip(granted, slots, strict=True)]
+        click.echo(dump(records if request.series else records[0], machine), nl=False)
+        return
+    lines = ["verification: found suitable queue(s)"]
+    for step, step_slots in zip(granted, slots, strict=True):
+        lines += [slots_line(step_slots), f"{'start_time:':<28}{write_long_date(step.start)}"]
+        if step.state in INCOMPLETE:
+            lines.append(f"{'state:':<28}{step.state!s}")
+            lines += [f"{'message:':<28}{reason}" for reason in step.message.splitlines()]
+    click.echo("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from tests.acceptance.harness import Cluster, Person, wait_until
@@ -59,10 +58,3 @@ def hosts(cluster: Cluster, number: int) -> list[str]:
         f" WHERE reservation_id = {identifier} AND resource_id = ANY (resources) ORDER BY 1"
     )
     return [each[0] for each in rows]
-
-
-def proposal(text: str) -> str:
-    """The date that a refusal proposes, as -a reads it."""
-    found = re.search(r"\(-a ([0-9.]+)\)", text)
-    assert found, text
-    return found[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.mailbox import Post
 from tests.acceptance.reservations import (
@@ -11,7 +9,6 @@ from tests.acceptance.reservations import (
     hosts,
     log,
     record,
-    shown_state,
     wait_for_reservation,
 )
 
@@ -70,50 +67,23 @@ def test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told(
     ]
 
 
-def test_with_hard_errors_no_job_begins_until_all_is_there_again(cluster: Cluster, alice: Person, post: Post) -> None:
-    number = ask(alice, "-d 600 -h node-1,node-2 -l /network_address=2 -m a -he yes -replace no")
-    first = alice.submit(f"--ar {number} -l core=1,walltime=0:5 'sleep 1000'")
-    cluster.wait_for_state(first, "Running")
-    (used,) = nodes_of(cluster, first)
-    (lost,) = {"node-1", "node-2"} - {used}
-    set_state(cluster, lost, "Absent")
-    wait_for_reservation(cluster, number, "E")
-    waits = alice.submit(f"--ar {number} -p \"network_address='{used}'\" -l core=1,walltime=0:1 true")
-    why = f"The advance reservation {number} is in error: reserved host {lost} is Absent; no job of it starts meanwhile"
-    wait_until(lambda: why in alice.run(f"oarstat --explain {waits}"), lambda: alice.run(f"oarstat --explain {waits}"))
-    assert (cluster.state(first), cluster.state(waits)) == ("Running", "Waiting")
-    set_state(cluster, lost, "Alive")
-    cluster.wait_for_state(waits, "Terminated")
-    assert shown_state(alice, number) == "r"
-    wait_until(lambda: post.tags("alice") == ["AR ERROR", "AR VALID"], lambda: post.to("alice"))
-    hard = "No job of it starts until it is satisfied again (hard error handling)."
-    assert hard in post.to("alice")[0][1].splitlines()
-
-
-@pytest.mark.parametrize("moment", ["before", "in"])
-def test_lost_nodes_are_replaced_under_the_jobs_that_go_on(cluster: Cluster, alice: Person, moment: str) -> None:
-    start = "-a +1h " if moment == "before" else ""
+def test_lost_nodes_are_replaced_under_the_jobs_that_go_on(cluster: Cluster, alice: Person) -> None:
     with configured(cluster, "RESERVATION_REPLACE_AFTER=1"):
-        number = ask(alice, f"{start}-d 600 -l /network_address=2 -replace yes")
+        number = ask(alice, "-d 600 -l /network_address=2 -replace yes")
         lost, kept = hosts(cluster, number)
         inside = f"--ar {number} -l nodes=1,walltime=0:5 'sleep 1000'"
         runs = alice.submit(f"{inside} -p \"network_address='{kept}'\"")
-        if moment == "in":
-            cluster.wait_for_state(runs, "Running")
+        cluster.wait_for_state(runs, "Running")
         set_state(cluster, lost, "Absent")
         wait_until(lambda: "RESOURCES REPLACED" in log(cluster, number), lambda: log(cluster, number))
     assert lost not in hosts(cluster, number)
     assert kept in hosts(cluster, number)
-    wait_for_reservation(cluster, number, "w" if moment == "before" else "r")
-    if moment == "in":
-        (new,) = {*hosts(cluster, number)} - {kept}
-        second = alice.submit(inside)
-        cluster.wait_for_state(second, "Running")
-        assert (nodes_of(cluster, runs), nodes_of(cluster, second)) == ([kept], [new])
-        assert cluster.state(runs) == "Running"
+    wait_for_reservation(cluster, number, "r")
+    (new,) = {*hosts(cluster, number)} - {kept}
+    second = alice.submit(inside)
+    cluster.wait_for_state(second, "Running")
+    assert (nodes_of(cluster, runs), nodes_of(cluster, second)) == ([kept], [new])
+    assert cluster.state(runs) == "Running"
     set_state(cluster, lost, "Alive")
     outside = cluster.as_user("bob").submit(f"-p \"network_address='{lost}'\" -l nodes=1,walltime=0:0:10 true")
     cluster.wait_for_state(outside, "Terminated")  # what was given up is not taken back
-
-
-# -- what administrators may not do -----------------------------------------------------------------------------------

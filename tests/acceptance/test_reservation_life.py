@@ -8,14 +8,13 @@ from datetime import date, timedelta
 
 import pytest
 
-from oar.lib.reservations.grid_engine_times import write_date, write_option_date
+from oar.lib.base.grid_engine_times import write_date, write_option_date
 from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
     hosts,
     log,
-    proposal,
     record,
     row,
     wait_for_reservation,
@@ -35,59 +34,6 @@ def held_by(cluster: Cluster, job: int) -> set[str]:
         f" JOIN resources USING (resource_id) WHERE job_id = {job}"
     )
     return {each[0] for each in rows}
-
-
-def wait_for_date(cluster: Cluster, date: int) -> None:
-    """Wait until the clock of the cluster has passed a date."""
-    wait_until(lambda: cluster.now() > date)
-
-
-# -- jobs in the way --------------------------------------------------------------------------------------------------
-
-
-def test_a_running_job_is_in_the_way_to_its_walltime_unless_it_ends_before(cluster: Cluster, alice: Person) -> None:
-    bob = cluster.as_user("bob")
-    job = bob.submit("-l nodes=4,walltime=0:10 'sleep 1000'")
-    cluster.wait_for_state(job, "Running")
-    (start, _) = dates(cluster, job)
-    request = f"qrsub -a +5m -d 60 {EVERYTHING}"
-    refused = alice.attempt(request)
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith("denied: Reservation can't be granted\n  only 0 of 4 suitable nodes are free until ")
-    assert f"(job {job})" in refused.err
-    behind = ask(alice, f"-a {proposal(refused.err)} -d 60 {EVERYTHING}")
-    assert 600 <= int(row(cluster, behind, "start_time")[0]) - start <= 602
-    assert alice.attempt(f"{request} -w v").code == 1
-    bob.run(f"oardel {job}")
-    cluster.wait_for_state(job, "Error")
-    assert alice.run(request).endswith("has been granted\n")
-
-
-def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reservation(
-    cluster: Cluster, alice: Person
-) -> None:
-    root = cluster.as_user("root")
-    job = alice.submit("-p \"network_address='node-1'\" -l nodes=1,walltime=0:1:40 'sleep 1000'")
-    cluster.wait_for_state(job, "Running")
-    (start, _) = dates(cluster, job)
-    behind = ask(alice, f"-a {write_option_date(start + 105)} -d 600 -h node-1 -l /network_address=1")
-    root.run(f"oarhold -r {job}")
-    cluster.wait_for_state(job, "Suspended")
-    suspended = cluster.now()
-    refused = alice.attempt("qrsub -a +2h -d 60 -h node-1 -l /network_address=1")
-    assert (refused.code, f"(suspended job {job})" in refused.err, "no later start was found" in refused.err) == (
-        1,
-        True,
-        True,
-    ), refused
-    assert hosts(cluster, ask(alice, "-a +2h -d 60 -l /network_address=3")) == ["node-2", "node-3", "node-4"]
-    wait_for_date(cluster, suspended + 6)  # with what is left of its walltime it would run into the reservation
-    root.run(f"oarresume {job}")
-    sentence = f"waits until the advance reservation {behind} is over"
-    wait_until(lambda: sentence in alice.run(f"oarstat --explain {job}"), lambda: alice.run(f"oarstat --explain {job}"))
-    assert cluster.state(job) == "Resuming"
-    alice.run(f"qrdel {behind}")
-    cluster.wait_for_state(job, "Running")
 
 
 QUOTAS = {"quotas": {"*,*,*,bob": [4, -1, -1]}}
@@ -140,44 +86,6 @@ def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(clu
     assert record(alice, number)["state"] == "r"
     assert dates(cluster, inside)[0] - start <= 60
     assert log(cluster, number) == ["CREATED", "START TIME REACHED"]  # it began with all of its resources
-
-
-# -- flexible, idle ---------------------------------------------------------------------------------------------------
-
-
-def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it(
-    cluster: Cluster, alice: Person
-) -> None:
-    number = ask(alice, "-a +35 -d 600 -l /network_address=1 -flex yes")
-    wide = alice.submit(f"--ar {number} -l nodes=3,walltime=0:5 'sleep 1000'")
-    cluster.wait_for_state(wide, "Running")
-    assert dates(cluster, wide)[0] < int(row(cluster, number, "start_time")[0])
-    assert {*hosts(cluster, number)} < held_by(cluster, wide)
-    other = cluster.as_user("bob").submit("-l nodes=2,walltime=0:0:10 true")
-    waits = alice.submit(f"--ar {number} -l nodes=2,walltime=0:0:10 true")
-    wait_for_reservation(cluster, number, "r")
-    assert cluster.state(other) == "Waiting"
-    alice.run(f"qralter -e +5 {number}")
-    wait_for_reservation(cluster, number, "gone")
-    end, ended = map(int, row(cluster, number, "end_time, ended"))
-    assert ended >= end
-    assert (cluster.state(wide), cluster.state(waits)) == ("Running", "Waiting")
-    assert cluster.sql(f"SELECT 1 FROM reservation_jobs WHERE job_id = {waits}") == []
-    alice.run(f"oardel {wide}")
-    for job in (other, waits):
-        cluster.wait_for_state(job, "Terminated")
-
-
-def test_a_reservation_that_nobody_uses_ends_when_its_idle_limit_is_reached(cluster: Cluster, alice: Person) -> None:
-    number = ask(alice, f"-d 900 -idle 35 {EVERYTHING}")
-    outside = cluster.as_user("bob").submit("-l nodes=4,walltime=0:0:10 true")
-    inside = alice.submit(f"--ar {number} -l core=1,walltime=0:1 'sleep 6'")
-    cluster.wait_for_state(inside, "Terminated")
-    assert record(alice, number)["state"] == "r"
-    wait_for_reservation(cluster, number, "gone")
-    assert log(cluster, number) == ["CREATED", "START TIME REACHED", "IDLE", "TERMINATED"]
-    assert int(row(cluster, number, "ended")[0]) - dates(cluster, inside)[1] >= 35
-    cluster.wait_for_state(outside, "Terminated")
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import pytest
 from oar.cli import qralter, qrstat, qrsub
 from oar.cli.common.command import Command, invoke
 from oar.lib.access.records import User
+from oar.lib.base.grid_engine_times import write_option_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.reservations.grid_engine_times import write_option_date
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.api.scheduling import scheduling

@@ -10,6 +10,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.reservations import deletion, recurrence, requests
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.options import ReservationRequest
 from oar.lib.reservations.records import (
     AccessEntry,
     AdvanceReservation,
@@ -61,7 +62,7 @@ class Site:
         alternatives = [ReservationAlternative(parse_request(request).groups)]
         new = NewReservation(owner, start, end, encode(alternatives), queue="default", time_offset=6, **fields)
         with self.database.begin() as tx:
-            return requests.create(tx, new, [AccessEntry(owner)], limit=limit).id
+            return requests.create(tx, ReservationRequest(new, (AccessEntry(owner),)), limit=limit).id
 
     def ask_series(
         self, request: str, start: int, duration: int, *, rule: str = "FREQ=HOURLY", depth: int = 2, **fields: Any
@@ -74,7 +75,8 @@ class Site:
         new = NewReservation("alice", start, end, text, queue="default", time_offset=6, **fields)
         row = NewSeries("alice", rule, "UTC", start, duration, "", depth, skips, len(starts), depth + 1, following)
         with self.database.begin() as tx:
-            return requests.create_series(tx, new, [AccessEntry("alice")], row, starts[:depth], limit=0).series_id
+            asked = ReservationRequest(new, (AccessEntry("alice"),), row, tuple(starts[:depth]))
+            return requests.create(tx, asked, limit=0).series_id
 
     def series(self, series_id: int) -> Series:
         with self.database.begin() as tx:

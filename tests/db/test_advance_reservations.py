@@ -18,11 +18,11 @@ from oar.lib.jobs import lifecycle
 from oar.lib.jobs.ends import cause_text
 from oar.lib.jobs.explanations import explain
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import alteration
+from oar.lib.reservations import changes
 from oar.lib.reservations import lifecycle as reservation_lifecycle
-from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.changes import WantedChange
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.reservations.requests import TooManyReservations
+from oar.lib.reservations.errors import TooManyReservations
 from oar.lib.reservations.states import ChangeAnswer, ReservationEvent
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
@@ -155,7 +155,7 @@ def test_the_bill_tells_what_was_reserved_used_and_unusable(site: Site) -> None:
     site.round(NOW + 300)
     site.round(NOW + 1000)
     with site.database.begin() as tx:
-        bill = [tuple(row[1:6]) for row in tx.reservation_logs.find_bill(number)]
+        bill = [tuple(row[1:6]) for row in tx.reservation_logs.select_bills([number])[number]]
     assert bill == [("node-1", 1, 1000, 0, 0), ("node-2", 1, 1000, 0, 200)]
 
 
@@ -409,7 +409,7 @@ def test_a_change_has_its_answer_when_the_last_reservation_is_gone(site: Site) -
     number = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
     site.round()
     with site.database.begin() as tx:
-        change = alteration.ask_change(tx, ALICE, site.get(number), WantedChange(end=NOW + 2 * HOUR), patience=60)
+        change = changes.request_change(tx, ALICE, site.get(number), WantedChange(end=NOW + 2 * HOUR), patience=60)
     assert site.delete(ALICE, number) is Deletion.DELETED
     with site.database.begin() as tx:
         answered = tx.reservations.find_change(change)

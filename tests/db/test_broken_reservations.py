@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from oar.lib.reservations import alteration
-from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations import changes
+from oar.lib.reservations.changes import WantedChange
 from oar.lib.reservations.states import ChangeAnswer
 from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources, execute_sql
@@ -147,7 +147,7 @@ def test_a_change_that_cannot_be_read_is_refused_and_others_are_answered(site: S
     with site.database.begin() as tx:
         wish = WantedChange(end=NOW + 2 * HOUR)
         asked = [
-            alteration.ask_change(tx, ALICE, each, wish, patience=60)
+            changes.request_change(tx, ALICE, each, wish, patience=60)
             for each in tx.reservations.select([broken, sound])
         ]
         tx.execute("UPDATE reservation_changes SET change = %s WHERE change_id = %s", (change, asked[0]))

@@ -5,9 +5,10 @@ import pytest
 from oar.cli import qrsub
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.reservations import drafts, requests
+from oar.lib.reservations import requests
+from oar.lib.reservations.options import ReservationRequest
 from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAlternative, encode
-from oar.lib.reservations.sql_fault_predicates import ReservationFault
+from oar.lib.reservations.sql_faults import ReservationFault
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.submission.resource_request import parse_request
 from tests.builders import add_resources
@@ -28,7 +29,7 @@ def ask_range(site: Site, *numbers: int) -> int:
     alternatives = [ReservationAlternative(parse_request(f"/resource_id={number}").groups) for number in numbers]
     new = NewReservation("alice", NOW + 100, NOW + HOUR, encode(alternatives), queue="default", time_offset=6)
     with site.database.begin() as tx:
-        return requests.create(tx, new, [AccessEntry("alice")], limit=0).id
+        return requests.create(tx, ReservationRequest(new, (AccessEntry("alice"),)), limit=0).id
 
 
 def test_of_a_range_the_frame_keeps_what_was_granted_and_its_place(site: Site) -> None:
@@ -61,7 +62,7 @@ def test_a_request_whose_conditions_are_too_long_is_refused(
     frontend: Frontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_resources(frontend.database, nodes=30, cores=1)
-    monkeypatch.setattr(drafts, "LARGEST_REQUEST", 200)
+    monkeypatch.setattr(requests, "LARGEST_REQUEST", 200)
     result = frontend.type(qrsub.main, "-d", "60", "-h", "node-1*")
     assert (result.exit, result.out) == (1, "")
     assert result.err.startswith(

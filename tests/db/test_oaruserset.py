@@ -8,10 +8,17 @@ import pytest
 from oar.cli import oaruserset
 from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
-from oar.lib.reservations import alteration, requests
-from oar.lib.reservations.alteration import AttributeChange, WantedChange
-from oar.lib.reservations.preparation import BadReservation
-from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAlternative, encode
+from oar.lib.reservations import changes, requests
+from oar.lib.reservations.changes import WantedChange
+from oar.lib.reservations.errors import BadReservation
+from oar.lib.reservations.options import ReservationRequest
+from oar.lib.reservations.records import (
+    AccessEntry,
+    NewReservation,
+    ReservationAlternative,
+    ReservationAttributes,
+    encode,
+)
 from oar.lib.reservations.states import ReservationState
 from oar.lib.submission.resource_request import parse_request
 from tests.db.console import EVE, Console
@@ -136,12 +143,12 @@ def test_a_list_that_is_only_asked_for_is_kept_as_well(console: Console, denied:
     console.type(oaruserset.main, "-a", "bob,carol", "team")
     for number in (12, 13):
         add_reservation(console.database, number, state="w", access=[AccessEntry("alice")])
-    change = WantedChange(end=9, attributes=AttributeChange(access=(AccessEntry("@team", denied),)))
+    change = WantedChange(end=9, attributes=ReservationAttributes(access=(AccessEntry("@team", denied),)))
     with console.database.begin() as tx:
         (reservation,) = tx.reservations.select([12])
-        alteration.ask_change(tx, User("alice", 1001), reservation, change, patience=60)
+        changes.request_change(tx, User("alice", 1001), reservation, change, patience=60)
         (other,) = tx.reservations.select([13])
-        asked = alteration.ask_change(tx, User("alice", 1001), other, WantedChange(end=9), patience=60)
+        asked = changes.request_change(tx, User("alice", 1001), other, WantedChange(end=9), patience=60)
         tx.execute("UPDATE reservation_changes SET change = '{' WHERE change_id = %s", (asked,))
     words = ("-a", "dave", "team") if denied else ("-d", "bob", "team")
     what = 'adding "dave" to "team"' if denied else 'removing "bob" from "team"'
@@ -191,7 +198,7 @@ def test_a_request_that_is_being_written_keeps_the_users_whom_it_names(console: 
     with ThreadPoolExecutor(1) as other:
         with console.database.begin() as tx:
             new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
-            number = requests.create(tx, new, [AccessEntry("@team")], limit=0).number
+            number = requests.create(tx, ReservationRequest(new, (AccessEntry("@team"),)), limit=0).number
             typed = other.submit(console.type, oaruserset.main, *words)
             while not is_somebody_waiting(console):
                 assert not typed.done()
@@ -207,4 +214,4 @@ def test_a_request_is_refused_whose_userset_goes_before_it_is_written(console: C
     with console.database.begin() as tx:
         new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
         with pytest.raises(BadReservation, match='Userset or group "team" does not exist'):
-            requests.create(tx, new, [AccessEntry("@team")], limit=0)
+            requests.create(tx, ReservationRequest(new, (AccessEntry("@team"),)), limit=0)

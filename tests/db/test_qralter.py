@@ -11,13 +11,11 @@ import pytest
 from oar.cli import qrsub
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.access.records import User
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.bus.messages import Effect
-from oar.lib.jobs import lifecycle
-from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import drafts
-from oar.lib.reservations.drafts import OtherResources
-from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations import change_requests
+from oar.lib.reservations.change_requests import OtherResources
 from oar.lib.reservations.states import ChangeAnswer
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
@@ -51,13 +49,6 @@ def test_a_window_is_moved_and_the_frame_follows(site: Site, alter: Typed, numbe
     assert site.job(reservation.frame_id) is JobState.RUNNING
     site.round(NOW + 800)
     assert site.job(reservation.frame_id) is JobState.TERMINATED
-
-
-def test_with_the_start_alone_the_duration_stays_and_with_the_end_alone_the_start(
-    site: Site, alter: Typed, number: int
-) -> None:
-    assert alter("-a", "+300", str(number)).exit == 0
-    assert alter("-e", "+900", str(number)).out.endswith(f"now {write_date(NOW + 300)} to {write_date(NOW + 900)}\n")
 
 
 def test_three_values_of_a_new_window_must_agree(alter: Typed, number: int) -> None:
@@ -195,62 +186,17 @@ def test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has(site:
 def test_rounds_do_not_wait_for_the_rules_of_the_site(
     site: Site, alter: Typed, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admit, unlocked = drafts.other_resources, list[int]()
+    admit, unlocked = change_requests.other_resources, list[int]()
 
     def admit_beside_a_round(*arguments: Any, **names: Any) -> OtherResources:
         with site.database.begin() as tx:
             unlocked.extend(tx.column("SELECT reservation_id FROM reservations FOR UPDATE NOWAIT"))
         return admit(*arguments, **names)
 
-    monkeypatch.setattr(drafts, "other_resources", admit_beside_a_round)
+    monkeypatch.setattr(change_requests, "other_resources", admit_beside_a_round)
     add_rules(site.database)
     assert alter("-l", "/resource_id=1", str(number)).exit == 0
     assert unlocked == [number]
-
-
-def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site, alter: Typed, number: int) -> None:
-    with site.database.begin() as tx:
-        before = tx.reservations.by_numbers([number])
-    add_resources(site.database, nodes=1, cores=2)
-    other = site.ask("/resource_id=1", NOW + 200, NOW + 300)
-    site.round()
-    assert alter("-l", "/resource_id=4", str(number)) == CommandResult(
-        1,
-        "",
-        f"denied: Reservation {number} can't be altered\n"
-        f"  there is no place for it from {write_date(NOW + 100)} to {write_date(NOW + HOUR)}"
-        f" (advance reservation {other})\n",
-    )
-    never = alter("-l", "/resource_id=5", str(number))
-    assert never.err.startswith("Error: No queue instances to reserve\n")
-    with site.database.begin() as tx:
-        assert tx.reservations.by_numbers([number]) == before
-
-
-def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Typed, number: int) -> None:
-    with site.database.begin() as tx:
-        reservation = tx.reservations.by_numbers([number])[number]
-    first, second = site.submit_inside(reservation.id), site.submit_inside(reservation.id)
-    large = site.submit_inside(reservation.id, cores=2)
-    site.round(NOW + 100)
-    assert alter("-l", "/resource_id=1", str(number)).err == (
-        f"denied: Reservation {number} can't be altered\n"
-        f"  its jobs hold resources that it would give up (job {second})\n"
-    )
-    with site.database.begin() as tx:
-        for state in (JobState.RUNNING, JobState.FINISHING):
-            lifecycle.move(tx, first, state)
-        lifecycle.move_all(
-            tx, {first: Cause(EndCode.SUCCESS)}, JobState.TERMINATED, because={first: Cause(EndCode.SUCCESS)}
-        )
-    (held,) = _held(site, second)
-    assert alter("-l", "/resource_id=1", str(number)).out.splitlines()[2:] == [
-        f"job {large} was deleted: it no longer fits",
-        "granted_slots:              default@node-1=1",
-    ]
-    assert site.get(reservation.id).resources == (held,)
-    with site.database.snapshot() as tx:
-        assert tx.job_requests.jobs_to_kill([large, second]) == {large}
 
 
 def test_a_condition_narrows_what_a_reservation_has(site: Site, alter: Typed, number: int) -> None:

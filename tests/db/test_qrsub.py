@@ -19,7 +19,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState
-from oar.lib.reservations import requests
+from oar.lib.reservations import lifecycle, requests
 from oar.lib.reservations.records import AdvanceReservation, decode
 from oar.lib.reservations.states import ReservationState
 from oar.lib.runtime import Runtime
@@ -133,66 +133,6 @@ def test_an_administrator_asks_for_somebody_and_over_jobs(desk: Desk) -> None:
 
 
 # -- refused ----------------------------------------------------------------------------------------------------------
-
-#: What is typed, and what is said.
-REFUSALS = [
-    ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option'),
-    ("-d 60 -flex maybe", 'qrsub: invalid option argument "-flex maybe"'),
-    ("-d 60 -idle xx", 'qrsub: Wrong time format "xx" specified to -idle option'),
-    ("-a x -d 60", 'qrsub: Wrong date/time format "x" specified to -a option'),
-    ("-e 13321200 -d 60", 'qrsub: Wrong date/time format "13321200" specified to -e option'),
-    ("-a 202701150759 -d 60", "start time is in the past"),
-    ("-d 0", "start time is later than end time"),
-    ("-a 202701151000 -e 202701150900", "start time is later than end time"),
-    ("-a 202701151000 -e 202701151000", "start time is later than end time"),
-    ("-a 202701151000", 'missing value for "end time or duration" in advance reservation request'),
-    ("-a +1h -e +3h -d 1h", "difference between end and start time does not correspond to duration"),
-    ("-d 6", "the duration must be longer than 6 seconds"),
-    ("-d 1000000000", "the reservation would end more than 10 years from now"),
-    ("-a 210001010000 -d 60", "the reservation would end more than 10 years from now"),
-    ("-d 60 -window 3650d", "the reservation would end more than 10 years from now"),
-    ("-a +1h -d 60 -rrule FREQ=MONTHLY;INTERVAL=60", "the reservation would end more than 10 years from now"),
-    ("-d 60 -w x", 'qrsub: invalid option argument "-w x"'),
-    ("-d 60 -he perhaps", 'qrsub: invalid option argument "-he perhaps"'),
-    ("-d 60 -now perhaps", 'qrsub: invalid option argument "-now perhaps"'),
-    ("-d 60 -m z", 'qrsub: Wrong mail options list format "z" specified to -m option'),
-    ("-d 60 -m nb", 'qrsub: Wrong mail options list format "nb" specified to -m option'),
-    ("-d 60 -u nosuch", "error: nosuch is not known as a user"),
-    ("-d 60 -u @nosuch", 'Userset or group "nosuch" does not exist'),
-    ("-d 60 -l nosuch=1", 'unknown resource "nosuch"'),
-    ("-d 60 -l /nosuch=1", 'unknown resource "nosuch"'),
-    (
-        "-d 60 -l slots=2",
-        '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly',
-    ),
-    ("-d 60 -pe nosuch 2", 'job rejected: the requested parallel environment "nosuch" does not exist'),
-    ("-d 60 -ckpt nosuch", 'job rejected: the requested checkpointing environment "nosuch" does not exist'),
-    ("-d 60 -q nosuch", 'Job was rejected because job requests unknown queue "nosuch"'),
-    ("-d 60 -q default@nosuch", 'Job was rejected because job requests unknown queue "default@nosuch"'),
-    ("-d 60 -q default@@nosuch", 'Job was rejected because job requests unknown queue "default@@nosuch"'),
-    ("-d 60 -masterq nosuch", 'Job was rejected because job requests unknown queue "nosuch"'),
-    ("-d 60 -N 1bad", 'denied: "1bad" is not a valid object name (cannot start with a digit)'),
-    ("-d 60 -N a/b", 'denied: "a/b" is not a valid object name (invalid character)'),
-    ("-d 60 -pe slots 0", 'denied: "0" is no slot range: write n, n-m, n-, -m, or several with commas'),
-    ("-d 60 -alloc 2 3", "denied: 3 slots cannot be divided into 2 on each host"),
-    ("-d 60 -alloc x 3", 'denied: "x" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number'),
-    ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed"),
-    ("-d 60 -l nodes=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
-    ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l"),
-    ("-d 60 -pe slots 5", "Error: No queue instances to reserve"),
-    ("-d 60 -l h=other*", "Error: No queue instances to reserve"),
-    ("-d 60 -l /network_address=3", "Error: No queue instances to reserve"),
-    ("-d 60 -owner root", 'denied: "alice" must be manager for -owner and -ignore_jobs'),
-    ("-d 60 -M a\nb", 'denied: "a\nb" is no mail address'),
-]
-
-
-@pytest.mark.parametrize(("line", "text"), REFUSALS)
-def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(site: Desk, line: str, text: str) -> None:
-    before = site.counts()
-    result = site.qrsub(*line.split(" "))
-    assert (result.exit, result.out, without_way_out(result.err)) == (1, "", f"{text}\n")
-    assert site.counts() == before
 
 
 def test_who_types_nothing_is_told_the_usage_and_who_asks_for_nothing_that(site: Desk) -> None:
@@ -468,14 +408,14 @@ def test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn(
 ) -> None:
     site.config = site.config.replace(reservation_answer_timeout=60)
     site.database.deliver = lambda effects: os.kill(os.getpid(), first) if not _is_withdrawn(site) else None
-    withdraw = requests.cancel
+    withdraw = lifecycle.cancel
 
     def interrupted(*arguments: Any) -> Any:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         return withdraw(*arguments)
 
-    monkeypatch.setattr(requests, "cancel", interrupted)
+    monkeypatch.setattr(lifecycle, "cancel", interrupted)
     assert site.qrsub("-d", "60") == CommandResult(26, "", "the request was withdrawn\n")
     assert site.last().state is ReservationState.REFUSED
 

@@ -133,7 +133,7 @@ def test_replaced_resources_count_as_long_as_they_were_granted(site: Site, resou
     assert consumed(site) == {"alice": 2000}
     assert consumed(site, reservation_accounting="users") == {"alice": 1700, "bob": 300}
     with site.database.begin() as tx:
-        bill = tx.reservation_logs.find_bill(reservation)
+        bill = tx.reservation_logs.select_bills([reservation])[reservation]
     assert (sum(row.reserved for row in bill), sum(row.used for row in bill)) == (2000, 300)
 
 
@@ -160,7 +160,7 @@ def test_a_slot_that_two_jobs_share_is_taken_from_the_owner_once(site: Site, res
     site.round(NOW + SECONDS)
     assert consumed(site, reservation_accounting="users") == {"alice": 3700, "bob": 400}
     with site.database.begin() as tx:
-        assert sum(row.used for row in tx.reservation_logs.find_bill(reservation)) == 300
+        assert sum(row.used for row in tx.reservation_logs.select_bills([reservation])[reservation]) == 300
 
 
 def test_both_ways_and_the_bill_have_the_same_sum(site: Site, resources: list[int]) -> None:
@@ -171,7 +171,7 @@ def test_both_ways_and_the_bill_have_the_same_sum(site: Site, resources: list[in
     site.round(NOW + SECONDS)
     by_owner, by_users = consumed(site), consumed(site, reservation_accounting="users")
     with site.database.begin() as tx:
-        bill = tx.reservation_logs.find_bill(reservation)
+        bill = tx.reservation_logs.select_bills([reservation])[reservation]
     assert sum(by_owner.values()) == sum(by_users.values()) == sum(row.reserved for row in bill) == SLOTS * SECONDS
     assert by_users["bob"] == sum(row.used for row in bill)
 
@@ -195,5 +195,5 @@ def test_the_bill_is_dated_when_the_reservation_leaves(site: Site, resources: li
     move_job(site.database, inside, JobState.ERROR)
     site.round(NOW + SECONDS + 30)
     with site.database.begin() as tx:
-        bill = tx.reservation_logs.find_bill(reservation)
+        bill = tx.reservation_logs.select_bills([reservation])[reservation]
     assert {(row.reserved, row.termination_time) for row in bill} == {(2 * SECONDS, NOW + SECONDS + 30)}

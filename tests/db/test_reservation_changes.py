@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from oar.lib.base.grid_engine_times import write_date, write_option_date
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.ends import EndCode, cause_text
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations.grid_engine_times import write_date, write_option_date
 from oar.lib.reservations.records import AccessEntry
 from oar.lib.reservations.states import ReservationState
 from tests.builders import add_resources

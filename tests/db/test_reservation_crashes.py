@@ -15,9 +15,11 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import alteration, deletion, repairs, requests
-from oar.lib.reservations.alteration import AttributeChange, WantedChange
-from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations import changes, deletion, repairs, requests
+from oar.lib.reservations.changes import WantedChange
+from oar.lib.reservations.lifecycle import cancel
+from oar.lib.reservations.options import ReservationRequest
+from oar.lib.reservations.records import AccessEntry, NewReservation, ReservationAttributes
 from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.modules import leon, sarko
@@ -112,7 +114,7 @@ def test_each_statement_of_a_round_may_be_the_last(site: Site, dying: DyingDatab
         assert site.job(site.get(number).frame_id) is JobState.TERMINATED
         with site.database.begin() as tx:
             assert tx.invariants.violations(dying.settings.ro_user) == []
-            assert len(tx.reservation_logs.find_bill(number)) == 1
+            assert len(tx.reservation_logs.select_bills([number])[number]) == 1
         if not died:
             assert step > 10
             return
@@ -204,21 +206,21 @@ def test_no_occurrence_of_a_series_is_lost_or_doubled(site: Site, dying: DyingDa
 def ask(tx: Transaction, site: Site, number: int) -> None:
     """What qrsub writes."""
     new = NewReservation("alice", NOW + 5000, NOW + 6000, site.get(number).request, queue="default", time_offset=6)
-    requests.create(tx, new, [AccessEntry("alice")], limit=9)
+    requests.create(tx, ReservationRequest(new, (AccessEntry("alice"),)), limit=9)
 
 
 def withdraw(tx: Transaction, site: Site, number: int) -> None:
     """What a qrsub writes that is interrupted; the request is the last one."""
     (asked,) = [each for each in tx.reservations.live() if each.state is S.ASKED]
-    assert requests.cancel(tx, asked.id, "alice") is None
+    assert cancel(tx, asked.id, "alice") is None
 
 
 def alter(tx: Transaction, site: Site, number: int) -> None:
     """What qralter writes: new attributes, and the wish for another window."""
-    reservation = alteration.lock(tx, ALICE, site.get(number), number)
-    alteration.change_attributes(tx, ALICE, reservation, AttributeChange(name="other", access=(AccessEntry("bob"),)))
+    reservation = changes.lock(tx, ALICE, site.get(number), number)
+    changes.change_attributes(tx, ALICE, reservation, ReservationAttributes(name="other", access=(AccessEntry("bob"),)))
     (reservation,) = tx.reservations.select([number])
-    alteration.ask_change(tx, ALICE, reservation, WantedChange(end=NOW + 900), patience=60)
+    changes.request_change(tx, ALICE, reservation, WantedChange(end=NOW + 900), patience=60)
 
 
 def delete(tx: Transaction, site: Site, number: int) -> None:

@@ -9,9 +9,10 @@ from oar.kao.rounds.reading.situation import Situation
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import alteration, job_deletion, occurrences
-from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations import changes, job_deletion
+from oar.lib.reservations.changes import WantedChange
 from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.series import change_template
 from oar.lib.reservations.sql_reservations import Reservations
 from oar.lib.reservations.states import ChangeAnswer, IntervalKind
 from oar.lib.reservations.states import ReservationState as S
@@ -55,7 +56,7 @@ def before_writing(site: Site, work: Callable[[Transaction], object]) -> None:
 
 def ask_change(site: Site, reservation: int, change: WantedChange) -> int:
     with site.database.begin() as tx:
-        return alteration.ask_change(tx, ALICE, site.get(reservation), change, patience=60)
+        return changes.request_change(tx, ALICE, site.get(reservation), change, patience=60)
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def test_occurrences_of_a_series_that_was_altered_meanwhile_are_not_refused_for_
         row = tx.reservations.lock_series(series)
         assert row
         less = row.read_template.new.request.replace('["resource_id", 2]', '["resource_id", 1]')
-        occurrences.alter(tx, row, None, access=None, request=less)
+        change_template(tx, row, None, request=less)
 
     before_writing(site, ask_for_less)
     site.round()

@@ -10,52 +10,125 @@ from oar.lib.jobs.states import JobState
 from oar.lib.reservations.states import ReservationState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
-from tests.plain import same_in_all_formats
+from tests.plain import same_in_all_formats, without_way_out
 
 DURATION = "write h:m:s, as 1:30:0, seconds, or units, as 90m, 2h, 1d12h"
 DATE = "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION"
-#: What is typed, and the last line of what is said.
-WAYS_OUT = [
-    ("-d 1:30", DURATION),
-    ("-d 60 -idle x", DURATION),
-    ("-a x -d 60", DATE),
-    ("-a +1h", "write -d with a duration, as 2:0:0 or 90m, or -e with a date"),
-    ("-d 60 -he x", "write yes or no"),
-    ("-d 60 -w x", "write e, or v to be told only what would be"),
-    ("-d 60 -m x", "write letters of b (begin), e (end) and a (error) together, as bea, or n alone"),
-    ("-d 60 -rrule FREQ=DAILY -depth x", "write a number from 1 to 1000"),
-    ("-d 60 -rrule FREQ=DAILY -conflict x", "write fail or skip"),
-    ("-d 60 -N a/b", "a name begins with a letter or _, then there may be letters, digits and _ . + -"),
-    ("-d 60 -M a/b", "write user or user@host, with commas"),
-    ("-d 60 -l slots=3", "write -pe slots 3"),
-    ("-d 60 -l cpusett=1", 'did you mean "cpuset"?'),
-    ("-d 60 -pe nosuch 2", "there are alloc_pe_slots, mpi, round_robin, slots, smp"),
-    ("-d 60 -ckpt nosuch", "this site has none"),
-    ("-d 60 -q nosuch", "the queues are admin, besteffort, default"),
-    ("-d 60 -q default@nosuch", 'no host matches "nosuch"'),
-    ("-d 60 -q default@@nosuch", "this site has no host groups"),
-    ("-d 60 -h node-1,node-9", "there are node-1, node-2"),
-    ("-d 60 -h node-9", "there are node-1, node-2"),
-    ("-d 60 -l h=node-2,nodes=2", "write -l nodes=2 -h node-2"),
-    ("-d 60 -l nodes=2,q=default,cpuset=1", "write -l nodes=2 -q default -p \"cpuset = '1'\""),
-    ("-d 60 -l network_address=2,h_rt=1:0:0", "write -l network_address=2 -d 1:0:0"),
-    ("-d 60 -l nodes=1 -l h=node-1", "ask for all in one of them: -h, -q and -p go with both"),
-    ("-d 60 -l nodes=1/x", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
-    ("-d 60 -l {cpuset=0", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
-    ("-d 60 -l nodes=-1", "write nodes=2 for two nodes: a number from 1 on, ALL or BEST"),
-    ("-d 60 -pe slots 9999", "write at most 4"),
-    ("-d 60 -alloc 2 3", "write a multiple of 2"),
-    ("-a 202702291200 -d 60", f"2027 has no such day or time: {DATE}"),
-    ("-a 02291200 -d 60", f"2027 has no such day or time: {DATE}"),
-    ("-d 60 -nosuch", "qrsub -help prints the options"),
-    ("-d 60 word", "qrsub -help prints the options"),
+#: What is typed, the message in the words of Grid Engine, and the advice below it; '' = not compared.
+REFUSALS = [
+    ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option', DURATION),
+    ("-d 60 -flex maybe", 'qrsub: invalid option argument "-flex maybe"', ""),
+    ("-d 60 -idle xx", 'qrsub: Wrong time format "xx" specified to -idle option', DURATION),
+    ("-a x -d 60", 'qrsub: Wrong date/time format "x" specified to -a option', DATE),
+    ("-e 13321200 -d 60", 'qrsub: Wrong date/time format "13321200" specified to -e option', ""),
+    ("-a 202701150759 -d 60", "start time is in the past", ""),
+    ("-d 0", "start time is later than end time", ""),
+    ("-a 202701151000 -e 202701150900", "start time is later than end time", ""),
+    ("-a 202701151000 -e 202701151000", "start time is later than end time", ""),
+    (
+        "-a 202701151000",
+        'missing value for "end time or duration" in advance reservation request',
+        "write -d with a duration, as 2:0:0 or 90m, or -e with a date",
+    ),
+    ("-a +1h -e +3h -d 1h", "difference between end and start time does not correspond to duration", ""),
+    ("-d 6", "the duration must be longer than 6 seconds", ""),
+    ("-d 1000000000", "the reservation would end more than 10 years from now", ""),
+    ("-a 210001010000 -d 60", "the reservation would end more than 10 years from now", ""),
+    ("-d 60 -window 3650d", "the reservation would end more than 10 years from now", ""),
+    ("-a +1h -d 60 -rrule FREQ=MONTHLY;INTERVAL=60", "the reservation would end more than 10 years from now", ""),
+    ("-d 60 -w x", 'qrsub: invalid option argument "-w x"', "write e, or v to be told only what would be"),
+    ("-d 60 -he perhaps", 'qrsub: invalid option argument "-he perhaps"', "write yes or no"),
+    ("-d 60 -now perhaps", 'qrsub: invalid option argument "-now perhaps"', ""),
+    (
+        "-d 60 -m z",
+        'qrsub: Wrong mail options list format "z" specified to -m option',
+        "write letters of b (begin), e (end) and a (error) together, as bea, or n alone",
+    ),
+    ("-d 60 -m nb", 'qrsub: Wrong mail options list format "nb" specified to -m option', ""),
+    ("-d 60 -u nosuch", "error: nosuch is not known as a user", ""),
+    ("-d 60 -u @nosuch", 'Userset or group "nosuch" does not exist', ""),
+    ("-d 60 -l nosuch=1", 'unknown resource "nosuch"', ""),
+    ("-d 60 -l /nosuch=1", 'unknown resource "nosuch"', ""),
+    (
+        "-d 60 -l slots=2",
+        '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly',
+        "write -pe slots 2",
+    ),
+    (
+        "-d 60 -pe nosuch 2",
+        'job rejected: the requested parallel environment "nosuch" does not exist',
+        "there are alloc_pe_slots, mpi, round_robin, slots, smp",
+    ),
+    (
+        "-d 60 -ckpt nosuch",
+        'job rejected: the requested checkpointing environment "nosuch" does not exist',
+        "this site has none",
+    ),
+    (
+        "-d 60 -q nosuch",
+        'Job was rejected because job requests unknown queue "nosuch"',
+        "the queues are admin, besteffort, default",
+    ),
+    (
+        "-d 60 -q default@nosuch",
+        'Job was rejected because job requests unknown queue "default@nosuch"',
+        'no host matches "nosuch"',
+    ),
+    (
+        "-d 60 -q default@@nosuch",
+        'Job was rejected because job requests unknown queue "default@@nosuch"',
+        "this site has no host groups",
+    ),
+    ("-d 60 -masterq nosuch", 'Job was rejected because job requests unknown queue "nosuch"', ""),
+    ("-d 60 -N 1bad", 'denied: "1bad" is not a valid object name (cannot start with a digit)', ""),
+    (
+        "-d 60 -N a/b",
+        'denied: "a/b" is not a valid object name (invalid character)',
+        "a name begins with a letter or _, then there may be letters, digits and _ . + -",
+    ),
+    ("-d 60 -pe slots 0", 'denied: "0" is no slot range: write n, n-m, n-, -m, or several with commas', ""),
+    ("-d 60 -alloc 2 3", "denied: 3 slots cannot be divided into 2 on each host", "write a multiple of 2"),
+    ("-d 60 -alloc x 3", 'denied: "x" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number', ""),
+    ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed", ""),
+    ("-d 60 -l nodes=1,walltime=1", "denied: write -d for the duration, and no walltime in -l", ""),
+    ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l", ""),
+    ("-d 60 -pe slots 5", "Error: No queue instances to reserve", ""),
+    ("-d 60 -l h=other*", "Error: No queue instances to reserve", ""),
+    ("-d 60 -l /network_address=3", "Error: No queue instances to reserve", ""),
+    ("-d 60 -owner root", 'denied: "alice" must be manager for -owner and -ignore_jobs', ""),
+    ("-d 60 -M a\nb", 'denied: "a\nb" is no mail address', "write user or user@host, with commas"),
+    ("-d 60 -rrule FREQ=DAILY -depth x", "", "write a number from 1 to 1000"),
+    ("-d 60 -rrule FREQ=DAILY -conflict x", "", "write fail or skip"),
+    ("-d 60 -l cpusett=1", "", 'did you mean "cpuset"?'),
+    ("-d 60 -h node-1,node-9", "", "there are node-1, node-2"),
+    ("-d 60 -h node-9", "", "there are node-1, node-2"),
+    ("-d 60 -l h=node-2,nodes=2", "", "write -l nodes=2 -h node-2"),
+    ("-d 60 -l nodes=2,q=default,cpuset=1", "", "write -l nodes=2 -q default -p \"cpuset = '1'\""),
+    ("-d 60 -l network_address=2,h_rt=1:0:0", "", "write -l network_address=2 -d 1:0:0"),
+    ("-d 60 -l nodes=1 -l h=node-1", "", "ask for all in one of them: -h, -q and -p go with both"),
+    ("-d 60 -l nodes=1/x", "", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
+    ("-d 60 -l {cpuset=0", "", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
+    ("-d 60 -l nodes=-1", "", "write nodes=2 for two nodes: a number from 1 on, ALL or BEST"),
+    ("-d 60 -pe slots 9999", "", "write at most 4"),
+    ("-a 202702291200 -d 60", "", f"2027 has no such day or time: {DATE}"),
+    ("-a 02291200 -d 60", "", f"2027 has no such day or time: {DATE}"),
+    ("-d 60 -nosuch", "", "qrsub -help prints the options"),
+    ("-d 60 word", "", "qrsub -help prints the options"),
 ]
 
 
-@pytest.mark.parametrize(("line", "way_out"), WAYS_OUT)
-def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: str) -> None:
+@pytest.mark.parametrize(("line", "text", "way_out"), REFUSALS)
+def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(
+    silent_desk: Desk, line: str, text: str, way_out: str
+) -> None:
+    before = silent_desk.counts()
     result = silent_desk.qrsub(*line.split(" "))
-    assert (result.exit, result.err.splitlines()[-1]) == (1, f"  {way_out}")
+    assert (result.exit, result.out) == (1, "")
+    if text:
+        assert without_way_out(result.err) == f"{text}\n"
+    if way_out:
+        assert result.err.splitlines()[-1] == f"  {way_out}"
+    assert silent_desk.counts() == before
 
 
 #: What is typed with an empty value, and what is said of it.

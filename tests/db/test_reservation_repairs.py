@@ -8,8 +8,8 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import FINAL, JobState, Reservation
 from oar.lib.reservations import repairs
-from oar.lib.reservations.revisions import add_revision
-from oar.lib.reservations.sql_fault_predicates import FAULTS, ReservationFault
+from oar.lib.reservations.lifecycle import add_revision
+from oar.lib.reservations.sql_faults import FAULTS, ReservationFault
 from oar.lib.reservations.states import ReservationState as S
 from oar.modules.runner import bipbip_commander
 from tests.builders import add_job, add_resources, move_job
@@ -242,7 +242,7 @@ def test_a_frame_without_a_reservation_ends(broken: RepairedSite) -> None:
     assert broken.found() == []
     with broken.database.begin() as tx:
         assert [log.date for log in tx.reservation_logs.logs([broken.number])][1:] == [5]
-        assert {row.termination_time for row in tx.reservation_logs.find_bill(broken.number)} == {5}
+        assert {row.termination_time for row in tx.reservation_logs.select_bills([broken.number])[broken.number]} == {5}
         assert tx.value("SELECT code FROM job_ends WHERE job_id = %s", (frame,)) == "RESERVATION"
 
 

@@ -12,7 +12,7 @@ from oar.cli import oaraccounting, oarstat
 from oar.lib.access.records import User
 from oar.lib.base.times import format_date
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import reporting_file
+from oar.lib.reservations import bills
 from oar.lib.reservations.records import ReservationLog, ReservationRevision, ReservationUsage
 from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_job, add_resources, execute_sql
@@ -129,12 +129,6 @@ def utc(date: int) -> str:
 
 
 # -- ARCo -------------------------------------------------------------------------------------------------------------
-
-
-def test_every_query_is_tested() -> None:
-    assert {path.stem for path in QUERIES.iterdir()} == {
-        *("accounting_per_ar", "attributes", "by_user", "jobs_completed", "log", "time_usage")
-    }
 
 
 def test_the_accounting_of_each_reservation_by_month(history: History, postgres: PostgreSQL, console: Console) -> None:
@@ -318,7 +312,7 @@ def test_reporting_changes_nothing(history: History, console: Console) -> None:
 
 @pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (256, 1), (9, 137), (139, 139)])
 def test_the_exit_status_is_that_of_a_shell(code: int | None, status: int) -> None:
-    assert reporting_file.exit_status(code) == status
+    assert bills.exit_status(code) == status
 
 
 # -- bills ------------------------------------------------------------------------------------------------------------

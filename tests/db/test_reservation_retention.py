@@ -3,9 +3,8 @@
 import pytest
 
 from oar.lib.config.files import Config, parse
-from oar.lib.jobs import accounting
+from oar.lib.jobs import accounting, retention
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations import retention
 from tests.builders import add_resources, execute_sql, move_job
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
@@ -17,7 +16,7 @@ TABLES = (
 
 
 def purged(site: Site, days: int = 30) -> int:
-    return sum(retention.purge(site.database, days))
+    return sum(retention.purge_reservations(site.database, days))
 
 
 def rows(site: Site) -> dict[str, int]:
@@ -52,7 +51,7 @@ def test_an_old_one_goes_with_all_its_rows_and_its_frame(site: Site, ended: int)
     site.round(NOW + 31 * DAY)
     assert purged(site) == 0  # its frame is not accounted
     account(site)
-    assert (purged(site, days=32), retention.count_old(site.database, 30), purged(site)) == (0, 1, 1)
+    assert (purged(site, days=32), retention.count_old_reservations(site.database, 30), purged(site)) == (0, 1, 1)
     assert rows(site) == dict.fromkeys(
         (
             "reservations",

@@ -7,11 +7,11 @@ import pytest
 from oar.cli import qralter, qrdel, qrstat
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.access.records import User
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.bus.messages import ReservationMail
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import QueueState
 from oar.lib.reservations import deletion
-from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site

@@ -19,11 +19,11 @@ from oar.kao.planner.placement.site_extensions import SchedulerProposal, SiteExt
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
 from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.base.resource_set import ResourceSet, from_positions
 from oar.lib.jobs.records import Level, Queue
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.states import ResourceState
-from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.states import ReservationEvent
 from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW, Cluster

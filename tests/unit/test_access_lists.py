@@ -3,8 +3,7 @@
 import pytest
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.reservations import access_lists
-from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations.permissions import Visitor, allows, parse_access_list
 
 USERSETS = {"team": ["alice", "b*", "@physics"], "empty": []}
 
@@ -38,16 +37,16 @@ USERSETS = {"team": ["alice", "b*", "@physics"], "empty": []}
     ],
 )
 def test_an_entry_allows_and_none_denies(entries: str, visitor: Visitor, may: bool) -> None:
-    assert access_lists.allows(access_lists.parse(entries, "asker"), visitor, USERSETS) is may
+    assert allows(parse_access_list(entries, "asker"), visitor, USERSETS) is may
 
 
 @pytest.mark.parametrize("text", ["", ",", "a b", "a;b", "@", "%", "!", "@te*am", "x" * 300, "a'b", "\n"])
 def test_what_is_no_entry_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
-        access_lists.parse(text, "asker")
+        parse_access_list(text, "asker")
 
 
 def test_a_list_has_a_thousand_entries_at_most() -> None:
-    assert len(access_lists.parse(",".join(f"u{n}" for n in range(1000)), "asker")) == 1000
+    assert len(parse_access_list(",".join(f"u{n}" for n in range(1000)), "asker")) == 1000
     with pytest.raises(BadRequest, match="more than 1000"):
-        access_lists.parse(",".join(f"u{n}" for n in range(1001)), "asker")
+        parse_access_list(",".join(f"u{n}" for n in range(1001)), "asker")

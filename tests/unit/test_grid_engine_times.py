@@ -7,7 +7,7 @@ import pytest
 
 from oar.kao.rounds.reading import time_zone
 from oar.lib.base.errors import BadRequest
-from oar.lib.reservations.grid_engine_times import read_date, read_duration, write_date, write_option_date
+from oar.lib.base.grid_engine_times import read_date, read_duration, write_date, write_option_date
 
 
 def epoch(*fields: int) -> int:

@@ -132,8 +132,6 @@ REACHING = {
     "oar.lib.nodes.energy",
     "oar.lib.nodes.ping_checker",
     "oar.lib.nodes.broken_node_reboots",
-    "oar.lib.reservations.listener",
-    "oar.lib.reservations.sql_feed",
     "oar.lib.submission.oarsub_lines",
 }
 

@@ -1,6 +1,6 @@
 """How the slots of an advance reservation are laid on hosts of which some are of a list of masters."""
 
-from oar.lib.reservations.parallel_environments import Hosts, Layout, master_layouts, shapes_of
+from oar.lib.reservations.environments import Hosts, Layout, master_layouts, shapes_of
 
 
 def hosts_of(layouts: tuple[Layout, ...]) -> list[list[tuple[Hosts, int, int]]]:

@@ -5,9 +5,9 @@ import pytest
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, Level
 from oar.lib.reservations import requested_resources
-from oar.lib.reservations.environments import SiteEnvironments
-from oar.lib.reservations.preparation import BadReservation, ReservationWish
-from oar.lib.reservations.queue_lists import SiteQueues
+from oar.lib.reservations.environments import SiteEnvironments, SiteQueues
+from oar.lib.reservations.errors import BadReservation
+from oar.lib.reservations.options import ReservationOptions
 from oar.lib.reservations.records import ReservationAlternative, decode, encode
 
 HOSTS = 100
@@ -16,7 +16,7 @@ HOSTS = 100
 def alternatives(environment: str, slots: str) -> tuple[ReservationAlternative, ...]:
     hosts = frozenset(f"node-{number}" for number in range(HOSTS))
     site = requested_resources.Site({}, frozenset(), {}, HOSTS, SiteQueues((), hosts, SiteEnvironments()))
-    return requested_resources.read(ReservationWish(pe=(environment, slots)), Config(), site).alternatives
+    return requested_resources.parse_resources(ReservationOptions(pe=(environment, slots)), Config(), site).alternatives
 
 
 def test_a_long_range_is_asked_down_to_its_least_number_however_many_ways_there_are_to_lay_it() -> None:
@@ -55,5 +55,5 @@ def test_what_is_no_number_that_a_property_can_have_is_refused(number: str) -> N
         {"mem": "integer"}, frozenset(), {}, HOSTS, SiteQueues((), frozenset(), SiteEnvironments())
     )
     with pytest.raises(BadReservation) as refusal:
-        requested_resources.read(ReservationWish(resources=(f"mem={number}",)), Config(), site)
+        requested_resources.parse_resources(ReservationOptions(resources=(f"mem={number}",)), Config(), site)
     assert str(refusal.value).startswith(f'denied: "{number}" is no number, and mem is one')

@@ -13,16 +13,25 @@ import click
 from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
-from oar.cli.common.options import Stop, names_nothing
+from oar.cli.common.options import Stop, names_nothing, option
 from oar.lib.base.errors import BadRequest, OarError
 from oar.lib.base.formats import Format, dump
 
-#: What most lists name.
+#: The items of most lists, in error messages.
 RESERVATION_NAMES = "numbers or names"
 
+owners_option = option(
+    "-u",
+    "-user",
+    "owners",
+    multiple=True,
+    metavar="LIST",
+    help="Only reservations of these owners ($user: you; patterns allowed).",
+)
 
-def listed(program: str, texts: Sequence[str], option: str = "", *, kind: str = RESERVATION_NAMES) -> list[str]:
-    """Return the items of comma-separated lists.  ``option``: '' = they are arguments; ``kind``: what they name.
+
+def listed(program: str, texts: Sequence[str], option_name: str = "", *, kind: str = RESERVATION_NAMES) -> list[str]:
+    """Return the items of comma-separated lists.  ``option_name``: '' = arguments; ``kind``: what they name.
 
     An empty list is rejected: an empty variable of a script must not select all.  Raises Stop.
     """
@@ -30,7 +39,7 @@ def listed(program: str, texts: Sequence[str], option: str = "", *, kind: str = 
     for text in texts:
         words = [word.strip() for word in text.split(",") if word.strip()]
         if not words:
-            raise names_nothing(program, option, text, kind)
+            raise names_nothing(program, option_name, text, kind)
         items += words
     return items
 

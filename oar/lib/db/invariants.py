@@ -16,7 +16,7 @@ from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.schema_tables import DIALECT
 from oar.lib.db.statements import Connection, Table
 from oar.lib.jobs.states import CURRENT, JobState
-from oar.lib.reservations.sql_fault_predicates import FAULTS
+from oar.lib.reservations.sql_faults import FAULTS
 
 _HOLDING = "j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')"
 

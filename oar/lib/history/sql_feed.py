@@ -1,6 +1,8 @@
 """The feed: return each state change and each event exactly once, in order. See docs/design/events.rst, "The feed"."""
 
+import copy
 import time
+from _thread import allocate_lock  # commands import "threading" only when they need it
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,3 +195,42 @@ def news_between(tx: "Transaction", after: Position, until: Position, topics: fr
             events[-1].id if len(events) == PIECE else until.event,
         ),
     )
+
+
+class ReservationFeed:
+    """Track the position below which the log of advance reservations is complete.
+
+    Threads may share it and do not block each other.
+    """
+
+    def __init__(self, database: "Database") -> None:
+        self._database = database
+        self._lock = allocate_lock()
+        self._rows: SettledRows | None = None
+
+    @property
+    def pause(self) -> float:
+        """The seconds between two polls for new lines."""
+        return GAP_SECONDS if self._rows and self._rows.waits else POLL_SECONDS
+
+    def settled(self) -> int | None:
+        """Return the last line up to which the log is complete.
+
+        Return None while transactions that were open at the start still run.  Transactions that begin later see all
+        lines up to the returned one.  Raises DatabaseUnavailable.
+        """
+        rows = self._database.look(self._advanced)
+        with self._lock:
+            if self._rows is None or (rows.has_begun, rows.last) >= (self._rows.has_begun, self._rows.last):
+                self._rows = rows
+        return rows.last if rows.has_begun else None
+
+    def _advanced(self, tx: "Transaction") -> SettledRows:
+        """Return the complete rows now.  Work on a copy, because another thread may advance at the same time."""
+        if self._rows is None:
+            newest = tx.reservation_logs.last_line()
+            rows = SettledRows(Log.RESERVATIONS, newest, tx.history.writers(Log.RESERVATIONS))
+        else:
+            rows = copy.copy(self._rows)
+        rows.advance(tx.history)
+        return rows

@@ -72,6 +72,13 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
         _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
         _jobs("RETENTION_JOBS", "jobs", config.retention_jobs, archive),
         _dated("RETENTION_ACCOUNTING", "accounting windows", config.retention_accounting, ("accounting",)),
+        Kept(
+            "RETENTION_RESERVATIONS",
+            "advance reservations",
+            config.retention_reservations,
+            purge_reservations,
+            count_old_reservations,
+        ),
     ]
 
 
@@ -189,6 +196,32 @@ def _ended_jobs(database: "Database", days: int) -> "Iterator[tuple[Transaction,
             jobs = tx.retention.jobs(tx.now - days * DAY, place, ROWS)
             yield tx, [job.id for job in jobs]
         number, place = len(jobs), jobs[-1] if jobs else place
+
+
+# -- advance reservations ---------------------------------------------------------------------------------------------
+
+
+def count_old_reservations(database: "Database", days: int) -> int:
+    """Return how many reservations ``purge_reservations`` would remove.  Raises DatabaseUnavailable."""
+    with database.snapshot() as tx:
+        return len(tx.retention.old_reservations(tx.now - days * DAY, None))
+
+
+def purge_reservations(database: "Database", days: int) -> Iterator[int]:
+    """Remove the advance reservations that ended more than ``days`` days ago; yield the number removed in each batch.
+
+    A reservation is kept while one of its jobs is kept, or its frame is not accounted.  Raises DatabaseUnavailable.
+    """
+
+    def remove(tx: "Transaction") -> int:
+        ids = tx.retention.old_reservations(tx.now - days * DAY, JOBS)
+        tx.retention.remove_reservations(ids)
+        return len(ids)
+
+    removed = JOBS
+    while removed == JOBS:
+        removed = rested(database, remove)
+        yield removed
 
 
 # -- the clock --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import JobType
-from oar.lib.reservations.preparation import nothing_suits
-from oar.lib.reservations.records import ReservationAlternative
+from oar.lib.reservations.errors import nothing_suits
+from oar.lib.reservations.records import NewReservation, ReservationAlternative
 from oar.lib.submission import admission
 from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
 from oar.lib.submission.checks import BadSubmission
@@ -26,72 +26,60 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 #: No node has more slots.
-MOST_ON_A_NODE = 4096
+MAX_SLOTS_OF_A_NODE = 4096
 
 
 class ReservationProposal(NamedTuple):
     """A reservation in one queue, for the admission rules."""
 
-    owner: str
-    users: Sequence[str]  #: the others of the access list
-    queue: str
-    project: str
-    name: str
-    properties: str
-    start: int
-    duration: int
+    reservation: NewReservation  #: without request
+    users: Sequence[str]  #: the users of the access list, without the owner
     alternatives: tuple[ReservationAlternative, ...]
-    restrictions: str = ""  #: the options that say which resources may be taken, as they were written
+    restrictions: str = ""  #: the options that restrict the usable resources, as they were written
     initial_request: str = ""
-    account: str = ""
-    is_flexible: bool = False
-    is_hard: bool = False
     rule: str = ""  #: of the series whose first occurrence it is
 
     @property
-    def shown(self) -> dict[str, object]:
+    def rule_variable(self) -> dict[str, object]:
         """The value of the variable ``ar`` in the admission rules."""
+        reservation = self.reservation
         return {
-            "name": self.name,
-            "start": self.start,
-            "end": self.start + self.duration,
-            "owner": self.owner,
-            "account": self.account,
-            "users": [self.owner, *self.users],
-            "flex": self.is_flexible,
-            "error_handling": "hard" if self.is_hard else "soft",
+            "name": reservation.name,
+            "start": reservation.start,
+            "end": reservation.end,
+            "owner": reservation.owner,
+            "account": reservation.account,
+            "users": [reservation.owner, *self.users],
+            "flex": reservation.is_flexible,
+            "error_handling": "hard" if reservation.is_hard else "soft",
             "series": self.rule or None,
         }
 
 
-class AdmittedReservation(NamedTuple):
-    """An admitted reservation."""
-
-    queue: str
-    project: str
-    alternatives: tuple[ReservationAlternative, ...]  #: with all conditions in their groups
-    output: RuleOutput
-
-
 def admit(
     tx: "Transaction", database: "Database", config: Config, proposal: ReservationProposal
-) -> AdmittedReservation:
-    """Run the rules for the owner, then for each listed user.  Raises BadReservation, BadSubmission, RuleFailed."""
-    with open_cluster(database, asker_of(config, proposal.owner)) as cluster:
-        possible = _possible(cluster, proposal)
-        amended, output = _amended(tx, database, cluster, config, (proposal, proposal.owner, possible))
+) -> tuple[ReservationProposal, RuleOutput]:
+    """Run the rules for the owner, then for each listed user.  Raises BadReservation, BadSubmission, RuleFailed.
+
+    Return the proposal with the queue and the project that the rules chose, and with all conditions in the groups of
+    its alternatives, and the output of the rules for the owner.
+    """
+    owner = proposal.reservation.owner
+    with open_cluster(database, asker_of(config, owner)) as cluster:
+        proposal = proposal._replace(alternatives=_feasible_alternatives(cluster, proposal))
+        amended, output = _run_rules(tx, database, cluster, config, proposal, user=owner)
         conditions = [amended.stored_properties]
         for user in proposal.users:
-            other, _ = _amended(tx, database, cluster, config, (proposal, user, possible))
-            conditions.append(other.stored_properties)
-        alternatives = tuple(
+            conditions.append(_run_rules(tx, database, cluster, config, proposal, user=user)[0].stored_properties)
+        narrowed = tuple(
             alternative._replace(groups=_narrowed(request.groups, conditions))
-            for alternative, request in zip(possible, amended.requests, strict=False)
+            for alternative, request in zip(proposal.alternatives, amended.requests, strict=False)
         )
-        suiting = _from_first_that_fits(alternatives, lambda each: cluster.size(each.groups, "") is not None)
-    if not suiting:
+        fitting = _from_first_that_fits(narrowed, lambda each: cluster.size(each.groups, "") is not None)
+    if not fitting:
         raise nothing_suits("no resource may be used by all users of the access list")
-    return AdmittedReservation(amended.spec.queue, amended.spec.project, suiting, output)
+    reservation = proposal.reservation._replace(queue=amended.spec.queue, project=amended.spec.project)
+    return proposal._replace(reservation=reservation, alternatives=fitting), output
 
 
 def conditions_of(
@@ -101,28 +89,35 @@ def conditions_of(
 
     Raises BadReservation, RuleFailed.
     """
-    with open_cluster(database, asker_of(config, proposal.owner)) as cluster:
-        amended = {
-            user: _amended(tx, database, cluster, config, (proposal, user, proposal.alternatives))
+    with open_cluster(database, asker_of(config, proposal.reservation.owner)) as cluster:
+        return {
+            user: _run_rules(tx, database, cluster, config, proposal, user=user)[0].stored_properties
             for user in proposal.users
         }
-    return {user: other.stored_properties for user, (other, _) in amended.items()}
 
 
-def _possible(cluster: Cluster, proposal: ReservationProposal) -> tuple[ReservationAlternative, ...]:
+def _feasible_alternatives(cluster: Cluster, proposal: ReservationProposal) -> tuple[ReservationAlternative, ...]:
     """Return the alternatives that the whole cluster can satisfy.  Raises BadReservation if there is none."""
-    checked = [each._replace(groups=_checked(cluster, each.groups)) for each in proposal.alternatives]
-    properties = cluster.condition(proposal.properties) if proposal.properties else ""
-    possible = _from_first_that_fits(checked, lambda each: cluster.size(each.groups, properties) is not None)
-    if not possible:
+    checked = [
+        alternative._replace(
+            groups=tuple(
+                group._replace(filter=cluster.condition(group.filter) if group.filter else "")
+                for group in alternative.groups
+            )
+        )
+        for alternative in proposal.alternatives
+    ]
+    condition = proposal.reservation.properties
+    properties = cluster.condition(condition) if condition else ""
+    feasible = _from_first_that_fits(checked, lambda each: cluster.size(each.groups, properties) is not None)
+    if not feasible:
         filters = [group.filter for group in _narrowed(checked[-1].groups, [properties])]
         lack = cluster.lack(checked[-1].groups, properties, filters, proposal.restrictions)
-        largest = _largest(cluster, checked[-1].groups, properties)
-        raise nothing_suits(lack, largest)
-    return possible
+        raise nothing_suits(lack, _largest_slots_hint(cluster, checked[-1].groups, properties))
+    return feasible
 
 
-def _largest(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
+def _largest_slots_hint(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
     """Return a hint with the largest number of slots per node that fits; '' if fewer slots do not fit either."""
     if len(groups) != 1 or [level.property for level in groups[0].levels] != ["network_address", FINEST]:
         return ""
@@ -131,12 +126,12 @@ def _largest(cluster: Cluster, groups: Sequence[Group], properties: str) -> str:
         return ""
     fewer = [
         (groups[0]._replace(levels=(nodes, slots._replace(quantity=number))),)
-        for number in range(min(slots.quantity, MOST_ON_A_NODE) - 1, 0, -1)
+        for number in range(min(slots.quantity, MAX_SLOTS_OF_A_NODE) - 1, 0, -1)
     ]
-    found = bisect_left(fewer, True, key=lambda each: cluster.size(each, properties) is not None)
-    if found == len(fewer):
+    index = bisect_left(fewer, True, key=lambda each: cluster.size(each, properties) is not None)
+    if index == len(fewer):
         return ""
-    most = fewer[found][0].levels[1].quantity
+    most = fewer[index][0].levels[1].quantity
     return f"a node has at most {most}" if nodes.quantity == 1 else f"{nodes.quantity} nodes have at most {most} each"
 
 
@@ -169,34 +164,33 @@ def _holds(more: ReservationAlternative, less: ReservationAlternative) -> bool:
     )
 
 
-def _checked(cluster: Cluster, groups: Iterable[Group]) -> tuple[Group, ...]:
-    return tuple(Group(cluster.condition(group.filter) if group.filter else "", group.levels) for group in groups)
-
-
-def _amended(
+def _run_rules(
     tx: "Transaction",
     database: "Database",
     cluster: Cluster,
     config: Config,
-    asked: tuple[ReservationProposal, str, tuple[ReservationAlternative, ...]],
+    proposal: ReservationProposal,
+    *,
+    user: str,
 ) -> tuple[Proposal, RuleOutput]:
     """Return the reservation as the rules changed it for one user, and their output.  Raises BadReservation."""
-    proposal, user, alternatives = asked
+    reservation = proposal.reservation
+    duration = reservation.end - reservation.start
     job = Proposal(
         spec=JobSpec(
             user=user,
-            name=proposal.name or None,
-            project=proposal.project,
-            queue=proposal.queue,
-            properties=proposal.properties or None,
+            name=reservation.name or None,
+            project=reservation.project,
+            queue=reservation.queue,
+            properties=reservation.properties or None,
             initial_request=proposal.initial_request,
             checkpoint_signal=config.signal,
         ),
         job_type=JobType.PASSIVE,
-        requests=tuple(ResourceRequest(each.groups, proposal.duration) for each in alternatives),
-        start=proposal.start,
+        requests=tuple(ResourceRequest(each.groups, duration) for each in proposal.alternatives),
+        start=reservation.start,
         is_advance_reservation=True,
-        asked_reservation=proposal.shown,
+        asked_reservation=proposal.rule_variable,
     )
     try:
         admitted = admission.admit(tx, database, cluster, config, job)
@@ -206,7 +200,6 @@ def _amended(
 
 
 def _narrowed(groups: Iterable[Group], conditions: Sequence[str]) -> tuple[Group, ...]:
-    """Return the groups with all conditions added to their filters."""
     common = list(dict.fromkeys(condition for condition in conditions if condition))
     return tuple(
         group._replace(filter=" AND ".join(f"({part})" for part in [*common, *filter(None, [group.filter])]))

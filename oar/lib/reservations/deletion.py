@@ -1,6 +1,6 @@
 """Delete advance reservations and end their jobs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +10,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
 from oar.lib.jobs.ends import Cause, EndCode
-from oar.lib.reservations import lifecycle, rights
+from oar.lib.reservations import lifecycle, permissions
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED, ReservationEvent, ReservationState
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Deletion(Enum):
     """Outcome of a request to delete a reservation."""
 
-    DELETED = auto()  #: it is gone
-    REGISTERED = auto()  #: its jobs are being ended; it goes with the last one
-    ALREADY = auto()  #: it was being deleted before
+    DELETED = auto()  #: it was closed
+    REGISTERED = auto()  #: its jobs are being ended; it is closed with the last one
+    ALREADY = auto()  #: it was already being deleted
     UNKNOWN = auto()
     DENIED = auto()
 
@@ -48,11 +48,11 @@ def delete(
     (locked,) = tx.reservations.lock([reservation.id])
     if not locked.is_live:
         return DeletionAnswer(number, Deletion.UNKNOWN)
-    if not rights.may_change(tx, user, locked):
+    if not permissions.may_change(tx, user, locked):
         return DeletionAnswer(number, Deletion.DENIED)
     outcome = _delete(tx, locked, user.name) if locked.state in GRANTED else Deletion.ALREADY
     if force and outcome is not Deletion.DELETED and not locked.is_flexible:
-        _exterminate(tx, locked.id)
+        _exterminate_jobs(tx, locked.id)
     return DeletionAnswer(number, outcome)
 
 
@@ -65,31 +65,34 @@ class SeriesDeletion(NamedTuple):
 
 def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool = False) -> SeriesDeletion:
     """Delete a series and its live reservations; withdraw an occurrence that is not decided yet."""
-    from oar.lib.reservations import requests
-
     series = tx.reservations.select_series([series_id]).get(series_id)
-    locked = _locked_series(tx, series_id) if series else []
+    locked = _lock_series(tx, series_id) if series else []
     if series is None or (series.ended and not locked):
         return SeriesDeletion(Deletion.UNKNOWN)
-    if not (user.name == series.owner or rights.is_operator(tx, user)):
+    if not (user.name == series.owner or permissions.is_operator(tx, user)):
         return SeriesDeletion(Deletion.DENIED)
     tx.reservations.end_series(series_id)
     answers = []
     for reservation in locked:
         if reservation.state is ReservationState.ASKED:
-            requests.cancel(tx, reservation.id, user.name)
+            lifecycle.cancel(tx, reservation.id, user.name)
         else:
             answers.append(delete(tx, user, reservation, reservation.number, force=force))
     return SeriesDeletion(Deletion.DELETED, tuple(answers))
 
 
-def following(tx: "Transaction", asked: Sequence[AdvanceReservation]) -> set[int]:
+def later_occurrences(tx: "Transaction", undecided: Iterable[AdvanceReservation]) -> set[int]:
     """Return the ids of the requests that follow others in a series.  No client waits for their decision."""
-    series = tx.reservations.select_series({each.series_id for each in asked if each.series_id})
-    return {each.id for each in asked if each.series_id in series and each.series_index > series[each.series_id].depth}
+    in_series = [reservation for reservation in undecided if reservation.series_id]
+    series = tx.reservations.select_series({reservation.series_id for reservation in in_series})
+    return {
+        reservation.id
+        for reservation in in_series
+        if reservation.series_id in series and reservation.series_index > series[reservation.series_id].depth
+    }
 
 
-def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:
+def _lock_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation]:
     """Return the live reservations of a series, locked.  While they are locked, no occurrence can be added."""
     locked: list[AdvanceReservation] = []
     while ids := set(tx.reservations.live_of_series(series_id)) - {each.id for each in locked}:
@@ -97,7 +100,7 @@ def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation
     return [each for each in locked if each.is_live]
 
 
-def _exterminate(tx: "Transaction", reservation_id: int) -> None:
+def _exterminate_jobs(tx: "Transaction", reservation_id: int) -> None:
     """End the live jobs of a reservation, and the jobs inside them, without waiting for their nodes."""
     jobs = tx.reservations.live_jobs([reservation_id])[reservation_id]
     ids = {*jobs.running, *jobs.waiting}
@@ -107,14 +110,20 @@ def _exterminate(tx: "Transaction", reservation_id: int) -> None:
     control.exterminate(tx, ids)
 
 
+# -- frames that are deleted as jobs ----------------------------------------------------------------------------------
+
+
 def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple[int, int]]) -> list[ControlOutcome]:
     """Delete the reservations of frames that the user deletes; return the outcome for each frame.
 
     ``frames``: id and number of the reservation, by job id of the frame.
     """
-    reservations = {each.id: each for each in tx.reservations.lock([each for each, _ in frames.values()])}
-    in_order = sorted(frames, key=lambda job_id: _lock_order(reservations[frames[job_id][0]]))
-    return [_delete_with_frame(tx, user, job_id, reservations[frames[job_id][0]]) for job_id in in_order]
+    locked = tx.reservations.lock([reservation_id for reservation_id, _ in frames.values()])
+    frame_of = {reservation_id: job_id for job_id, (reservation_id, _) in frames.items()}
+    return [
+        _delete_with_frame(tx, user, frame_of[reservation.id], reservation)
+        for reservation in sorted(locked, key=_lock_order)
+    ]
 
 
 def _lock_order(reservation: AdvanceReservation) -> tuple[int, int]:
@@ -123,10 +132,10 @@ def _lock_order(reservation: AdvanceReservation) -> tuple[int, int]:
 
 
 def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: AdvanceReservation) -> ControlOutcome:
-    if not rights.may_change(tx, user, reservation):
+    if not permissions.may_change(tx, user, reservation):
         return ControlOutcome(job_id, ControlRefusal.NOT_YOURS)
     if reservation.is_live and reservation.state is ReservationState.ASKED:
-        _give_up_with_frame(tx, reservation)
+        lifecycle.refuse(tx, reservation, "withdrawn", event=ReservationEvent.WITHDRAWN)
         return ControlOutcome(job_id)
     outcome = delete(tx, user, reservation, reservation.number).outcome
     if outcome is Deletion.ALREADY:
@@ -137,14 +146,13 @@ def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: 
 def delete_all_with_frames(tx: "Transaction", reservation_ids: Collection[int]) -> None:
     """Delete reservations because the end of their frames was requested."""
     for reservation in sorted(tx.reservations.lock(reservation_ids), key=_lock_order):
-        _give_up_with_frame(tx, reservation)
+        if reservation.is_live and reservation.state is ReservationState.ASKED:
+            lifecycle.refuse(tx, reservation, "withdrawn", event=ReservationEvent.WITHDRAWN)
+        elif reservation.is_live and reservation.state in GRANTED:
+            _delete(tx, reservation, control.SYSTEM)
 
 
-def _give_up_with_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    if reservation.is_live and reservation.state is ReservationState.ASKED:
-        lifecycle.refuse(tx, reservation, "withdrawn", event=ReservationEvent.WITHDRAWN)
-    elif reservation.is_live and reservation.state in GRANTED:
-        _delete(tx, reservation, control.SYSTEM)
+# -- jobs -------------------------------------------------------------------------------------------------------------
 
 
 def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Deletion:
@@ -152,37 +160,32 @@ def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Dele
     reservation = reservation._replace(deleted_by=by)
     deleted = lifecycle.move(tx, reservation, ReservationState.DELETED, ReservationEvent.DELETED, author=by)
     assert deleted is not None  # the row is locked
-    end_jobs(tx, deleted, f"was deleted by {by}", by=by)
+    end_jobs(tx, [deleted], f"was deleted by {by}", by=by)
     tx.outbox.append(Wake(Tag.TERM))
-    return Deletion.DELETED if lifecycle.close(tx, deleted) else Deletion.REGISTERED
+    return Deletion.DELETED if lifecycle.close_all(tx, [deleted]) else Deletion.REGISTERED
 
 
-def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
-    """Request the end of all live jobs of a reservation, as ``end_jobs_of_all``."""
-    return end_jobs_of_all(tx, [reservation], fate, by=by)
-
-
-def end_jobs_of_all(
+def end_jobs(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], fate: str, *, by: str = control.SYSTEM
-) -> list[int]:
+) -> None:
     """Request the end of all live jobs of reservations; ``fate`` completes "the advance reservation 12 ...".
 
     Jobs of flexible reservations continue outside the reservation.
     """
-    for each in reservations:
-        if each.is_flexible:
-            release(tx, each)
-    ending = [each for each in reservations if not each.is_flexible]
-    live = tx.reservations.live_jobs([each.id for each in ending]) if ending else {}
+    for reservation in reservations:
+        if reservation.is_flexible:
+            _release_waiting_jobs(tx, reservation)
+    ending = [reservation for reservation in reservations if not reservation.is_flexible]
+    live = tx.reservations.live_jobs([reservation.id for reservation in ending])
     causes = {
-        job_id: Cause(EndCode.RESERVATION, {"reservation": each.number, "fate": fate})
-        for each in ending
-        for job_id in (*live[each.id].running, *live[each.id].waiting)
+        job_id: Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
+        for reservation in ending
+        for job_id in (*live[reservation.id].running, *live[reservation.id].waiting)
     }
-    return control.ask_end(tx, causes, by=by)
+    control.ask_end(tx, causes, by=by)
 
 
-def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
+def _release_waiting_jobs(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Remove the waiting jobs from a flexible reservation, so that they can use other resources."""
     released = tx.reservations.release_waiting(reservation.id, reservation.entry_type)
     text = f"the advance reservation {reservation.number} is over, the job waits on without it"

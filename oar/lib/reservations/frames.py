@@ -1,6 +1,7 @@
 """The frame of an advance reservation: the job that represents the reservation in the plan.
 
-A frame runs no program and contacts no node, and no command changes it.  ``frame_life`` changes its state.
+A frame runs no program and contacts no node, and no command changes it.  ``lifecycle`` starts and ends it with its
+reservation, ``repairs`` replaces it if it was lost.
 
 See docs/design/reservations.rst, "The object and its frame".
 """
@@ -55,8 +56,8 @@ def make(
     )
     message = f"advance reservation {reservation.number}"
     job = NewJob(spec, JobType.PASSIVE, JobState.WAITING, message, kind, reservation.start)
-    asked = [each.groups if place == 0 else () for place, each in enumerate(alternatives)]
-    batch = JobBatch(job, [NewAlternative(reservation.duration, groups) for groups in asked])
+    stored = [alternative.groups if index == 0 else () for index, alternative in enumerate(alternatives)]
+    batch = JobBatch(job, [NewAlternative(reservation.duration, groups) for groups in stored])
     (job_id,) = tx.new_jobs.insert(batch, [JobKeys(os.urandom(16).hex(), None, None)])
     tx.reservations.update(reservation.id, frame_id=job_id)
     return job_id
@@ -95,18 +96,18 @@ def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
     tx.events.add(EventType.ALTER, reservation.frame_id, f"advance reservation {reservation.number} was altered")
 
 
-def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
+def set_groups(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
     """Replace the requested resources of the frame."""
     (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.replace_groups(alternative.id, groups)
 
 
-def exchange(
-    tx: "Transaction", reservation: AdvanceReservation, given_up: Collection[int], taken: Collection[int]
+def exchange_resources(
+    tx: "Transaction", reservation: AdvanceReservation, removed: Collection[int], added: Collection[int]
 ) -> None:
     """Exchange assigned resources of a running frame; a waiting frame gets its prediction with the next plan."""
     if tx.jobs.get(reservation.frame_id).state is JobState.RUNNING:
-        tx.jobs.exchange_resources(reservation.frame_id, given_up, taken)
+        tx.jobs.exchange_resources(reservation.frame_id, removed, added)
 
 
 class StoredRequest(NamedTuple):
@@ -117,7 +118,7 @@ class StoredRequest(NamedTuple):
     frame_id: int
     start: int
     end: int
-    series_id: int = 0  #: it is the first occurrence of this series
+    series_id: int = 0  #: of a series: its id; the request is its first occurrence
 
 
 def insert_request(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry]) -> StoredRequest:

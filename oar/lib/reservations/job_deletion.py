@@ -36,9 +36,6 @@ def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner
 
         answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}
     answers |= {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner)}
-    deleted = {job_id: number for job_id, (_, number) in frames.items() if _is_new(answers[job_id])}
+    new = {job_id for job_id, answer in answers.items() if not answer.refusal and not answer.has_ended}
+    deleted = {job_id: number for job_id, (_, number) in frames.items() if job_id in new}
     return JobDeletions([answers[job_id] for job_id in ids], deleted)
-
-
-def _is_new(answer: ControlOutcome) -> bool:
-    return not answer.refusal and not answer.has_ended

@@ -1,4 +1,4 @@
-"""The only module that changes the state of an advance reservation.
+"""The only module that changes the state of an advance reservation and, with it, of its frame.
 
 A move is a compare-and-set on the state that the caller has read.  If two programs act at the same time, one succeeds;
 the other gets None and drops its action.  The event is logged in the same transaction, and notifications are added to
@@ -12,13 +12,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oar.lib.bus.messages import Ask, JobAction
-from oar.lib.reservations import frame_life, mails
+from oar.lib.jobs import lifecycle as job_lifecycle
+from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations import mails
 from oar.lib.reservations.bills import write_bills
-from oar.lib.reservations.records import AdvanceReservation, ReservationLog
-from oar.lib.reservations.states import LEAVING, ReservationEvent, ReservationState, may_enter
+from oar.lib.reservations.records import AdvanceReservation, ReservationLog, ReservationRevision
+from oar.lib.reservations.states import LEAVING, RESERVATION_MOVES, ReservationEvent, ReservationState
+from oar.lib.reservations.views import granted_text
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+Conflicts = Mapping[tuple[int, int], str]
 
 
 def move(
@@ -32,7 +38,7 @@ def move(
     author: str = "",
 ) -> AdvanceReservation | None:
     """Change the state of a reservation; return the changed reservation, or None if its state changed meanwhile."""
-    if reservation.state not in may_enter(to):
+    if to not in RESERVATION_MOVES[reservation.state]:
         return None
     if not tx.reservations.move(reservation.id, to, (reservation.state,)):
         return None
@@ -60,7 +66,25 @@ def note(
     tx.reservation_logs.log(row)
     tx.outbox.append(Ask(JobAction.AR_EVENT, reservation.frame_id))
     if is_mailed and event is not ReservationEvent.TERMINATED:
-        mails.tell(tx, reservation, event, message)
+        mails.send(tx, reservation, event, message)
+
+
+def add_revision(tx: "Transaction", reservation: AdvanceReservation, author: str) -> None:
+    """Store the current attributes of a reservation as a new revision."""
+    tx.reservation_logs.add_revision(
+        ReservationRevision(
+            reservation.id,
+            reservation.revision,
+            tx.now,
+            author,
+            reservation.name,
+            reservation.account,
+            reservation.start,
+            reservation.end,
+            reservation.granted_pe,
+            granted_text(tx, reservation),
+        )
+    )
 
 
 def refuse(
@@ -71,7 +95,7 @@ def refuse(
     proposal: int = 0,
     event: ReservationEvent = ReservationEvent.REFUSED,
     author: str = "",
-    conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
+    conflicts: Conflicts = MappingProxyType({}),
 ) -> bool:
     """Reject a request and end its frame; return False if the request was already decided.
 
@@ -81,7 +105,7 @@ def refuse(
     if not _refuse(tx, reservation, message, proposal=proposal, event=event, author=author):
         return False
     tx.queues.drop_orphan(reservation.queue)
-    _follow(tx, reservation, conflicts)
+    _request_next_occurrence(tx, reservation, conflicts)
     return True
 
 
@@ -99,21 +123,36 @@ def _refuse(
         return False
     tx.reservations.update(reservation.id, message=message, proposal=proposal)
     tx.reservations.close([reservation.id], tx.now)
-    give_up = frame_life.withdraw if event is ReservationEvent.WITHDRAWN else frame_life.refuse
-    give_up(tx, reservation, message)
+    cause = Cause(EndCode.REFUSED, {"text": message})
+    if event is ReservationEvent.WITHDRAWN:
+        cause = frame_cause(reservation.number, "was withdrawn before it was answered")
+    _end_waiting_frame(tx, reservation, message, cause)
     return True
 
 
-def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Close a reservation that ended or was deleted, unless some of its jobs must end first.
+def cancel(tx: "Transaction", reservation_id: int, author: str) -> AdvanceReservation | None:
+    """Withdraw a request that was not decided; return the reservation if it was already decided, else None.
 
-    Return whether it was closed.  Write its bill and end its frame.
+    With an occurrence, all undecided occurrences of its series are withdrawn, and the series ends.
     """
-    return bool(close_all(tx, [reservation]))
+    for reservation in tx.reservations.lock([reservation_id]):
+        if reservation.state is not ReservationState.ASKED:
+            return reservation
+        withdrawn = [reservation]
+        if reservation.series_id:
+            withdrawn = tx.reservations.lock(tx.reservations.live_of_series(reservation.series_id))
+            tx.reservations.end_series(reservation.series_id)
+        for request in withdrawn:
+            if request.state is ReservationState.ASKED:
+                refuse(tx, request, "withdrawn", event=ReservationEvent.WITHDRAWN, author=author)
+    return None
 
 
 def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
-    """Close the reservations that can be closed, as ``close`` does; return them."""
+    """Close the reservations that ended or were deleted, unless some of their jobs must end first; return them.
+
+    Write their bills and end their frames.
+    """
     leaving = [each for each in reservations if each.state in LEAVING and each.is_live]
     jobs = tx.reservations.live_jobs([each.id for each in leaving])
     closed = [each for each in leaving if each.is_flexible or not any(jobs[each.id])]
@@ -126,25 +165,67 @@ def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> 
     )
     tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
     tx.reservations.drop_change(ids, "the advance reservation has ended")
-    frame_life.end(tx, closed)
+    _end_frames(tx, closed)
     tx.reservations.close(ids, tx.now)
     for queue in {each.queue for each in closed}:
         tx.queues.drop_orphan(queue)
     for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in a fixed order
-        _follow(tx, each)
+        _request_next_occurrence(tx, each, {})
     return closed
 
 
-def _follow(
-    tx: "Transaction",
-    reservation: AdvanceReservation,
-    conflicts: Mapping[tuple[int, int], str] = MappingProxyType({}),
-) -> None:
-    """Request the next occurrences of the reservation's series; reject the occurrences in ``conflicts``."""
-    if not reservation.series_id:
-        return
-    from oar.lib.reservations import occurrences
+def _request_next_occurrence(tx: "Transaction", reservation: AdvanceReservation, conflicts: Conflicts) -> None:
+    """Request the next occurrence of the reservation's series; reject the occurrences in ``conflicts``."""
+    if reservation.series_id:
+        from oar.lib.reservations import series
 
-    skipped = dict(occurrences.ask_next(tx, reservation, conflicts))
-    for each in tx.reservations.select(skipped):
-        _refuse(tx, each, skipped[each.id], event=ReservationEvent.SKIPPED)
+        skipped = dict(series.request_next(tx, reservation, conflicts))
+        for occurrence in tx.reservations.select(skipped):
+            _refuse(tx, occurrence, skipped[occurrence.id], event=ReservationEvent.SKIPPED)
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def start_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Start the frame with all granted resources, at the start time of the reservation."""
+    from oar.lib.jobs.sql_jobs import GivenStart
+    from oar.lib.planning.sql_rounds import StartRow
+
+    rows = [
+        StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
+        for alternative in tx.new_jobs.moldables_of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
+    ]
+    if not job_lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}):
+        return
+    tx.rounds.give(rows)
+    job_lifecycle.move(tx, reservation.frame_id, JobState.LAUNCHING)
+    job_lifecycle.move(tx, reservation.frame_id, JobState.RUNNING)
+    tx.jobs.update(reservation.frame_id, start_time=reservation.start)
+    to_launch = Ask(JobAction.RUN, reservation.frame_id)  # a frame has no program to launch
+    tx.outbox[:] = [effect for effect in tx.outbox if effect != to_launch]
+
+
+def _end_frames(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
+    """End the frames of reservations that have ended, or were deleted before their start."""
+    frame_ids = [reservation.frame_id for reservation in reservations]
+    causes = dict.fromkeys(job_lifecycle.move_all(tx, frame_ids, JobState.FINISHING), Cause(EndCode.SUCCESS))
+    if causes:
+        job_lifecycle.move_all(tx, causes, JobState.TERMINATED, because=causes)
+        tx.jobs.set_ends({each.frame_id: min(tx.now, each.end) for each in reservations if each.frame_id in causes})
+    for reservation in reservations:
+        if reservation.frame_id not in causes:
+            by = f" by {reservation.deleted_by}" if reservation.deleted_by else ""
+            cause = frame_cause(reservation.number, f"was deleted{by}")
+            _end_waiting_frame(tx, reservation, f"advance reservation {reservation.number} was deleted", cause)
+
+
+def _end_waiting_frame(tx: "Transaction", reservation: AdvanceReservation, message: str, cause: Cause) -> None:
+    causes = {reservation.frame_id: cause}
+    if job_lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
+        tx.jobs.set_message([reservation.frame_id], message)
+
+
+def frame_cause(number: int, fate: str) -> Cause:
+    """Return the cause of the end of a frame; ``fate`` completes "the advance reservation 12, which ..."."""
+    return Cause(EndCode.RESERVATION, {"reservation": number, "fate": fate, "is_frame": True})

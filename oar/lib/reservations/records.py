@@ -16,8 +16,11 @@ from oar.lib.reservations.states import ChangeAnswer, ReservationState
 #: Numbers that users see begin again after this one.
 LARGEST_NUMBER = 9999999
 
-#: Seconds by which the start may be later of a request without a start and an end.
+#: Seconds by which a request without start and end may start later.
 SOON = 60
+
+#: The host of resources that were removed while a reservation held them, in bills and lists.
+REMOVED = "removed"
 
 #: The userset whose members may create advance reservations, and the one whose members may change all of them.
 CREATORS, OPERATORS = "arusers", "aroperators"
@@ -160,6 +163,24 @@ class NewReservation(NamedTuple):
     mail_list: str = ""
     series_id: int = 0
     series_index: int = 0
+
+
+class ReservationAttributes(NamedTuple):
+    """Attributes of a reservation that can change without the scheduler; None: not given, or unchanged."""
+
+    name: str | None = None
+    account: str | None = None
+    mail_options: str | None = None
+    mail_list: str | None = None
+    is_hard: bool | None = None
+    replaces_lost: bool | None = None
+    idle_limit: int | None = None
+    access: tuple[AccessEntry, ...] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The attributes that are given, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class ReservationLog(NamedTuple):

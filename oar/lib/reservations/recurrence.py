@@ -89,7 +89,6 @@ def parse(text: str) -> RecurrenceRule:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Return the parts of a rule by name.  Raises BadRequest."""
     if len(text) > LONGEST_RULE:
         raise BadRequest(f"it is longer than {LONGEST_RULE} characters")
     parts: dict[str, str] = {}

@@ -6,30 +6,31 @@ site.  The row of the reservation is authoritative; all other rows are corrected
 See docs/design/reservations.rst, "Repairs".
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.jobs import lifecycle as job_lifecycle
 from oar.lib.jobs.control import SYSTEM
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, JobTypeName, Reservation
 from oar.lib.planning.sql_plan import PredictionRow
-from oar.lib.reservations import deletion, frame_life, frames, lifecycle
+from oar.lib.reservations import deletion, frames, lifecycle
 from oar.lib.reservations.bills import write_bills
-from oar.lib.reservations.records import AdvanceReservation, ReservationLog
-from oar.lib.reservations.revisions import add_revision
-from oar.lib.reservations.sql_fault_predicates import ReservationFault
+from oar.lib.reservations.records import AdvanceReservation, ReservationAlternative, ReservationLog, decode_readable
+from oar.lib.reservations.sql_faults import ReservationFault
 from oar.lib.reservations.states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-#: A request is too old when it has waited so many times as long as the asker does.
-PATIENCE_OF_REQUESTS = 10
+#: The type by which a frame names the id of its reservation.
+_FRAME_TYPE = re.compile(rf"{JobTypeName.AR}=([0-9]{{1,18}})", re.ASCII)
 
 
 def oldest_request(now: int, patience: float) -> int:
     """Return the date before which no client still waits for a request; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
-    return now - round(PATIENCE_OF_REQUESTS * patience)
+    return now - round(10 * patience)
 
 
 def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[ReservationFault, int]:
@@ -44,43 +45,47 @@ def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[Reserv
         if reservation.series_id:
             tx.reservations.end_series(reservation.series_id)
         lifecycle.refuse(tx, reservation, "too old")
-    mended = {fault: _mend(tx, fault) for fault in (*_REPAIRS, *_REPAIRS_OF_JOBS)}
-    for reservation in tx.reservations.select(tx.reservation_faults.leaving()):
-        if not lifecycle.close(tx, reservation):
-            deletion.end_jobs(tx, reservation, _fate(reservation))
-    if any(mended.values()):
-        tx.outbox.append(Wake(Tag.SCHEDULING))
-    return {fault: number for fault, number in mended.items() if number}
-
-
-def _mend(tx: "Transaction", fault: ReservationFault) -> int:
-    ids = tx.reservation_faults.find(fault)
-    if ids and fault in _REPAIRS_OF_JOBS:
-        _REPAIRS_OF_JOBS[fault](tx, ids)
-    elif ids:
+    repaired: dict[ReservationFault, int] = {}
+    for fault, repair_reservation in _REPAIRS.items():
+        ids = tx.reservation_faults.find(fault)
         for reservation in tx.reservations.select(ids):
-            _REPAIRS[fault](tx, reservation)
-    return len(ids)
-
-
-def _fate(reservation: AdvanceReservation) -> str:
-    if reservation.state is ReservationState.DELETED:
-        return f"was deleted by {reservation.deleted_by or SYSTEM}"
-    return "has ended"
+            repair_reservation(tx, reservation)
+        repaired[fault] = len(ids)
+    for fault, repair_jobs in _REPAIRS_OF_JOBS.items():
+        ids = tx.reservation_faults.find(fault)
+        if ids:
+            repair_jobs(tx, ids)
+        repaired[fault] = len(ids)
+    for reservation in tx.reservations.select(tx.reservation_faults.leaving()):
+        if not lifecycle.close_all(tx, [reservation]):
+            is_deleted = reservation.state is ReservationState.DELETED
+            fate = f"was deleted by {reservation.deleted_by or SYSTEM}" if is_deleted else "has ended"
+            deletion.end_jobs(tx, [reservation], fate)
+    if any(repaired.values()):
+        tx.outbox.append(Wake(Tag.SCHEDULING))
+    return {fault: number for fault, number in repaired.items() if number}
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------
 
 
-def _has_begun(tx: "Transaction", reservation: AdvanceReservation) -> bool:
-    """Return whether the reservation had started; for a deleted reservation, read its log."""
-    if reservation.state not in LEAVING:
-        return reservation.state in STARTED
-    return any(row.event == ReservationEvent.STARTED for row in tx.reservation_logs.logs([reservation.id]))
-
-
 def _make_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    frame_life.make_anew(tx, reservation, has_begun=_has_begun(tx, reservation))
+    has_begun = reservation.state in STARTED
+    if reservation.state in LEAVING:  # only its log knows
+        events = [row.event for row in tx.reservation_logs.logs([reservation.id])]
+        has_begun = ReservationEvent.STARTED in events
+    _remake_frame(tx, reservation, has_begun=has_begun)
+
+
+def _remake_frame(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: bool) -> None:
+    """Create a new frame for a reservation that lost its frame, from the row of the reservation."""
+    if reservation.state is ReservationState.ASKED:
+        frames.make(tx, reservation, decode_readable(reservation.request) or [ReservationAlternative(())])
+        return
+    granted = decode_readable(reservation.request)[reservation.alternative :][:1] or [ReservationAlternative(())]
+    frame_id = frames.make(tx, reservation, granted, kind=Reservation.SCHEDULED)
+    if has_begun:
+        lifecycle.start_frame(tx, reservation._replace(frame_id=frame_id))
 
 
 def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
@@ -88,24 +93,49 @@ def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
     frame = tx.jobs.get(reservation.frame_id)
     can_start = frame.state is JobState.WAITING and not tx.jobs.assigned([frame.id])
     if can_start and frames.set_window(tx, reservation):
-        frame_life.start(tx, reservation)
+        lifecycle.start_frame(tx, reservation)
     else:
-        _exchange_frame(tx, reservation)
+        _replace_frame(tx, reservation)
 
 
-def _exchange_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    frame_life.abandon(tx, [reservation.frame_id])
+def _replace_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    _abandon_frames(tx, [reservation.frame_id])
     _make_frame(tx, reservation)
+
+
+def _abandon_frames(tx: "Transaction", frame_ids: Collection[int]) -> None:
+    """End frames that belong to no live reservation, in any state."""
+    causes = {
+        frame_id: lifecycle.frame_cause(number, "is over, or has another frame")
+        for frame_id, number in _reservation_numbers(tx, frame_ids).items()
+    }
+    job_lifecycle.move_all(tx, causes, JobState.FINISHING)
+    job_lifecycle.move_all(tx, causes, JobState.ERROR, because=causes)
+
+
+def _reservation_numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the reservations of these frames.
+
+    If no reservation has a frame, use the reservation that the types of the frame name; 0 if there is none.
+    """
+    numbers = {frame_id: number for frame_id, (_, number) in tx.reservations.of_frames(frame_ids).items()}
+    types = tx.jobs.types(set(frame_ids) - numbers.keys())
+    named: dict[int, int] = {}
+    for frame_id in set(frame_ids) - numbers.keys():
+        matches = filter(None, map(_FRAME_TYPE.fullmatch, types.get(frame_id, ())))
+        named[frame_id] = next((int(match[1]) for match in matches), 0)
+    present = {reservation.id: reservation.number for reservation in tx.reservations.select(named.values())}
+    return numbers | {frame_id: present.get(number, number) for frame_id, number in named.items()}
 
 
 def _set_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
     if not frames.set_window(tx, reservation):
-        _exchange_frame(tx, reservation)
+        _replace_frame(tx, reservation)
 
 
 def _hold_resources(tx: "Transaction", reservation: AdvanceReservation) -> None:
     frame_id = reservation.frame_id
-    held = {each.id for each in tx.jobs.assigned([frame_id], current=True).get(frame_id, ())}
+    held = {row.id for row in tx.jobs.assigned([frame_id], current=True).get(frame_id, ())}
     granted = {row.id for row in tx.resources.select(reservation.resources)}
     tx.jobs.exchange_resources(frame_id, held - granted, granted - held)
 
@@ -114,23 +144,19 @@ def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Insert the prediction of the frame into the plan.  The date of the scheduling pass stays unchanged."""
     (alternative,) = tx.new_jobs.moldables_of_jobs([reservation.frame_id])[reservation.frame_id]
     present = tuple(row.id for row in tx.resources.select(reservation.resources))
-    date_of_round = tx.plan.starts().get(0, tx.now)
-    tx.plan.change((), [PredictionRow(alternative.id, reservation.start, present)], date_of_round, log=False)
+    pass_date = tx.plan.starts().get(0, tx.now)
+    tx.plan.change((), [PredictionRow(alternative.id, reservation.start, present)], pass_date, log=False)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _enter(tx: "Transaction", job_ids: list[int]) -> None:
+def _set_types(tx: "Transaction", job_ids: list[int]) -> None:
     """Give jobs only the types of the reservation that their rows name."""
     reservation_ids = tx.reservations.of_jobs(job_ids)
-    present = {each.id: each for each in tx.reservations.select(set(reservation_ids.values()))}
+    present = {reservation.id: reservation for reservation in tx.reservations.select(set(reservation_ids.values()))}
     tx.reservation_faults.leave(job_ids)
-    tx.jobs.insert_types({job_id: (present[each].entry_type,) for job_id, each in reservation_ids.items()})
-
-
-def _leave(tx: "Transaction", job_ids: list[int]) -> None:
-    tx.reservation_faults.leave(job_ids)
+    tx.jobs.insert_types({job_id: (present[number].entry_type,) for job_id, number in reservation_ids.items()})
 
 
 # -- other rows of a reservation --------------------------------------------------------------------------------------
@@ -142,45 +168,33 @@ def _forget_missing(tx: "Transaction", reservation: AdvanceReservation) -> None:
     tx.reservations.update(reservation.id, missing=sorted(set(reservation.missing) - alien))
 
 
-def _log_grant(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    _log(tx, reservation, ReservationEvent.CREATED, reservation.submission_time)
-
-
-def _log_end(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    _log(tx, reservation, ReservationEvent.TERMINATED, reservation.ended)
-
-
 def _log(tx: "Transaction", reservation: AdvanceReservation, event: ReservationEvent, date: int) -> None:
     """Log a past event with its original date; send no mail."""
     tx.reservation_logs.log(ReservationLog(reservation.id, date, event, reservation.state, message="repaired"))
 
 
-def _revise(tx: "Transaction", reservation: AdvanceReservation) -> None:
+def _add_revision(tx: "Transaction", reservation: AdvanceReservation) -> None:
     tx.reservation_faults.forget_revisions(reservation.id, reservation.revision)
-    add_revision(tx, reservation, SYSTEM)
+    lifecycle.add_revision(tx, reservation, SYSTEM)
 
 
-def _charge(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    write_bills(tx, [reservation])
-
-
-#: How what is wrong with a reservation is mended; in this order, since the frame is needed by what follows.
+#: Repairs of reservations, in this order: later repairs need the frame.
 _REPAIRS: Mapping[ReservationFault, Callable[["Transaction", AdvanceReservation], None]] = {
     ReservationFault.NO_FRAME: _make_frame,
     ReservationFault.NOT_RUNNING: _run_frame,
-    ReservationFault.NOT_WAITING: _exchange_frame,
+    ReservationFault.NOT_WAITING: _replace_frame,
     ReservationFault.OTHER_WINDOW: _set_window,
     ReservationFault.OTHER_RESOURCES: _hold_resources,
     ReservationFault.OTHER_PLAN: _plan,
     ReservationFault.NOT_GRANTED: _forget_missing,
-    ReservationFault.NO_GRANT: _log_grant,
-    ReservationFault.NO_REVISION: _revise,
-    ReservationFault.NO_END: _log_end,
-    ReservationFault.NO_BILL: _charge,
+    ReservationFault.NO_GRANT: lambda tx, each: _log(tx, each, ReservationEvent.CREATED, each.submission_time),
+    ReservationFault.NO_REVISION: _add_revision,
+    ReservationFault.NO_END: lambda tx, each: _log(tx, each, ReservationEvent.TERMINATED, each.ended),
+    ReservationFault.NO_BILL: lambda tx, each: write_bills(tx, [each]),
 }
-#: How what is wrong with jobs is mended, after the frames.
+#: Repairs of jobs, after the frames.
 _REPAIRS_OF_JOBS: Mapping[ReservationFault, Callable[["Transaction", list[int]], None]] = {
-    ReservationFault.STRAY_FRAME: frame_life.abandon,
-    ReservationFault.NO_TYPE: _enter,
-    ReservationFault.NO_ROW: _leave,
+    ReservationFault.STRAY_FRAME: _abandon_frames,
+    ReservationFault.NO_TYPE: _set_types,
+    ReservationFault.NO_ROW: lambda tx, job_ids: tx.reservation_faults.leave(job_ids),
 }

@@ -12,11 +12,18 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.base.name_patterns import is_pattern, matching
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, Level
-from oar.lib.reservations import parallel_environments, queue_lists
-from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
-from oar.lib.reservations.parallel_environments import AllocationRule, Hosts, Layout
-from oar.lib.reservations.preparation import BadReservation, ReservationWish, nothing_suits
-from oar.lib.reservations.queue_lists import ListedHosts, SiteQueues
+from oar.lib.reservations import environments
+from oar.lib.reservations.environments import (
+    AllocationRule,
+    Hosts,
+    Layout,
+    ListedHosts,
+    ParallelEnvironment,
+    SiteEnvironments,
+    SiteQueues,
+)
+from oar.lib.reservations.errors import BadReservation, nothing_suits
+from oar.lib.reservations.options import ReservationOptions
 from oar.lib.reservations.records import ReservationAlternative
 from oar.lib.submission import checks
 from oar.lib.submission.resource_request import NODE_ALIASES, name_nodes
@@ -26,12 +33,11 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-#: Names of Grid Engine for the host of a slot.
+#: Names of Grid Engine for the host of a slot, for the queue, and for the duration.
 HOST_NAMES = ("h", "host", "hostname")
-#: Its names for the queue, and for the duration.
 QUEUE_NAMES = ("q", "qname")
 TIME_LIMIT = "h_rt"
-#: Those that mean nothing without a value.
+#: Names that need a value.
 _NEVER_ALONE = frozenset({*HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT})
 #: The type of resources that are slots.
 SLOT_TYPE = "default"
@@ -39,13 +45,13 @@ SLOTS = '"advance_reservation" denied: use parallel environments instead of requ
 
 MIXED = "denied: OAR's and Grid Engine's requests cannot be mixed"
 
-#: What a resource of the type is asked for: a number, or a part of the number of slots, as ``1/2``.
+#: Requested resources of a type: a number, or a part of the number of slots, as ``1/2``.
 _AMOUNT = re.compile(r"(\d{1,7})(?:/(\d{1,7}))?", re.ASCII)
-#: How a request of OAR begins; in Grid Engine's language ``1/2`` is one for two slots, and a comma begins a pair.
+#: The beginning of a request in OAR syntax. In Grid Engine syntax ``1/2`` is one for two slots, a comma begins a pair.
 _LEVEL = re.compile(r"(\w+)=(?:\d+|ALL|BEST|BESTHALF)(?:$|/[A-Za-z]|\+|,walltime=)", re.ASCII)
 _QUANTITY = re.compile(r"\d+|ALL|BEST|BESTHALF", re.ASCII)
 #: Digits of the largest number that a property can be compared with.
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
 
 
@@ -55,13 +61,8 @@ class Site(NamedTuple):
     columns: Mapping[str, str]  #: properties of resources with their SQL types
     types: frozenset[str]  #: types of resources besides ``default``
     values: Mapping[str, frozenset[str]]  #: of the text properties that requests compare with patterns
-    resources: int  #: how many there are
+    resources: int  #: number of slots
     queues: SiteQueues
-
-    @property
-    def hosts(self) -> int:
-        """The number of hosts."""
-        return len(self.queues.hosts)
 
     @property
     def environments(self) -> SiteEnvironments:
@@ -69,12 +70,12 @@ class Site(NamedTuple):
         return self.queues.environments
 
 
-class AskedResources(NamedTuple):
+class ParsedResources(NamedTuple):
     """A parsed resource request."""
 
     alternatives: tuple[ReservationAlternative, ...]
     pairs: tuple[tuple[str, str], ...]  #: names and values as they were given, for ``resource_list``
-    queues: str = ""  #: the list of queues among them
+    queues: str = ""  #: the values of Grid Engine's resource ``q``
 
 
 class _Slots(NamedTuple):
@@ -103,44 +104,44 @@ def names_hosts(resources: Sequence[str], labels: Sequence[str]) -> bool:
     return any(name in HOST_NAMES for name, _ in _pairs(texts))
 
 
-def restrictions(wish: ReservationWish, labels: Sequence[str]) -> str:
+def restrictions(options: ReservationOptions, labels: Sequence[str]) -> str:
     """Return the options that restrict the usable resources, as the user wrote them."""
     pairs = [
         f"{name}={value}"
-        for text in wish.resources
+        for text in options.resources
         if not is_oar_request(text, labels)
         for name, value in _pairs([text])
         if name != TIME_LIMIT
     ]
-    conditions = [text for text in wish.resources if is_oar_request(text, labels) and "{" in text]
-    options = (
+    conditions = [text for text in options.resources if is_oar_request(text, labels) and "{" in text]
+    written = (
         ("-l", ",".join(pairs)),
         *(("-l", text) for text in conditions),
-        ("-h", wish.hosts),
-        ("-q", wish.queues),
-        ("-masterq", wish.master_queues),
-        ("-p", wish.properties),
-        ("-ckpt", wish.checkpoint),
-        ("-now", "yes" if is_interactive(wish) else ""),
+        ("-h", options.hosts),
+        ("-q", options.queues),
+        ("-masterq", options.master_queues),
+        ("-p", options.properties),
+        ("-ckpt", options.checkpoint),
+        ("-now", "yes" if options.is_interactive else ""),
     )
-    return " ".join(f"{option} {text}" for option, text in options if text)
+    return " ".join(f"{option} {text}" for option, text in written if text)
 
 
-def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
+def parse_resources(options: ReservationOptions, config: Config, site: Site) -> ParsedResources:
     """Return the parsed resource request.  Raises BadReservation."""
-    oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
+    oar = [text for text in options.resources if is_oar_request(text, config.hierarchy_labels)]
     if not oar:
-        _check_parts(wish.resources)
-        _check_unmixed(_pairs(wish.resources), config.hierarchy_labels)
-        return _grid_engine_request(wish, site)
-    if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
+        _check_parts(options.resources)
+        _check_unmixed(_pairs(options.resources), config.hierarchy_labels)
+        return _grid_engine_request(options, site)
+    if len(oar) != len(options.resources) or options.pe or options.allocation:
         raise BadReservation(MIXED, "ask for all in one of them: -h, -q and -p go with both")
-    if wish.master_queues:
+    if options.master_queues:
         raise BadReservation("denied: -masterq needs slots: ask for them with -pe or -alloc")
-    return _oar_request(oar, wish, config, site)
+    return _oar_request(oar, options, config, site)
 
 
-def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, site: Site) -> AskedResources:
+def _oar_request(texts: Sequence[str], options: ReservationOptions, config: Config, site: Site) -> ParsedResources:
     """Return a request in OAR syntax; each ``-l`` is a part of it."""
     try:
         parts = checks.parse_requests(texts, config)
@@ -157,9 +158,9 @@ def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, si
     for level in (level for group in groups for level in group.levels):
         if level.property not in site.columns:
             raise _unknown_resource(level.property, site)
-    conditions = [queue_lists.of_slots(each) for each in _common_conditions(wish, site)]
+    conditions = [environments.on_slots(condition) for condition in _common_conditions(options, site)]
     narrowed = tuple(group._replace(filter=all_of([*conditions, group.filter])) for group in groups)
-    return AskedResources((ReservationAlternative(narrowed),), tuple(("oar", on_one_line(text)) for text in texts))
+    return ParsedResources((ReservationAlternative(narrowed),), tuple(("oar", on_one_line(text)) for text in texts))
 
 
 def on_one_line(text: str) -> str:
@@ -177,12 +178,11 @@ def _check_unmixed(pairs: Sequence[tuple[str, str]], labels: Sequence[str]) -> N
     if not any(is_level):
         return
     levels = "/".join(f"{name}={value}" for (name, value), yes in zip(pairs, is_level, strict=True) if yes)
-    others = [_as_option(*pair) for pair, yes in zip(pairs, is_level, strict=True) if not yes]
+    others = [_equivalent_option(*pair) for pair, yes in zip(pairs, is_level, strict=True) if not yes]
     raise BadReservation(MIXED, " ".join(["write", f"-l {levels}", *others]))
 
 
-def _as_option(name: str, value: str) -> str:
-    """Return the option that is equivalent to a Grid Engine resource."""
+def _equivalent_option(name: str, value: str) -> str:
     if name in HOST_NAMES:
         return f"-h {value.replace('|', ',')}"
     if name in QUEUE_NAMES:
@@ -196,26 +196,27 @@ def all_of(conditions: Iterable[str]) -> str:
     return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
-def _common_conditions(wish: ReservationWish, site: Site) -> list[str]:
+def _common_conditions(options: ReservationOptions, site: Site) -> list[str]:
     """Return the conditions on the slots that the options ``-h``, ``-ckpt`` and ``-now`` set."""
-    environments = site.environments
-    if wish.hosts:
-        _check_hosts(wish.hosts.split(","), site)
-    conditions = [_host_condition(wish.hosts, site)] if wish.hosts else []
-    if wish.checkpoint:
-        if wish.checkpoint not in environments.checkpointing:
+    conditions = []
+    if options.hosts:
+        _check_hosts(options.hosts.split(","), site)
+        conditions.append(_host_condition(options.hosts, site))
+    if options.checkpoint:
+        checkpointing = site.environments.checkpointing
+        if options.checkpoint not in checkpointing:
             raise BadReservation(
-                f'job rejected: the requested checkpointing environment "{wish.checkpoint}" does not exist',
-                _there_are(environments.checkpointing),
+                f'job rejected: the requested checkpointing environment "{options.checkpoint}" does not exist',
+                _there_are(checkpointing),
             )
-        conditions.append(environments.checkpointing[wish.checkpoint])
-    if is_interactive(wish):
-        conditions.append(environments.interactive)
+        conditions.append(checkpointing[options.checkpoint])
+    if options.is_interactive:
+        conditions.append(site.environments.interactive)
     return conditions
 
 
 def _there_are(names: Iterable[str]) -> str:
-    shown = queue_lists.listed(names)
+    shown = environments.listed(names)
     return f"there are {shown}" if shown else "this site has none"
 
 
@@ -227,23 +228,18 @@ def _unknown_resource(name: str, site: Site) -> BadReservation:
         return BadReservation(first, "write nodes=2 for two nodes: a number from 1 on, ALL or BEST")
     if guess := nearest(name, {*site.columns, *site.types, *HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT}):
         return BadReservation(first, f'did you mean "{guess}"?')
-    types = f", types of resources ({queue_lists.listed(site.types)})" if site.types else ""
-    return BadReservation(first, f"there are h, q, h_rt{types} and properties ({queue_lists.listed(site.columns)})")
-
-
-def is_interactive(wish: ReservationWish) -> bool:
-    """Return whether ``-now`` is given; without a value it means yes."""
-    return bool(wish.now) and wish.now[-1] != "no" and wish.now[-1] != "n"
+    types = f", types of resources ({environments.listed(site.types)})" if site.types else ""
+    return BadReservation(first, f"there are h, q, h_rt{types} and properties ({environments.listed(site.columns)})")
 
 
 # -- Grid Engine ------------------------------------------------------------------------------------------------------
 
 
-def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
-    pairs = _pairs(wish.resources)
-    conditions = ["type = 'default'", *_common_conditions(wish, site)]
+def _grid_engine_request(options: ReservationOptions, site: Site) -> ParsedResources:
+    pairs = _pairs(options.resources)
+    conditions = ["type = 'default'", *_common_conditions(options, site)]
     queues = []
-    extra: list[tuple[str, int, int]] = []  #: type of resources, and how many for each so many slots
+    extra: list[tuple[str, int, int]] = []  #: type of resources, amount, and the number of slots that the amount is for
     for name, value in pairs:
         if name == "slots":
             raise BadReservation(SLOTS, f"write -pe slots {value}")
@@ -255,16 +251,16 @@ def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
             extra.append((name, *_amount(name, value)))
         elif name != TIME_LIMIT:
             conditions.append(_property_condition(name, value, site))
-    masters = queue_lists.listed_hosts(wish.master_queues, site.queues)
+    masters = environments.listed_hosts(options.master_queues, site.queues)
     alternatives = tuple(
         ReservationAlternative(
-            _groups(layout, ([*conditions, slots.condition], masters.condition), slots.number, extra),
+            _groups(layout, [*conditions, slots.condition], masters.condition, slots.number, extra),
             slots.pe,
             slots.number,
         )
-        for slots, layout in _ways(wish, site, masters)
+        for slots, layout in _slots_with_layouts(options, site, masters)
     )
-    return AskedResources(alternatives, tuple(pairs), ",".join(queues))
+    return ParsedResources(alternatives, tuple(pairs), ",".join(queues))
 
 
 def _check_parts(resources: Iterable[str]) -> None:
@@ -283,43 +279,43 @@ def _check_parts(resources: Iterable[str]) -> None:
 
 
 def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
-    return [_pair(item) for text in resources for item in text.split(",") if item.strip()]
+    """Return names and values; if allowed, a name alone means 1.  Raises BadReservation if a value is missing."""
+    pairs = []
+    for item in (item for text in resources for item in text.split(",") if item.strip()):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not value and (equals or name in _NEVER_ALONE):
+            raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
+        pairs.append((name, value or "1"))
+    return pairs
 
 
-def _pair(item: str) -> tuple[str, str]:
-    """Return name and value; if allowed, a name alone means 1.  Raises BadReservation if the value is missing."""
-    name, equals, value = (part.strip() for part in item.partition("="))
-    if not value and (equals or name in _NEVER_ALONE):
-        raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
-    return name, value or "1"
-
-
-#: So many numbers of a range are tried at most, evenly spread between the least and the largest.
+#: Numbers of a slot range that are tried, evenly spread between the least and the largest.
 MAX_NUMBERS = 64
-#: A request has so many alternatives at most, and as many for each of its parallel environments.
+#: Alternatives of a request, shared equally by its parallel environments.
 MAX_ALTERNATIVES = 256
-#: What can be laid in several ways is tried in so many at least, however many numbers there are.
-LEAST_WAYS = 4
+#: Layouts of a slot count that are tried at least, if there are several, however many numbers there are.
+MIN_LAYOUTS = 4
 
 
-def _ways(wish: ReservationWish, site: Site, masters: ListedHosts) -> Iterator[tuple[_Slots, Layout]]:
+def _slots_with_layouts(
+    options: ReservationOptions, site: Site, masters: ListedHosts
+) -> Iterator[tuple[_Slots, Layout]]:
     """Iterate over slot counts with their layouts: environments by name, for each the largest count first."""
-    environments = _environments(wish, site)
-    quota = max(1, MAX_ALTERNATIVES // len(environments))
-    for name, (rule, condition), text in environments:
-        ways = LEAST_WAYS if rule == AllocationRule.ROUND_ROBIN or masters.condition else 1
+    parallel = _parallel_environments(options, site)
+    quota = max(1, MAX_ALTERNATIVES // len(parallel))
+    hosts = len(site.queues.hosts)
+    for name, (rule, condition), text in parallel:
+        ways = MIN_LAYOUTS if rule == AllocationRule.ROUND_ROBIN or masters.condition else 1
         numbers = _thinned(_numbers(rule, text, site.resources), quota // ways)
         for number in numbers:
-            for layout in _thinned(_layouts(rule, number, site.hosts, masters), quota // len(numbers)):
+            shapes = environments.shapes_of(rule, number, hosts)
+            layouts: list[Layout] = [tuple((Hosts.ANY, levels) for levels in shape) for shape in shapes]
+            if masters.condition:  # a slot of each layout is on a host of the master list
+                layouts = [
+                    layout for shape in shapes for layout in environments.master_layouts(shape, masters.number, hosts)
+                ]
+            for layout in _thinned(layouts, quota // len(numbers)):
                 yield _Slots(name, condition, number), layout
-
-
-def _layouts(rule: str, slots: int, hosts: int, masters: ListedHosts) -> list[Layout]:
-    """Return the layouts of a rule; if there is a master list, each layout has a slot on one of its hosts."""
-    shapes = parallel_environments.shapes_of(rule, slots, hosts)
-    if not masters.condition:
-        return [tuple((Hosts.ANY, levels) for levels in shape) for shape in shapes]
-    return [layout for shape in shapes for layout in parallel_environments.master_layouts(shape, masters.number, hosts)]
 
 
 def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
@@ -329,19 +325,19 @@ def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
     """
     if count < 2 or len(items) <= count:
         return items[: max(1, count)]
-    return [items[place] for place in reversed(parallel_environments.spread(0, len(items) - 1, count))]
+    return [items[index] for index in reversed(environments.spread(0, len(items) - 1, count))]
 
 
-def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, ParallelEnvironment, str]]:
+def _parallel_environments(options: ReservationOptions, site: Site) -> list[tuple[str, ParallelEnvironment, str]]:
     """Return the environments that match the pattern, each with the range of slots; the name '' means none."""
-    if wish.allocation and wish.pe:
+    if options.allocation and options.pe:
         raise BadReservation("denied: -pe and -alloc cannot be mixed")
-    if wish.allocation:
-        rule, text = wish.allocation
+    if options.allocation:
+        rule, text = options.allocation
         return [("", ParallelEnvironment(rule), text)]
-    if wish.pe is None:
+    if options.pe is None:
         return [("", ParallelEnvironment(AllocationRule.FILL_UP), "1")]
-    pattern, text = wish.pe
+    pattern, text = options.pe
     known = site.environments.parallel
     names = sorted(name for name in known if fnmatchcase(name, pattern))[:MAX_ALTERNATIVES]
     if not names:
@@ -354,20 +350,21 @@ def _environments(wish: ReservationWish, site: Site) -> list[tuple[str, Parallel
 def _numbers(rule: str, text: str, resources: int) -> list[int]:
     """Return the slot counts of a range to try, largest first.  Raises BadReservation."""
     try:
-        parallel_environments.check_rule(rule)
-        ranges = parallel_environments.read_ranges(text)
+        environments.check_rule(rule)
+        ranges = environments.read_ranges(text)
     except BadRequest as error:
         raise BadReservation(f"denied: {error}") from None
-    least = min(each.least for each in ranges)
+    least = min(slots.least for slots in ranges)
     if least > resources:
         raise nothing_suits(
             f"{least} slots asked, there are {resources}",
             f"write at most {resources}" if resources else "this site has no resources",
         )
-    step = parallel_environments.slots_on_each_host(rule) or 1
-    cut = parallel_environments.numbers_of(ranges, resources)
+    step = environments.slots_on_each_host(rule) or 1
     numbers = [
-        number for each in cut for number in parallel_environments.spread(each.least, each.most, MAX_NUMBERS, step)
+        number
+        for slots in environments.numbers_of(ranges, resources)
+        for number in environments.spread(slots.least, slots.most, MAX_NUMBERS, step)
     ]
     if not numbers:
         raise BadReservation(
@@ -377,15 +374,11 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
 
 
 def _groups(
-    layout: Layout, conditions: tuple[list[str], str], slots: int, extra: Sequence[tuple[str, int, int]]
+    layout: Layout, common: Sequence[str], masters: str, slots: int, extra: Sequence[tuple[str, int, int]]
 ) -> tuple[Group, ...]:
-    """Return the groups of an alternative.
-
-    ``conditions``: the conditions on all slots, and the condition on the master hosts.
-    """
-    common, masters = conditions
+    """Return the groups of an alternative; ``common``: conditions on all slots, ``masters``: on the master hosts."""
     on_hosts = {Hosts.ANY: "", Hosts.MASTERS: masters, Hosts.OTHERS: f"NOT ({masters})"}
-    groups = [Group(all_of([*common, on_hosts[where]]), levels) for where, levels in layout]
+    groups = [Group(all_of([*common, on_hosts[hosts]]), levels) for hosts, levels in layout]
     for name, amount, per in extra:
         count = amount * slots if per == 1 else -(-slots * amount // per)
         groups.append(Group(f"type = {_literal(name)}", (Level("resource_id", count),)))
@@ -423,7 +416,7 @@ def _property_condition(name: str, value: str, site: Site) -> str:
     if kind is None:
         raise _unknown_resource(name, site)
     if kind in ("integer", "bigint", "smallint"):
-        if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
+        if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
             raise BadReservation(
                 f'denied: "{value}" is no number, and {name} is one', f"write the least value, as {name}=2"
             )
@@ -453,26 +446,27 @@ def _among(name: str, text: str, site: Site) -> str:
 
 
 def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
-    """Return a hint for a value that no resource has."""
     from oar.lib.base.texts import nearest
 
     values = known - {""}
-    guess = nearest(text, values) if len(values) > queue_lists.SHOWN_NAMES else None
+    guess = nearest(text, values) if len(values) > environments.SHOWN_NAMES else None
     if guess:
         return f'did you mean "{guess}"?'
-    return f"there are {queue_lists.listed(values)}" if values else f"no resource has a value of {name}"
+    return f"there are {environments.listed(values)}" if values else f"no resource has a value of {name}"
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def site_of(tx: "Transaction", wish: ReservationWish, environments: SiteEnvironments) -> Site:
+def load_site(tx: "Transaction", options: ReservationOptions, site_environments: SiteEnvironments) -> Site:
     """Return what a request may name; values are loaded only for properties that the request compares with patterns."""
     columns = tx.resources.columns()
-    names = {name for text in wish.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]}
+    names = {
+        name for text in options.resources for item in text.split(",") for name in [item.strip().partition("=")[0]]
+    }
     names = {"network_address" if name in HOST_NAMES else name for name in names} | {"network_address"}
     values = {name: tx.resources.values(name) for name in sorted(names & columns.keys())}
     types = tx.resources.count_by_type()
-    queues = SiteQueues(tx.queues.all(), values["network_address"], environments)
+    queues = SiteQueues(tx.queues.all(), values["network_address"], site_environments)
     return Site(columns, frozenset(types.keys() - {SLOT_TYPE}), values, types.get(SLOT_TYPE, 0), queues)

@@ -249,13 +249,9 @@ class ReservationLogs(Table):
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.insert_many(_ADD_USAGE, [(number, *row) for number, rows in bills.items() for row in rows])
 
-    def find_bill(self, reservation_id: int) -> list[ReservationUsage]:
-        """Return the bill of a reservation, by queue and node."""
-        return self.select_bills([reservation_id])[reservation_id]
-
     def select_bills(self, ids: Collection[int]) -> dict[int, list[ReservationUsage]]:
         """Return the bills of reservations by reservation id, each sorted by queue and node."""
-        found: dict[int, list[ReservationUsage]] = {number: [] for number in ids}
+        bills: dict[int, list[ReservationUsage]] = {number: [] for number in ids}
         for reservation_id, *row in self._tx.rows(_USAGE, (list(ids),)) if ids else ():
-            found[reservation_id].append(ReservationUsage(*row))
-        return found
+            bills[reservation_id].append(ReservationUsage(*row))
+        return bills

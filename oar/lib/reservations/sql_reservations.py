@@ -12,6 +12,7 @@ from oar.lib.base.errors import BrokenRow
 from oar.lib.bus.topics import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import About, Prepared, Row, Table, flag, psycopg2
+from oar.lib.reservations.fields import COLUMNS, FLAGS
 from oar.lib.reservations.records import (
     AccessEntry,
     AdvanceReservation,
@@ -25,14 +26,9 @@ from oar.lib.reservations.records import (
 )
 from oar.lib.reservations.states import COUNTED, GRANTED, ChangeAnswer, IntervalKind, ReservationState
 
-#: The columns of ``AdvanceReservation``, in its order.
-_COLUMNS = (
-    "reservation_id, ar_id, ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,"
-    " end_time, start_window, time_offset, state, state_date, ended, error_handling = 'YES', replace_lost = 'YES',"
-    " flex = 'YES', interactive = 'YES', ignore_jobs = 'YES', idle_limit, request, alternative, resource_list,"
-    " queue_list, master_queue_list, host_list, properties, checkpoint_name, pe, pe_range, granted_pe, granted_slots,"
-    " mail_options, mail_list, resources, missing, frame_id, series_id, series_index, revision, message, proposal,"
-    " deleted_by"
+#: The columns of ``AdvanceReservation``, in its order; columns of truth values hold YES or NO.
+_COLUMNS = ", ".join(
+    f"{COLUMNS[name]} = 'YES'" if name in FLAGS else COLUMNS[name] for name in AdvanceReservation._fields
 )
 
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
@@ -81,16 +77,10 @@ _LOCK_FREE = f"{_LOCK} SKIP LOCKED"
 
 _SHARE = f"{_SELECT} WHERE reservation_id = %s FOR SHARE"
 
-_INSERT = """
-    INSERT INTO reservations (ar_name, account, owner, owner_group, project, queue_name, submission_time, start_time,
-        end_time, start_window, time_offset, state_date, error_handling, replace_lost, flex, interactive, ignore_jobs,
-        idle_limit, request, resource_list, queue_list, master_queue_list, host_list, properties, checkpoint_name, pe,
-        pe_range, mail_options, mail_list, series_id, series_index)
-    VALUES (%(name)s, %(account)s, %(owner)s, %(owner_group)s, %(project)s, %(queue)s, %(now)s, %(start)s, %(end)s,
-        %(start_window)s, %(time_offset)s, %(now)s, %(is_hard)s, %(replaces_lost)s, %(is_flexible)s,
-        %(is_interactive)s, %(ignores_jobs)s, %(idle_limit)s, %(request)s, %(resource_list)s, %(queue_list)s,
-        %(master_queue_list)s, %(host_list)s, %(properties)s, %(checkpoint_name)s, %(pe)s, %(pe_range)s,
-        %(mail_options)s, %(mail_list)s, %(series_id)s, %(series_index)s)
+_INSERT = f"""
+    INSERT INTO reservations (submission_time, state_date,
+        {", ".join(COLUMNS[name] for name in NewReservation._fields)})
+    VALUES (%(now)s, %(now)s, {", ".join(f"%({name})s" for name in NewReservation._fields)})
     RETURNING reservation_id, ar_id"""
 
 _MOVE = """
@@ -128,10 +118,9 @@ def _reservation(row: Row) -> AdvanceReservation:
     )
 
 
-#: The columns of ``Series``, in its order.
-_SERIES_COLUMNS = (
-    "series_id, owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts = 'YES', occurrences,"
-    " next_index, next_start, ended"
+#: The columns of ``Series``, which have the names of its fields.
+_SERIES_COLUMNS = ", ".join(
+    {"id": "series_id", "skips_conflicts": "skips_conflicts = 'YES'"}.get(name, name) for name in Series._fields
 )
 
 _SELECT_SERIES = f"SELECT {_SERIES_COLUMNS} FROM reservation_series"
@@ -144,11 +133,9 @@ _ALL = f"{_SELECT_SERIES} ORDER BY series_id"
 
 _LOCK_SERIES = f"{_SELECT_SERIES} WHERE series_id = %s AND ended = 0 FOR NO KEY UPDATE"
 
-_INSERT_SERIES = """
-    INSERT INTO reservation_series (owner, rule, time_zone, first_start, duration, template, depth, skips_conflicts,
-        occurrences, next_index, next_start)
-    VALUES (%(owner)s, %(rule)s, %(time_zone)s, %(first_start)s, %(duration)s, %(template)s, %(depth)s,
-        %(skips_conflicts)s, %(occurrences)s, %(next_index)s, %(next_start)s)
+_INSERT_SERIES = f"""
+    INSERT INTO reservation_series ({", ".join(NewSeries._fields)})
+    VALUES ({", ".join(f"%({name})s" for name in NewSeries._fields)})
     RETURNING series_id"""
 
 _ADVANCE = "UPDATE reservation_series SET next_index = %s, next_start = %s WHERE series_id = %s"
@@ -156,10 +143,6 @@ _ADVANCE = "UPDATE reservation_series SET next_index = %s, next_start = %s WHERE
 _CHANGE_SERIES = "UPDATE reservation_series SET template = %s, duration = %s WHERE series_id = %s"
 
 _END = "UPDATE reservation_series SET ended = %s, next_start = 0 WHERE series_id = %s AND ended = 0"
-
-
-def _series(row: Row) -> Series:
-    return Series(*row)
 
 
 _BEGIN_INTERVALS = """
@@ -253,7 +236,12 @@ def _change(row: Row) -> ReservationChange:
 
 
 class Reservations(Table):
-    """Requested, live and ended reservations, and their access lists."""
+    """Requested, live and ended reservations, access lists, series, intervals, jobs, requested changes."""
+
+    def _write(self, sql: str, values: Sequence[object]) -> int:
+        """Run a statement that changes reservations; return the number of rows."""
+        self._changed(Topic.RESERVATIONS)
+        return self._tx.execute(sql, values)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -275,7 +263,7 @@ class Reservations(Table):
                 self._tx.execute("ROLLBACK TO SAVEPOINT number; RELEASE SAVEPOINT number")
                 raise BrokenRow(f"an advance reservation cannot be stored: {str(error).splitlines()[0]}") from None
             self._tx.execute("RELEASE SAVEPOINT number")
-            self._tx.topics.add(Topic.RESERVATIONS)
+            self._changed(Topic.RESERVATIONS)
             assert row is not None
             return row[0], row[1]
         raise RuntimeError(f"{MAX_NUMBERS_SKIPPED} numbers of advance reservations in a row are in use")
@@ -354,8 +342,8 @@ class Reservations(Table):
         """Return id and number of the reservation for each job that is a frame."""
         if not job_ids:
             return {}
-        (found,) = self._tx.about(job_ids, _OF_FRAMES)
-        return {job_id: found[job_id] for job_id in job_ids if job_id in found}
+        (by_id,) = self._tx.about(job_ids, _OF_FRAMES)
+        return {job_id: by_id[job_id] for job_id in job_ids if job_id in by_id}
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return the live granted reservations by state: number of reservations and of missing resources."""
@@ -368,29 +356,24 @@ class Reservations(Table):
 
     def move(self, reservation_id: int, to: ReservationState, sources: Collection[ReservationState]) -> bool:
         """Set the state of a live reservation if it is one of ``sources``.  Only ``lifecycle.move`` calls this."""
-        moved = self._tx.execute(_MOVE, (str(to), self._tx.now, reservation_id, [str(state) for state in sources]))
-        self._tx.topics.add(Topic.RESERVATIONS)
-        return moved == 1
+        return self._write(_MOVE, (str(to), self._tx.now, reservation_id, [str(state) for state in sources])) == 1
 
     def update(self, reservation_id: int, **columns: object) -> None:
-        """Change columns of a reservation, except its state; the values have the format of the table."""
+        """Change columns of a reservation, except its state."""
         names = ", ".join(f"{name} = %s" for name in columns)
-        self._tx.execute(
-            f"UPDATE reservations SET {names} WHERE reservation_id = %s", (*columns.values(), reservation_id)
-        )
-        self._tx.topics.add(Topic.RESERVATIONS)
+        values = [flag(value) if isinstance(value, bool) else value for value in columns.values()]
+        self._write(f"UPDATE reservations SET {names} WHERE reservation_id = %s", (*values, reservation_id))
 
     def close(self, ids: Collection[int], date: int) -> list[int]:
         """Store the end date of reservations; return the ids of those that were live."""
-        self._tx.topics.add(Topic.RESERVATIONS)
+        self._changed(Topic.RESERVATIONS)
         return sorted(self._tx.column(_CLOSE, (date, list(ids)))) if ids else []
 
     # -- access lists ------------------------------------------------------------------------------------------------
 
     def set_access(self, reservation_id: int, entries: Sequence[AccessEntry]) -> None:
         """Replace the access list of a reservation."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute("DELETE FROM reservation_acl WHERE reservation_id = %s", (reservation_id,))
+        self._write("DELETE FROM reservation_acl WHERE reservation_id = %s", (reservation_id,))
         texts, denied = [entry.text for entry in entries], [entry.denied for entry in entries]
         self._tx.execute(_ADD_ACCESS, (reservation_id, texts, denied))
 
@@ -407,18 +390,18 @@ class Reservations(Table):
 
     def insert_series(self, new: NewSeries) -> int:
         """Insert a series; return its id."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        values = {**new._asdict(), "skips_conflicts": "YES" if new.skips_conflicts else "NO"}
+        self._changed(Topic.RESERVATIONS)
+        values = {**new._asdict(), "skips_conflicts": flag(new.skips_conflicts)}
         series_id: int = self._tx.value(_INSERT_SERIES, values)
         return series_id
 
     def select_series(self, ids: Collection[int]) -> dict[int, Series]:
         """Return the series with these ids, by id."""
-        return {row[0]: _series(row) for row in self._tx.rows(_SERIES_BY_IDS, (list(ids),))} if ids else {}
+        return {row[0]: Series(*row) for row in self._tx.rows(_SERIES_BY_IDS, (list(ids),))} if ids else {}
 
     def all_series(self, *, ended: bool = False) -> list[Series]:
         """Return all active series, by id.  ``ended``: include ended series."""
-        return [_series(row) for row in self._tx.rows(_ALL if ended else _LIVE_SERIES)]
+        return [Series(*row) for row in self._tx.rows(_ALL if ended else _LIVE_SERIES)]
 
     def lock_series(self, series_id: int) -> Series | None:
         """Lock an active series until the end of the transaction and return it; return None if it has ended.
@@ -426,42 +409,37 @@ class Reservations(Table):
         A transaction that also locks reservations of the series must lock them first.
         """
         row = self._tx.row(_LOCK_SERIES, (series_id,))
-        return _series(row) if row else None
+        return Series(*row) if row else None
 
     def advance_series(self, series_id: int, next_index: int, next_start: int) -> None:
         """Store which occurrence is requested next; ``next_start`` 0 means none."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_ADVANCE, (next_index, next_start, series_id))
+        self._write(_ADVANCE, (next_index, next_start, series_id))
 
     def change_series(self, series_id: int, template: str, duration: int) -> None:
         """Store a new template and duration for future occurrences."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_CHANGE_SERIES, (template, duration, series_id))
+        self._write(_CHANGE_SERIES, (template, duration, series_id))
 
     def end_series(self, series_id: int) -> None:
         """Mark a series as ended: no further occurrences are requested."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_END, (self._tx.now, series_id))
+        self._write(_END, (self._tx.now, series_id))
 
     def begin_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
         """Store that intervals of a kind begin for resources of a reservation."""
-        self._tx.topics.add(Topic.RESERVATIONS)
         if resources:
-            self._tx.execute(_BEGIN_INTERVALS, (reservation_id, sorted(resources), str(kind), date))
+            self._write(_BEGIN_INTERVALS, (reservation_id, sorted(resources), str(kind), date))
 
     def end_intervals(self, reservation_id: int, kind: IntervalKind, resources: Collection[int], date: int) -> None:
         """Store that intervals of a kind end for resources of a reservation."""
-        self._tx.topics.add(Topic.RESERVATIONS)
         if resources:
-            self._tx.execute(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
+            self._write(_END_INTERVALS, (date, reservation_id, sorted(resources), str(kind)))
 
     def intervals_of(self, ids: Collection[int]) -> dict[int, dict[IntervalKind, list[ResourceInterval]]]:
         """Return the resource intervals of reservations by kind, sorted by resource and date."""
-        found: dict[int, dict[IntervalKind, list[ResourceInterval]]]
-        found = {number: {kind: [] for kind in IntervalKind} for number in ids}
+        by_id: dict[int, dict[IntervalKind, list[ResourceInterval]]]
+        by_id = {number: {kind: [] for kind in IntervalKind} for number in ids}
         for number, kind, *interval in self._tx.rows(_INTERVALS, (list(ids),)) if ids else ():
-            found[number][IntervalKind(kind)].append(ResourceInterval(*interval))
-        return found
+            by_id[number][IntervalKind(kind)].append(ResourceInterval(*interval))
+        return by_id
 
     def resources_missing_since(self, ids: Collection[int]) -> dict[int, dict[int, int]]:
         """Return since when resources of reservations are missing: date by resource, by reservation."""
@@ -472,10 +450,10 @@ class Reservations(Table):
 
     def intervals_of_jobs(self, ids: Collection[int]) -> dict[int, list[ResourceInterval]]:
         """Return the intervals in which the jobs of reservations used resources."""
-        found: dict[int, list[ResourceInterval]] = {number: [] for number in ids}
+        by_id: dict[int, list[ResourceInterval]] = {number: [] for number in ids}
         for number, *interval in self._tx.rows(_JOB_INTERVALS, (list(ids),)) if ids else ():
-            found[number].append(ResourceInterval(*interval))
-        return found
+            by_id[number].append(ResourceInterval(*interval))
+        return by_id
 
     def interval_places(self, resource_ids: Collection[int]) -> dict[int, str]:
         """Return the node of each resource, or its type if it is on no node; skip removed resources."""
@@ -486,17 +464,15 @@ class Reservations(Table):
 
     def add_job(self, reservation_id: int, job_ids: Sequence[int]) -> None:
         """Assign jobs to a reservation, and to no other."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_ADD_JOBS, (reservation_id, list(job_ids)))
+        self._write(_ADD_JOBS, (reservation_id, list(job_ids)))
 
     def remove_job(self, job_id: int) -> None:
         """Remove a job from its reservation."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
+        self._write("DELETE FROM reservation_jobs WHERE job_id = %s", (job_id,))
 
     def release_waiting(self, reservation_id: int, type_: str) -> list[int]:
         """Remove the waiting jobs from a reservation, and their type for it; return their ids."""
-        self._tx.topics |= {Topic.RESERVATIONS, Topic.JOBS}
+        self._changed(Topic.RESERVATIONS, Topic.JOBS)
         return self._tx.column(_RELEASE_WAITING, (reservation_id, type_))
 
     def of_jobs(self, job_ids: Collection[int]) -> dict[int, int]:
@@ -522,7 +498,7 @@ class Reservations(Table):
 
     def request_change(self, reservation_id: int, author: str, change: str, expires: int) -> int | None:
         """Store a requested change; return its id, or None if another change of the reservation is still unanswered."""
-        self._tx.topics.add(Topic.RESERVATIONS)
+        self._changed(Topic.RESERVATIONS)
         change_id: int | None = self._tx.value(_ASK_CHANGE, (reservation_id, self._tx.now, author, change, expires))
         return change_id
 
@@ -537,10 +513,8 @@ class Reservations(Table):
 
     def answer_change(self, change_id: int, answer: ChangeAnswer, message: str = "", proposal: int = 0) -> bool:
         """Store the answer to a change; return False if it was already answered."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        return self._tx.execute(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
+        return self._write(_ANSWER_CHANGE, (str(answer), message, proposal, change_id)) == 1
 
     def drop_change(self, ids: Collection[int], message: str) -> None:
         """Answer the open changes of reservations as dropped, because they come too late."""
-        self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_DROP_CHANGE, (message, list(ids)))
+        self._write(_DROP_CHANGE, (message, list(ids)))

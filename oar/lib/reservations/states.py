@@ -11,23 +11,25 @@ from enum import StrEnum
 class ReservationState(StrEnum):
     """State of an advance reservation, ``reservations.state``."""
 
-    ASKED = ""  #: the scheduler has not answered yet
-    REFUSED = "n"  #: refused by the scheduler, or withdrawn by who asked (final)
-    WAITING = "w"  #: granted; its start is to come
-    WARNING = "W"  #: granted; its start is to come, and some of its resources are missing
-    RUNNING = "r"  #: its start has come; jobs may run in it
-    ERROR = "E"  #: its start has come, and some of its resources are missing
-    EXITED = "x"  #: its end has come; over when its last job is gone
-    DELETED = "d"  #: somebody deleted it; over when its last job is gone
+    ASKED = ""  #: not decided yet
+    REFUSED = "n"  #: refused by the scheduler, or withdrawn (final)
+    WAITING = "w"  #: granted, not started
+    WARNING = "W"  #: granted, not started; some of its resources are missing
+    RUNNING = "r"  #: started; jobs may run in it
+    ERROR = "E"  #: started; some of its resources are missing
+    EXITED = "x"  #: ended; closed when its last job has ended
+    DELETED = "d"  #: deleted; closed when its last job has ended
 
 
 S = ReservationState
 
 #: Granted, and neither deleted nor at the end.
 GRANTED = frozenset({S.WAITING, S.WARNING, S.RUNNING, S.ERROR})
-#: The start has come.
+#: Never granted: not shown.
+HIDDEN = frozenset({S.ASKED, S.REFUSED})
+#: Started.
 STARTED = frozenset({S.RUNNING, S.ERROR})
-#: What counts in MAX_ADVANCE_RESERVATIONS.
+#: States that count in MAX_ADVANCE_RESERVATIONS.
 COUNTED = GRANTED | {S.ASKED}
 #: States that are left only by closing: ``reservations.ended`` gets a date.
 LEAVING = frozenset({S.EXITED, S.DELETED})
@@ -47,36 +49,31 @@ RESERVATION_MOVES: Mapping[ReservationState, frozenset[ReservationState]] = {
 }
 
 
-def may_enter(state: ReservationState) -> frozenset[ReservationState]:
-    """Return the states from which an advance reservation may enter ``state``."""
-    return frozenset(source for source, targets in RESERVATION_MOVES.items() if state in targets)
-
-
 class ReservationEvent(StrEnum):
     """Event of an advance reservation, ``reservation_logs.event``; most names are Grid Engine's."""
 
     CREATED = "CREATED"  #: granted
-    REFUSED = "REFUSED"  #: there is no place for it
-    WITHDRAWN = "WITHDRAWN"  #: who asked did not wait for the answer
+    REFUSED = "REFUSED"  #: it cannot be placed
+    WITHDRAWN = "WITHDRAWN"  #: the client stopped waiting
     STARTED = "START TIME REACHED"
     UNSATISFIED = "RESOURCES UNSATISFIED"  #: resources are missing
-    SATISFIED = "RESOURCES SATISFIED"  #: none is missing any more
-    REPLACED = "RESOURCES REPLACED"  #: others stand in for lost ones
+    SATISFIED = "RESOURCES SATISFIED"  #: no resource is missing any more
+    REPLACED = "RESOURCES REPLACED"  #: lost resources were replaced
     ALTERED = "ALTERED"
     ENDED = "END TIME REACHED"
     IDLE = "IDLE"  #: ended because no job was in it for too long
     DELETED = "DELETED"
-    TERMINATED = "TERMINATED"  #: its last job is gone
+    TERMINATED = "TERMINATED"  #: its last job has ended
     SKIPPED = "SKIPPED"  #: an occurrence of a series was refused, and the series goes on
 
 
 class ChangeAnswer(StrEnum):
     """The answer to a requested change, ``reservation_changes.answer``."""
 
-    NONE = ""  #: not yet answered
+    NONE = ""  #: not decided yet
     GRANTED = "granted"
     REFUSED = "refused"
-    DROPPED = "dropped"  #: its reservation ended, or nobody waited any more
+    DROPPED = "dropped"  #: its reservation ended, or the client stopped waiting
 
 
 class IntervalKind(StrEnum):

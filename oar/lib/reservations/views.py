@@ -2,14 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.base.errors import BrokenRow
-from oar.lib.reservations import access_lists
-from oar.lib.reservations.access_lists import Visitor
-from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.base.grid_engine_times import write_date
+from oar.lib.base.times import format_duration
+from oar.lib.jobs.fields import Kind
+from oar.lib.reservations import permissions
+from oar.lib.reservations.fields import FIELDS, RECORD, ReservationField
+from oar.lib.reservations.permissions import ReservationReader
 from oar.lib.reservations.records import (
+    REMOVED,
+    SOON,
     AccessEntry,
     AdvanceReservation,
     LiveJobCounts,
@@ -25,24 +30,8 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.nodes.records import Resource
 
-
 #: The type of resources that are slots.
 SLOT = "default"
-
-#: In place of the node of resources that were removed while a reservation held them.
-REMOVED = "removed"
-
-
-class ReservationReader(NamedTuple):
-    """The user who views reservations."""
-
-    who: Visitor
-    is_operator: bool = False
-    is_private: bool = False  #: account and access list are hidden from those who cannot use the reservation
-
-    def may_see_mail(self, reservation: AdvanceReservation) -> bool:
-        """Return whether the user may see the mail recipients."""
-        return self.is_operator or self.who.user == reservation.owner
 
 
 class GrantedSlots(NamedTuple):
@@ -79,21 +68,15 @@ class ShownReservation(NamedTuple):
     @property
     def mail_addresses(self) -> list[str]:
         """The mail recipients in addition to the owner."""
-        return [address for address in self.reservation.mail_list.split(",") if address]
-
-    @property
-    def master_queues(self) -> list[str]:
-        """The queues for the first slot."""
-        return [word for word in self.reservation.master_queue_list.split(",") if word]
+        return _words(self.reservation.mail_list)
 
 
 def reasons(reservation: AdvanceReservation) -> list[str]:
     """Return why resources of a reservation are missing, one line for each reason."""
-    is_told = reservation.state in INCOMPLETE and reservation.message
-    return reservation.message.split("\n") if is_told else []
+    return reservation.message.split("\n") if reservation.state in INCOMPLETE and reservation.message else []
 
 
-#: What is shown of a change that somebody asks for: the names that the detail has, too.
+#: The names of the values of a change, as in the details of a reservation.
 _CHANGE_NAMES = {
     "start": "start",
     "end": "end",
@@ -115,9 +98,8 @@ def change_text(change: ReservationChange) -> str:
 
 
 def _change_words(values: Mapping[str, Any]) -> list[str]:
-    """Return the changed attributes, each with its new value."""
     if "request" in values:
-        values = {**values, "request": _asked_text(values.get("asked", {}))}
+        values = {**values, "request": _resources_text(values.get("asked", {}))}
     shown = [name for name in _CHANGE_NAMES if name in values]
     return [f"{_CHANGE_NAMES[name]} {_value_text(name, values[name])}" for name in shown]
 
@@ -126,11 +108,10 @@ def change_names(values: Mapping[str, Any]) -> str:
     """Return the changes for the log; values that not every user may see are left out."""
     given = {name: value for name, value in values.items() if value is not None}
     public = {name: value for name, value in given.items() if name not in _SECRETS}
-    told = _change_words(public)
-    return ", ".join([*told, *(_CHANGE_NAMES[name] for name in _SECRETS if name in given)])
+    return ", ".join([*_change_words(public), *(_CHANGE_NAMES[name] for name in _SECRETS if name in given)])
 
 
-def _asked_text(columns: Mapping[str, str]) -> str:
+def _resources_text(columns: Mapping[str, str]) -> str:
     """Return the requested resources as text: ``licence=2, slots=3``.
 
     With a condition only, the requested resources stay the same.
@@ -153,7 +134,7 @@ def _value_text(name: str, value: Any) -> str:
     return str(value)
 
 
-#: What only those who are shown the mail addresses are shown of a change.
+#: Values of a change that are shown only to readers who may see the mail addresses.
 _SECRETS = ("account", "mail_list", "access")
 
 
@@ -161,15 +142,16 @@ def open_changes(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
 ) -> dict[int, ReservationChange]:
     """Return the unanswered change of each reservation, by reservation id; a reservation has at most one."""
-    found = {change.reservation_id: change for change in tx.reservations.open_changes()}
-    return {each.id: _seen(found[each.id], each, reader) for each in reservations if each.id in found}
-
-
-def _seen(change: ReservationChange, reservation: AdvanceReservation, reader: ReservationReader) -> ReservationChange:
-    if reader.may_see_mail(reservation):
-        return change
-    values = json.loads(change.change)
-    return change._replace(change=json.dumps({name: values[name] for name in values if name not in _SECRETS}))
+    present = {reservation.id: reservation for reservation in reservations}
+    changes: dict[int, ReservationChange] = {}
+    for change in tx.reservations.open_changes():
+        reservation = present.get(change.reservation_id)
+        if reservation and reader.may_see_mail(reservation):
+            changes[reservation.id] = change
+        elif reservation:
+            public = {name: value for name, value in json.loads(change.change).items() if name not in _SECRETS}
+            changes[reservation.id] = change._replace(change=json.dumps(public))
+    return changes
 
 
 def shown(
@@ -205,12 +187,11 @@ def _hidden(
     """Return the ids of the reservations whose account and access list the reader may not see."""
     if not reader.is_private or reader.is_operator:
         return frozenset()
-    names = {name for entries in access.values() for name in access_lists.names_of(entries).groups}
-    usersets = tx.access.userset_entries(names)
+    usable = permissions.lists_that_allow(tx, access, reader.visitor)
     return frozenset(
-        each.id
-        for each in reservations
-        if each.owner != reader.who.user and not access_lists.allows(access[each.id], reader.who, usersets)
+        reservation.id
+        for reservation in reservations
+        if reservation.owner != reader.visitor.user and reservation.id not in usable
     )
 
 
@@ -226,6 +207,13 @@ def granted_slots(tx: "Transaction", queue: str, resources: Collection[int]) -> 
     """Return the slots on each host."""
     hosts = Counter(row.network_address or row.type for row in tx.resources.select(resources))
     return tuple(GrantedSlots(queue, host, count) for host, count in sorted(hosts.items()))
+
+
+def granted_text(tx: "Transaction", reservation: AdvanceReservation) -> str:
+    """Return the granted resources as ``default@node-1=4,licence=2``."""
+    rows = tx.resources.select(reservation.resources)
+    places = Counter(f"{reservation.queue}@{row.network_address}" if row.network_address else row.type for row in rows)
+    return ",".join(f"{place}={count}" for place, count in sorted(places.items()))
 
 
 def log_record(row: ReservationLog) -> dict[str, Any]:
@@ -257,69 +245,102 @@ def revision_record(row: ReservationRevision, *, shows_account: bool) -> dict[st
 
 def reservation_record(item: ShownReservation) -> dict[str, Any]:
     """Return the fields for machine-readable formats."""
-    each = item.reservation
-    environment = {"name": each.granted_pe, "slots": each.granted_slots} if each.granted_pe else None
+    values = {**field_values(item), "change": json.loads(item.change.change) if item.change else None}
+    return {key: values[field.name] for key, field in RECORD.items()}
+
+
+def field_values(item: ShownReservation) -> dict[str, Any]:
+    """Return the values of the fields by name, without a requested change; ``fields.FIELDS`` declares them."""
+    reservation = item.reservation
+    duration = reservation.real_end - reservation.start
+    pe, granted_pe = reservation.pe, reservation.granted_pe
     return {
-        "id": each.number,
-        "ar_name": each.name,
-        "submission_time": each.submission_time,
-        "owner": each.owner,
-        "acl_list": [entry.text for entry in item.access if not entry.denied],
-        "start_time": each.start,
-        "end_time": each.real_end,
-        "duration": each.real_end - each.start,
-        "granted_slots": [granted._asdict() for granted in item.granted],
-        "resource_list": [{"name": name, "value": value} for name, value in item.resource_list],
-        "state": str(each.state),
-        "reasons": reasons(each),
-        "group": each.owner_group,
-        "account": each.account,
-        "project": each.project,
-        "queue": each.queue,
-        "time_limit": each.duration - each.time_offset,
-        "error_handling": "hard" if each.is_hard else "soft",
-        "replace": each.replaces_lost,
-        "flex": each.is_flexible,
-        "idle_limit": each.idle_limit,
-        "xacl_list": [entry.text for entry in item.access if entry.denied],
-        "granted_parallel_environment": environment,
-        "parallel_environment": _asked_environment(each),
-        "queue_list": [word for word in each.queue_list.split(",") if word],
-        "master_queue_list": item.master_queues,
-        "host_list": [word for word in each.host_list.split(",") if word],
-        "properties": each.properties,
-        "interactive": each.is_interactive,
-        "ignore_jobs": each.ignores_jobs,
-        "start_window": each.start_window,
-        "checkpoint_name": each.checkpoint_name,
-        "mail_options": each.mail_options,
+        **reservation._asdict(),
+        "allowed": [entry.text for entry in item.access if not entry.denied],
+        "denied": [entry.text for entry in item.access if entry.denied],
+        "real_end": reservation.real_end,
+        "real_duration": duration,
+        "granted": [granted._asdict() for granted in item.granted],
+        "requested": [{"name": name, "value": value} for name, value in item.resource_list],
+        "state": str(reservation.state),
+        "reasons": reasons(reservation),
+        "time_limit": reservation.duration - reservation.time_offset,
+        "error_handling": "hard" if reservation.is_hard else "soft",
+        "granted_environment": {"name": granted_pe, "slots": reservation.granted_slots} if granted_pe else None,
+        "environment": {"name": pe, "range": reservation.pe_range} if pe else None,
+        "queue_list": _words(reservation.queue_list),
+        "master_queue_list": _words(reservation.master_queue_list),
+        "host_list": _words(reservation.host_list),
         "mail_list": item.mail_addresses,
-        "resources": list(each.resources),
-        "missing": list(each.missing),
+        "resources": list(reservation.resources),
+        "missing": list(reservation.missing),
         "jobs": {"running": list(item.jobs.running), "waiting": list(item.jobs.waiting)},
-        "change": json.loads(item.change.change) if item.change else None,
-        "series_id": each.series_id,
-        "series_index": each.series_index,
-        "revision": each.revision,
-        "ended": each.ended,
-        "usage": [_usage_record(row) for row in item.usage],
+        "usage": [
+            {
+                "queue": row.queue,
+                "host": row.network_address,
+                "slots": row.slots,
+                "reserved": row.reserved,
+                "used": row.used,
+                "unusable": row.unusable,
+            }
+            for row in item.usage
+        ],
     }
 
 
-def _asked_environment(reservation: AdvanceReservation) -> dict[str, str] | None:
-    """Return the value of ``-pe`` or ``-alloc``."""
-    return {"name": reservation.pe, "range": reservation.pe_range} if reservation.pe else None
+def details(item: ShownReservation, date: Callable[[int], str], *, explains: bool) -> Iterator[tuple[str, str]]:
+    """Iterate over the labels and texts of the details of a reservation; skip empty texts.
 
-
-def _usage_record(row: ReservationUsage) -> dict[str, Any]:
-    return {
-        "queue": row.queue,
-        "host": row.network_address,
-        "slots": row.slots,
-        "reserved": row.reserved,
-        "used": row.used,
-        "unusable": row.unusable,
+    ``explains``: with a requested change.
+    """
+    reservation, values = item.reservation, field_values(item)
+    texts = {
+        "granted": ",".join(f"{granted.place}={granted.slots}" for granted in item.granted),
+        "requested": ",".join(f"{name}={value}" for name, value in item.resource_list),
+        "change_text": change_text(item.change) if explains and item.change else "",
+        "granted_environment": f"{reservation.granted_pe} slots {reservation.granted_slots}",
+        "environment": f"{reservation.pe} slots {reservation.pe_range}",
+        "queue_list": reservation.queue_list,
+        "host_list": reservation.host_list,
+        "jobs": f"running={len(item.jobs.running)},waiting={len(item.jobs.waiting)}" if any(item.jobs) else "",
+        "series": f"{reservation.series_id} ({reservation.series_index} of {item.occurrences})",
     }
+    absent = {
+        "granted_environment": not reservation.granted_pe,
+        "environment": not reservation.pe,
+        "series": not reservation.series_id,
+        "start_window": reservation.start_window <= SOON,
+        "mail_options": reservation.mail_options == "n",
+    }
+    for field in FIELDS:
+        if not field.text or absent.get(field.name):
+            continue
+        if field.name == "reasons":
+            yield from ((field.text, reason) for reason in values["reasons"])
+            continue
+        text = texts[field.name] if field.name in texts else _text(field, values[field.name], date)
+        if text or field.name == "name":
+            yield field.text, text
+
+
+def _text(field: ReservationField, value: Any, date: Callable[[int], str]) -> str:
+    if field.is_left_out and not value:
+        return ""
+    match field.kind:
+        case Kind.DATE:
+            return date(value)
+        case Kind.DURATION:
+            return format_duration(value)
+        case Kind.FLAG:
+            return "yes" if value else "no"
+        case Kind.TEXTS:
+            return ",".join(value)
+    return str(value)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
 
 
 class ShownSeries(NamedTuple):

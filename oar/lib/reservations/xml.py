@@ -31,7 +31,8 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
         yield _text(name, _date(date))
     yield _text("duration", str(each.real_end - each.start))
     yield _text("state", str(each.state))
-    yield from _if_given(("message", "; ".join(_message(item, explains=explains))))
+    messages = reasons(each) + ([f"change asked: {change_text(item.change)}"] if explains and item.change else [])
+    yield from _if_given(("message", "; ".join(messages)))
     yield from _element("resource_list", [_empty("resource", name=n, type=v) for n, v in item.resource_list])
     yield from _element("granted_slots", _granted_slots(item))
     if each.granted_pe:
@@ -39,7 +40,8 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
         yield from _element("granted_parallel_environment", environment)
     yield from _if_given(("checkpoint_name", each.checkpoint_name))
     yield _text("mail_options", each.mail_options)
-    yield from _list("mail_list", [_mail(address) for address in item.mail_addresses])
+    addresses = [address.partition("@") for address in item.mail_addresses]
+    yield from _list("mail_list", [_empty("mail", user=user, host=host) for user, _, host in addresses])
     yield from _list("acl_list", [_empty("acl", user=entry.text) for entry in item.access if not entry.denied])
     yield from _list("xacl_list", [_empty("acl", user=entry.text) for entry in item.access if entry.denied])
 
@@ -51,17 +53,6 @@ def _granted_slots(item: ShownReservation) -> list[str]:
     """
     places = [(each.place, each.slots) for each in item.granted] or [(item.reservation.queue, 0)]
     return [_empty("granted_slots", queue_instance=place, slots=str(slots)) for place, slots in places]
-
-
-def _message(item: ShownReservation, *, explains: bool) -> list[str]:
-    """Return why resources are missing; ``explains``: also the requested change."""
-    asked = [f"change asked: {change_text(item.change)}"] if explains and item.change else []
-    return [*reasons(item.reservation), *asked]
-
-
-def _mail(address: str) -> str:
-    user, _, host = address.partition("@")
-    return _empty("mail", user=user, host=host)
 
 
 def _date(date: int) -> str:

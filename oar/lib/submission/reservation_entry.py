@@ -10,13 +10,13 @@ from oar.lib.base.errors import WrongState
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobTypeName
+from oar.lib.reservations.permissions import allowed_visitors, lists_that_allow, visitor_of
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED, STARTED, ReservationState
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster
 from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import JobTypes, format_request
-from oar.lib.submission.visitors import may_use, open_lists, visitor
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -78,7 +78,7 @@ def _find_by_name(tx: "Transaction", proposal: Proposal, name: str, project: str
     """Return the live reservation of a name: granted, usable by the user and running ones first, then by start."""
     live = tx.reservations.live_by_name(name)
     access = tx.reservations.access([reservation.id for reservation in live])
-    usable = open_lists(tx, access, visitor(proposal.spec.user, project))
+    usable = lists_that_allow(tx, access, visitor_of(proposal.spec.user, project))
 
     def rank(reservation: AdvanceReservation) -> tuple[bool, bool, bool, int, int]:
         is_usable, is_started = reservation.id in usable, reservation.state in STARTED
@@ -97,7 +97,7 @@ def _check_live(reservation: AdvanceReservation) -> None:
 def check_access(tx: "Transaction", reservation: AdvanceReservation, user: str, project: str) -> None:
     """Raise NoEntry if the access list does not allow the user."""
     access = tx.reservations.access([reservation.id])[reservation.id]
-    if not may_use(tx, access, visitor(user, project)):
+    if not allowed_visitors(tx, access, {user: visitor_of(user, project)}):
         raise NoEntry(f"you are not allowed to use the advance reservation {reservation.number}.")
 
 

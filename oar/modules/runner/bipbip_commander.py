@@ -29,7 +29,7 @@ from oar.lib.jobs import launch_holds, recovery, retention
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
-from oar.lib.reservations.sql_fault_predicates import ReservationFault
+from oar.lib.reservations.sql_faults import ReservationFault
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing

@@ -39,7 +39,7 @@ class ReservationNewsfeed:
 def _mail_ends(tx: Transaction, ids: Collection[int]) -> None:
     usages = tx.reservation_logs.select_bills(ids) if ids else {}
     for reservation in tx.reservations.select(ids):
-        mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usages[reservation.id])
+        mails.send(tx, reservation, ReservationEvent.TERMINATED, "", usages[reservation.id])
 
 
 def _action(line: LogLine) -> Action:

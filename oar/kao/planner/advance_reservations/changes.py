@@ -21,11 +21,11 @@ from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.base.resource_set import ResourceSet, positions, union
 from oar.lib.base.texts import enumerated
 from oar.lib.base.times import format_duration
 from oar.lib.nodes.hierarchy import RequestFit
-from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.states import GRANTED
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"

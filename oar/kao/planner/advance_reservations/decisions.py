@@ -27,9 +27,9 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.resources.resource_holders import Occupation
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.base.resource_set import ResourceSet, union
 from oar.lib.jobs.states import JobState
-from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
 from oar.lib.submission.resource_request import ALL
 

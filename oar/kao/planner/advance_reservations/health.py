@@ -15,11 +15,11 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import PlannedReservation, RunningJob, Settings, Snapshot
 from oar.kao.planner.resources.resource_holders import ResourceIndex, held_resources
 from oar.kao.planner.resources.spaces import FrameWindow
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions, union
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes.hierarchy import FINEST
 from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
-from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.states import ReservationState
 
 _STILL_USED = "is still used by job"

@@ -18,11 +18,11 @@ from oar.kao.planner.resources.resource_holders import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.base.resource_set import ResourceSet, positions
 from oar.lib.base.times import format_duration
 from oar.lib.jobs.records import Level
 from oar.lib.nodes.hierarchy import FINEST, RequestFit
-from oar.lib.reservations.grid_engine_times import write_date
 
 #: Seconds in all.  What is not searched for in that time is searched for in the next round, before all that came later.
 SEARCH_SECONDS = 2.0

@@ -14,17 +14,18 @@ from oar.kao.planner.schedule import Round
 from oar.kao.rounds.hypothetical.estimates import present
 from oar.kao.rounds.reading.situation import HypotheticalJob
 from oar.kao.rounds.site import plugins
+from oar.lib.base.grid_engine_times import write_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.reservations import frames
-from oar.lib.reservations.alteration import WantedChange
-from oar.lib.reservations.grid_engine_times import write_date
-from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations.change_requests import ChangedSeries
+from oar.lib.reservations.changes import WantedChange
+from oar.lib.reservations.errors import BadReservation
 from oar.lib.reservations.records import AdvanceReservation, NewReservation, decode
-from oar.lib.reservations.series_changes import ChangedSeries
 from oar.lib.reservations.states import ReservationState
+from oar.lib.reservations.views import GrantedSlots
 
 #: Numbers that no real reservation, job or alternative has.
 _ID, _FIRST_ALTERNATIVE = 2**61, 2**61
@@ -61,6 +62,18 @@ def answers(
     planning = Round(tried, lambda: time.monotonic() - begin, site=plugins.site_of(config))
     steps = {step.reservation_id: step for step in planning.answer_reservations()}
     return [steps[each.id] for each in planned]
+
+
+def record_of(step: ReservationStep, slots: Sequence[GrantedSlots]) -> dict[str, object]:
+    """Return a predicted grant as fields for machine-readable formats."""
+    return {
+        "start_time": step.start,
+        "end_time": step.end,
+        "state": str(step.state),
+        "reasons": step.message.splitlines(),
+        "granted_slots": [slot._asdict() for slot in slots],
+        "resources": list(step.resources),
+    }
 
 
 def alter(database: Database, config: Config, reservation: AdvanceReservation, change: WantedChange) -> ChangeStep:
@@ -136,7 +149,7 @@ def check_overlaps(database: Database, config: Config, changed: ChangedSeries) -
     """Raise BadReservation if occurrences of the changed series conflict with each other."""
     if not (together := changed.together):
         return
-    series, ids = changed.series, [each.id for each in changed.to_begin]
+    series, ids = changed.series, [each.id for each in changed.not_begun]
     steps = answers(database, config, together, skips_conflicts=True, without=ids)
     refused = {step.reservation_id for step in steps if step.state is ReservationState.REFUSED}
     for step, occurrence in zip(steps, together, strict=True):

@@ -21,7 +21,7 @@ from oar.kao.rounds.reading.snapshot_jobs import WalltimeCut
 from oar.lib.base.errors import BadRequest, BrokenRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.records import Group
-from oar.lib.reservations import alteration, occurrences
+from oar.lib.reservations.changes import read_change
 from oar.lib.reservations.records import (
     AdvanceReservation,
     LiveJobCounts,
@@ -31,6 +31,7 @@ from oar.lib.reservations.records import (
     decode_readable,
     granted_groups,
 )
+from oar.lib.reservations.series import coming
 from oar.lib.reservations.states import ReservationState
 
 #: Of a series so many occurrences at most are refused together.
@@ -150,7 +151,7 @@ class ReservationRows:
         if series is None or not _is_asked(reservation) or self._is_first(reservation):
             return ()
         try:
-            return tuple(Occurrence(*each) for each in islice(occurrences.coming(series), MAX_FOLLOWERS))
+            return tuple(Occurrence(*each) for each in islice(coming(series), MAX_FOLLOWERS))
         except BadRequest:  # the series ends when the next occurrence is requested
             return ()
 
@@ -214,7 +215,7 @@ def _is_asked(reservation: AdvanceReservation) -> bool:
 def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternative, ...]:
     """Return the alternatives requested by a change; return () if there are none or they cannot be decoded."""
     try:
-        request = alteration.read_change(change.change).get("request")
+        request = read_change(change.change).request
     except BrokenRow:
         return ()
     return decode_readable(request) if request else ()
@@ -222,15 +223,15 @@ def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternati
 
 def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> PlannedChange:
     try:
-        values = alteration.read_change(change.change)
+        wanted = read_change(change.change)
     except BrokenRow:
         return PlannedChange(change.id, change.reservation_id, is_readable=False)
     return PlannedChange(
         change.id,
         change.reservation_id,
-        start=values.get("start"),
-        end=values.get("end"),
-        is_forced=values.get("is_forced", False),
+        start=wanted.start,
+        end=wanted.end,
+        is_forced=wanted.is_forced,
         alternatives=tuple(_planned_groups(each.groups, pools) for each in wanted_alternatives(change)),
         date=change.date,
         expires=change.expires,

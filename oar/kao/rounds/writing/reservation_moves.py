@@ -3,19 +3,24 @@
 Each step is written only if its reservation has not changed since the snapshot; otherwise the next round decides again.
 """
 
-import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from oar.kao.facts.plan import ChangeStep, ReservationStep
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.control import SYSTEM
-from oar.lib.reservations import alteration, deletion, frame_life, frames, lifecycle
-from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
+from oar.lib.reservations import deletion, frames, lifecycle
+from oar.lib.reservations.changes import (
+    NO_ACCESS,
+    WantedChange,
+    end_without_access,
+    jobs_without_access,
+    log_change,
+    read_change,
+    set_attributes,
+)
 from oar.lib.reservations.records import AdvanceReservation, decode
-from oar.lib.reservations.revisions import add_revision
 from oar.lib.reservations.states import (
     GRANTED,
     LEAVING,
@@ -53,7 +58,7 @@ def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Map
             moved = _write(tx, reservation, step)
             over += [moved] if moved.state in LEAVING else []
     exited = [each for each in over if each.state is ReservationState.EXITED]
-    deletion.end_jobs_of_all(tx, exited, "has ended")
+    deletion.end_jobs(tx, exited, "has ended")
     lifecycle.close_all(tx, over)
 
 
@@ -115,7 +120,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
     tx.reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start))
     frames.grant(tx, granted, chosen.groups)
     granted = granted._replace(granted_pe=chosen.pe)
-    add_revision(tx, granted, granted.owner)
+    lifecycle.add_revision(tx, granted, granted.owner)
     return granted
 
 
@@ -126,8 +131,8 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
     tx.reservations.end_intervals(replaced.id, IntervalKind.MISSING, before - after, tx.now)
     tx.reservations.begin_intervals(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
     tx.reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
-    frames.exchange(tx, replaced, before - after, after - before)
-    add_revision(tx, replaced, SYSTEM)
+    frames.exchange_resources(tx, replaced, before - after, after - before)
+    lifecycle.add_revision(tx, replaced, SYSTEM)
     return replaced
 
 
@@ -155,7 +160,7 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
             return reservation
         reservation = moved
         if reservation.state in STARTED and not has_started:
-            frame_life.start(tx, reservation)
+            lifecycle.start_frame(tx, reservation)
             has_started = True
     return reservation
 
@@ -177,9 +182,8 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
     change = tx.reservations.find_change(step.change_id)
     if change is None:
         return
-    wanted = json.loads(change.change)
-    attributes = AttributeChange.of(wanted)
-    lost = alteration.jobs_without_access(tx, reservation, attributes)
+    wanted = read_change(change.change)
+    lost = jobs_without_access(tx, reservation, wanted.attributes)
     waiting = tx.reservations.live_jobs([reservation.id])[reservation.id].waiting
     misfits = [job_id for job_id in step.ended_jobs if job_id in waiting and job_id not in lost]
     lines = [f"job {job_id} was deleted: it no longer fits" for job_id in misfits]
@@ -190,11 +194,11 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
         start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
     )
     changed = _change_request(tx, changed, wanted, step.alternative)
-    changed = alteration.set_attributes(tx, changed, attributes)
+    changed = set_attributes(tx, changed, wanted.attributes)
     _change_place(tx, reservation, changed)
-    alteration.note_change(tx, changed, change.author, change_names(wanted))
+    log_change(tx, changed, change.author, change_names(wanted.values))
     deletion.end_some_jobs(tx, changed, misfits, "was altered, so that the job no longer fits")
-    alteration.end_without_access(tx, changed, lost)
+    end_without_access(tx, changed, lost)
 
 
 def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: AdvanceReservation) -> None:
@@ -212,17 +216,23 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
     begin = tx.now if reservation.state in STARTED else min(tx.now, changed.start)
     tx.reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, begin)
     frames.move_window(tx, changed)
-    frames.exchange(tx, changed, before - after, after - before)
+    frames.exchange_resources(tx, changed, before - after, after - before)
 
 
 def _change_request(
-    tx: Transaction, reservation: AdvanceReservation, change: Mapping[str, Any], alternative: int
+    tx: Transaction, reservation: AdvanceReservation, change: WantedChange, alternative: int
 ) -> AdvanceReservation:
-    if "request" not in change:
+    if change.request is None or change.asked is None:
         return reservation
-    chosen = decode(change["request"])[alternative]
+    chosen = decode(change.request)[alternative]
     slots = chosen.slots or len(reservation.resources)
-    columns = {"request": change["request"], "alternative": alternative, "granted_pe": chosen.pe, **change["asked"]}
-    tx.reservations.update(reservation.id, **columns, granted_slots=slots)
-    frames.ask_for(tx, reservation, chosen.groups)
-    return reservation._replace(request=change["request"], alternative=alternative, granted_pe=chosen.pe)
+    tx.reservations.update(
+        reservation.id,
+        request=change.request,
+        alternative=alternative,
+        granted_pe=chosen.pe,
+        granted_slots=slots,
+        **change.asked,
+    )
+    frames.set_groups(tx, reservation, chosen.groups)
+    return reservation._replace(request=change.request, alternative=alternative, granted_pe=chosen.pe)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from oar.lib.base import processes
 from oar.lib.db.transaction import Transaction
-from oar.lib.reservations.access_lists import Visitor
-from oar.lib.reservations.views import ReservationReader, reservation_record, shown
+from oar.lib.reservations.permissions import ReservationReader, Visitor
+from oar.lib.reservations.views import reservation_record, shown
 from oar.modules.runner.actions.context import ActionContext, log
 
 #: The site sees all of a reservation.

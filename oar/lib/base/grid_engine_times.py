@@ -51,16 +51,12 @@ def read_date(text: str, now: int) -> int:
     rest = match["rest"]
     parts = [int(rest[place : place + 2]) for place in (0, 2, 4, 6)] + [int(match["second"] or 0)]
     if match["year"]:
-        return _epoch(text, _year(match["century"], int(match["year"])), *parts)
+        year = int(match["year"])
+        century = int(match["century"]) if match["century"] else 19 if year >= FIRST_YEAR else 20
+        return _epoch(text, 100 * century + year, *parts)
     this_year = time.localtime(now).tm_year
     date = _epoch(text, this_year, *parts)
     return date if date >= now - LONGEST_PAST else _epoch(text, this_year + 1, *parts)
-
-
-def _year(century: str | None, year: int) -> int:
-    if century:
-        return 100 * int(century) + year
-    return year + (1900 if year >= FIRST_YEAR else 2000)
 
 
 def _epoch(text: str, *fields: int) -> int:

@@ -8,10 +8,10 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import BrokenRow, WordedRefusal
 from oar.lib.base.name_patterns import is_pattern
 from oar.lib.base.texts import enumerated
-from oar.lib.reservations import access_lists
-from oar.lib.reservations.alteration import AttributeChange, read_change
-from oar.lib.reservations.listed_users import check_group, check_user
-from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations import permissions
+from oar.lib.reservations.changes import read_change
+from oar.lib.reservations.errors import BadReservation
+from oar.lib.reservations.permissions import check_group, check_user
 from oar.lib.reservations.records import CREATORS, OPERATORS, AccessEntry, ReservationChange
 
 if TYPE_CHECKING:
@@ -49,26 +49,20 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
         raise BadUserset(f'denied: "{name}" is not a valid object name')
     entries = _entries(text)
     for entry in entries:
-        if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
+        if len(entry) > permissions.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
             raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
-    is_hiding = tx.access.create_userset(name) and _is_group(name)
+    hides_group = tx.access.create_userset(name) and _is_group(name)
     tx.access.lock_userset(name)
     added = tx.access.add_to_userset(name, entries)
     if name != CREATORS and not force:
-        _check_addition(tx, name, [entry for entry in entries if entry in added], is_hiding=is_hiding)
-    if len(tx.access.userset_entries([name])[name]) > access_lists.MAX_ENTRIES:
-        raise BadUserset(f'denied: access list "{name}" would have more than {access_lists.MAX_ENTRIES} entries')
+        if hides_group:
+            numbers = _listing(tx, f"@{name}", allow=True, deny=True)
+            _check_use(f'a userset "{name}" in the place of the group', numbers)
+        if new := [entry for entry in entries if entry in added]:
+            _check_use(f'adding "{",".join(new)}" to "{name}"', _listing(tx, f"@{name}", deny=True))
+    if len(tx.access.userset_entries([name])[name]) > permissions.MAX_ENTRIES:
+        raise BadUserset(f'denied: access list "{name}" would have more than {permissions.MAX_ENTRIES} entries')
     return [(entry, entry in added) for entry in entries]
-
-
-def _check_addition(tx: "Transaction", name: str, added: Sequence[str], *, is_hiding: bool) -> None:
-    entry = f"@{name}"
-    if is_hiding:
-        numbers = _listing(tx, entry, allow=True, deny=True)
-        _check_use(f'a userset "{name}" in the place of the group', numbers)
-    if added:
-        numbers = _listing(tx, entry, deny=True)
-        _check_use(f'adding "{",".join(added)}" to "{name}"', numbers)
 
 
 def unknown_names(text: str) -> list[str]:
@@ -138,25 +132,26 @@ def _entries(text: str) -> Sequence[str]:
 def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
     """Return the numbers of the live reservations whose access list, or a requested one, allows or denies an entry."""
     present = tx.reservations.numbers_that_list(entry, allow=allow, deny=deny)
-    asked = {
+    changing = {
         change.reservation_id
         for change in tx.reservations.open_changes()
         if any(text == entry and (deny if denied else allow) for text, denied in _wanted_access(change))
     }
-    return sorted({*present, *(each.number for each in tx.reservations.select(asked) if each.is_live)})
+    live = [reservation for reservation in tx.reservations.select(changing) if reservation.is_live]
+    return sorted({*present, *(reservation.number for reservation in live)})
 
 
 def _wanted_access(change: ReservationChange) -> Iterator[AccessEntry]:
     """Iterate over the access list in a requested change; nothing if it cannot be read, because it will be rejected."""
     try:
-        yield from AttributeChange.of(read_change(change.change)).access or ()
+        yield from read_change(change.change).attributes.access or ()
     except BrokenRow:
         return
 
 
-def _check_use(what: str, numbers: Sequence[int]) -> None:
+def _check_use(change: str, numbers: Sequence[int]) -> None:
     """Raise UsersetInUse if the change would affect the users of live reservations."""
     if numbers:
         several = "s" if len(numbers) > 1 else ""
-        text = f"denied: {what} would break the advance reservation{several} {enumerated(numbers)}"
+        text = f"denied: {change} would break the advance reservation{several} {enumerated(numbers)}"
         raise UsersetInUse(text, "-f does it all the same")
