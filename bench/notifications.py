@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.ground import ground
-from oar.lib.bus.topics import Channel, Topic
+from oar.lib.bus.messages import Channel, Topic
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.errors import TooMany
 from oar.lib.base.errors import DatabaseUnavailable, Unavailable
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.history.records import Event, JobStateChange, Position
 from oar.lib.history.sql_feed import Feed, News, placed
 

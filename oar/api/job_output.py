@@ -28,7 +28,7 @@ from oar.api.service import Asking, asking, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
 from oar.lib.access.scopes import JobAct
 from oar.lib.base.errors import NotAllowed, OarError, UserError
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.history.records import JobStateChange
 from oar.lib.jobs.privacy import check_reads_output
 from oar.lib.jobs.states import FINAL, JobType

@@ -18,7 +18,7 @@ from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.base.errors import BadRequest, NoSuchResource, Unavailable
 from oar.lib.base.name_patterns import matching
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.history.sql_feed import ReservationFeed
 from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.reservations import permissions

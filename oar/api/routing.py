@@ -24,7 +24,7 @@ from oar.api.concurrency import in_thread
 from oar.api.parameters import reject_unknown_parameters
 from oar.api.responses import MARK, accepts_lines, validators
 from oar.api.service import asking, service_of
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 
 _OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})
 _OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})

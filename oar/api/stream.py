@@ -18,7 +18,7 @@ from oar.api.responses import Answer, EventStream, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.base.errors import BadRequest, OarError
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.history.records import JobStateChange, Position
 from oar.lib.history.sql_feed import PIECE, News, news_between
 from oar.lib.history.views import change_item, event_item

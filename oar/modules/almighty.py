@@ -1,7 +1,7 @@
 """Almighty, the server: bind all endpoints, distribute messages, run the modules that the automaton selects.
 
 It has one thread and one poll loop. It never waits for a child and never accesses the database. The decisions are made
-in ``oar.modules.automaton`` and ``oar.modules.runner_restarts``; ``oar.modules.supervisor`` starts and ends the
+in ``oar.modules.automaton`` and ``oar.modules.children``; ``oar.modules.supervisor`` starts and ends the
 children.
 """
 
@@ -24,6 +24,7 @@ from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.base.version import VERSION
 from oar.lib.bus import frames
 from oar.lib.bus import sockets as bus
+from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import (
     At,
     Away,
@@ -64,28 +65,23 @@ from oar.lib.notifications.mailer import Mailer
 from oar.lib.remote.protocol import ReportAnswer
 from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
-from oar.modules.child_programs import RUNNER, child_environment, programs
-from oar.modules.endpoints import Endpoints
+from oar.modules.children import RUNNER, RunnerRestarts, child_environment, programs
 from oar.modules.round_journal import RoundJournal
-from oar.modules.runner_restarts import EXIT_CONFIGURATION, EXIT_DATABASE, RunnerRestarts
 from oar.modules.server_status import server_status
 from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
 
 log = logging.getLogger(__name__)
 
-#: A killed server may leave a Runner behind, and a killed Runner its connection to the database: so long, in seconds,
-#: may they hold the lock.
+#: Time for which the Runner of a killed server, or the connection of a killed Runner, may hold the lock, in seconds.
 ORPHAN_PATIENCE = 20.0
-#: After a stop, the modules get so long, in seconds, to end their pass, and all children so long to end.
+#: Time after a stop for the modules to end their pass, and for all children to end, in seconds.
 PASS_TO_END = 5.0
 LONGEST_STOP = 40.0
 STATUS_PERIOD = 600.0
 #: Number of bad messages that are logged within an hour; others are only counted.
 BAD_MESSAGES_LOGGED = 100
-#: So many orders of programs of the site are kept while Greta starts; then the oldest go.
+#: Limit of the orders of programs of the site that are kept while Greta starts; the oldest are dropped.
 MOST_ENERGY_ORDERS = 1000
-
-EXIT_STOP = 0
 
 
 def timing(config: Config) -> Timing:
@@ -95,6 +91,44 @@ def timing(config: Config) -> Timing:
         config.scheduler_min_time_between_2_calls,
         has_greta=config.energy_saving_internal,
     )
+
+
+class Endpoints:
+    """All sockets of the server (docs/design/bus.rst, "Endpoints").
+
+    ``requests`` from outside, ``lines`` of nodes, ``control`` of the server's own processes.
+    """
+
+    def __init__(self, context: bus.Context, config: Config) -> None:
+        """Bind all sockets.  Raises AlreadyRunning, ConfigError."""
+        self._open: list[bus.Pull | bus.Router | LinePort] = []
+        self.requests: list[bus.Pull] = []
+        try:
+            for host, port in (
+                (config.server_hostname, config.appendice_server_port),
+                (config.bipbip_commander_server, config.bipbip_commander_port),
+                (config.greta_server, config.greta_port),
+            ):
+                if port:
+                    self.requests.append(bus.Pull(context, host, port))
+                    self._open.append(self.requests[-1])
+            try:
+                self.lines = LinePort(config.server_port, config.allowed_networks)
+            except OSError as error:
+                where = f"cannot listen on port {config.server_port} ({error.strerror})"
+                raise AlreadyRunning(f"{where}: an Almighty process must be already started") from None
+            self._open.append(self.lines)
+            self.control = bus.Router(context, bus.control_endpoint(config))
+            self._open.append(self.control)
+        except OarError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for endpoint in self._open:
+            endpoint.close()
+        self._open.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +181,7 @@ class Almighty:
         while not signals.stop and self._exit is None:
             self._turn(signals)
         self._stop(signals)
-        return EXIT_STOP if self._exit is None else self._exit
+        return ServerCode.STOPPED if self._exit is None else self._exit
 
     def _turn(self, signals: processes.Signals) -> None:
         self._receive(signals, self._patience())
@@ -316,21 +350,16 @@ class Almighty:
             duration = self._automaton.records[module].duration
             self._rounds.note(end.code, end.starts, end.record, duration=duration, ended=time.time())
         if end.code is None or (module, end.code) not in NEXT_MODULES:
-            self._report_failure(module, end.error or f"it ended with code {end.code}")
+            error = end.error or f"it ended with code {end.code}"
+            log.error("module %s failed: %s", module, error)
+            if self._failure_mails.allows(module, time.monotonic()):
+                self._mailer.administrators(f"Module {logs.camel_case(module)} failed", error)
             self._children.retire(module, "", now)
         elif module is Module.META_SCHED:
-            self._round_ended(end.code)
-
-    def _report_failure(self, name: str, error: str) -> None:
-        log.error("module %s failed: %s", name, error)
-        if self._failure_mails.allows(name, time.monotonic()):
-            self._mailer.administrators(f"Module {logs.camel_case(name)} failed", error)
-
-    def _round_ended(self, code: int) -> None:
-        served = [waiter for waiter in self._waiters if waiter.rounds_begun < self._automaton.rounds_begun]
-        self._waiters = [waiter for waiter in self._waiters if waiter not in served]
-        for waiter in served:
-            self._send(waiter.sender, Waited(code))
+            served = [waiter for waiter in self._waiters if waiter.rounds_begun < self._automaton.rounds_begun]
+            self._waiters = [waiter for waiter in self._waiters if waiter not in served]
+            for waiter in served:
+                self._send(waiter.sender, Waited(end.code))
 
     def _keep_runner(self, now: float) -> None:
         """Start the Runner, and restart it whenever it ends. The modules start when it is ready."""
@@ -347,7 +376,7 @@ class Almighty:
             # details.
             sys.stderr.write(f"[ERROR] {end.reason}; {self._log_file} says more\n")
         else:
-            if worker.starts and worker.last_code == EXIT_DATABASE:
+            if worker.starts and worker.last_code == ServerCode.DATABASE:
                 self._database_is_away(self._restarts.reason)
             self._restarts.note_start(now)
             self._children.start(RUNNER, now)
@@ -355,10 +384,7 @@ class Almighty:
     def _runner_begins(self, sender: bytes, frame: Ready | Away) -> None:
         if isinstance(frame, Away):
             self._database_is_away(frame.reason)
-        else:
-            self._runner_is_ready(sender)
-
-    def _runner_is_ready(self, sender: bytes) -> None:
+            return
         if self._children.of(sender) is not self._children.workers[RUNNER]:
             raise BadFrame("another process than the Runner says that it is ready")
         if not self._restarts.note_ready():
@@ -445,15 +471,12 @@ class Almighty:
             self._receive(signals, 0.5)
             self._children.tick(now)
             if now > begin + PASS_TO_END:
-                self._end_passes(now)
+                for module in Module:
+                    self._children.retire(module, "its pass takes too long for a stop", now, signal.SIGKILL)
         self._children.close()
         if self._exit is None:
             self._mailer.administrators("Stop OAR server", f"The OAR server {VERSION} has stopped.")
         self._mailer.close(5)
-
-    def _end_passes(self, now: float) -> None:
-        for module in Module:
-            self._children.retire(module, "its pass takes too long for a stop", now, signal.SIGKILL)
 
 
 # -- the program ------------------------------------------------------------------------------------------------------
@@ -499,11 +522,11 @@ def main() -> int:
         parsed = runtime.read_config(conf_file)
     except ConfigError as error:
         sys.stderr.write(f"[ERROR] {error}\n")
-        return EXIT_CONFIGURATION
+        return ServerCode.CONFIGURATION
     for problem in (*parsed.warnings, *parsed.errors):
         sys.stderr.write(f"{'[ERROR]' if problem in parsed.errors else 'Warning:'} {problem}\n")
     if parsed.errors:
-        return EXIT_CONFIGURATION
+        return ServerCode.CONFIGURATION
     config = parsed.config
     children = programs(config, bus.control_endpoint(config), os.environ.get("OARDIR", DEFAULT_OARDIR))
     with logs.logging_to(config, "Almighty"):

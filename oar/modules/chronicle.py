@@ -17,6 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.control_client import ask
+from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.bus.messages import Mail
 from oar.lib.history.completions import completions, end_line, start_line, started_on, submission_line
 from oar.lib.history.event_types import EventType
@@ -26,10 +28,12 @@ from oar.lib.history.sql_history import Log
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.logs import of_job
-from oar.modules.metrics_file import MetricsFile
-from oar.modules.runner.id_watch import IdWatch
+from oar.lib.monitoring.metrics import Happenings, Labels, families, rounds_of, server_families
+from oar.lib.monitoring.prometheus_text import document, family_lines
+from oar.modules.runner.id_watch import repair_if_restored
 
 if TYPE_CHECKING:
+    from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
@@ -38,6 +42,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks, and after a look that failed.
 LOOK, AFTER_FAILURE = 2.0, 30.0
+
+#: Seconds between two metrics files, and for the server to report its status.
+PERIOD, PATIENCE = 15.0, 2.0
 
 #: Looks at the database, and says whether to look again at once.
 _Look = Callable[["Database"], bool]
@@ -118,13 +125,13 @@ class Chronicle:
             return
         self._runtime = runtime
         config = runtime.config
-        self._looks = [HistoryReader("log", tell).look, IdWatch(config.oar_run_dir).look]
+        self._looks = [HistoryReader("log", tell).look, partial(repair_if_restored, run_directory=config.oar_run_dir)]
         path = config.completion_log
         if path:
             self._looks.append(HistoryReader("completions", lambda tx, news: complete(tx, news, path)).look)
         if config.metrics_file:
             metrics = MetricsFile(config, config.metrics_file)
-            self._looks += [HistoryReader("metrics", partial(_count, metrics)).look, metrics.look]
+            self._looks += [HistoryReader("metrics", metrics.count).look, metrics.look]
 
     def due(self) -> float | None:
         """Return the time in seconds until the next work, None before the first call of ``follow``."""
@@ -207,7 +214,7 @@ def _texts(
 ) -> list[tuple[Job, tuple[str, ...], str]]:
     """Return jobs, the nodes that they had at the step, and the log text of the step."""
     kinds = [(jobs[change.job_id], _kind(change)) for change in changes if change.job_id in jobs]
-    ended = {each.job.id: each for each in completions(tx, _of(kinds, JobState.TERMINATED))}
+    ended = {end.job.id: end for end in completions(tx, _of(kinds, JobState.TERMINATED))}
     nodes = started_on(tx, [job.id for job in _of(kinds, JobState.RUNNING)])
     texts: list[tuple[Job, tuple[str, ...], str]] = []
     for job, kind in kinds:
@@ -225,15 +232,6 @@ def _texts(
 
 def _of(kinds: Sequence[tuple[Job, JobState | None]], wanted: JobState) -> list[Job]:
     return [job for job, kind in kinds if kind is wanted]
-
-
-def _count(metrics: MetricsFile, tx: "Transaction", news: News) -> _Deed:
-    metrics.count(tx, news)
-    return _nothing_to_write
-
-
-def _nothing_to_write() -> _Mails:
-    return {}
 
 
 # -- COMPLETION_LOG ---------------------------------------------------------------------------------------------------
@@ -264,7 +262,8 @@ def append(path: str, text: bytes) -> None:
     try:
         size = os.fstat(file).st_size
         try:
-            _write_all(file, text)
+            while text:
+                text = text[os.write(file, text) :]
         except OSError as error:
             os.ftruncate(file, size)
             raise OSError(error.errno, error.strerror, path) from None
@@ -273,6 +272,43 @@ def append(path: str, text: bytes) -> None:
         os.close(file)
 
 
-def _write_all(file: int, text: bytes) -> None:
-    while text:
-        text = text[os.write(file, text) :]
+# -- METRICS_FILE -----------------------------------------------------------------------------------------------------
+
+
+class MetricsFile:
+    """Count events, and periodically write the metrics for Prometheus, for a server without the API.
+
+    Counters include the history since the process started; Prometheus handles the reset of counters.
+    """
+
+    def __init__(self, config: "Config", path: str) -> None:
+        self._config = config
+        self._path = path
+        self._happenings = Happenings()
+        self._written = float("-inf")
+
+    def count(self, tx: "Transaction", news: News) -> _Deed:
+        """Count new events. Nothing is written."""
+        self._happenings.count(tx, news)
+        return dict
+
+    def look(self, database: "Database") -> bool:
+        """Write the file if it is due. Return False: there is no more work now.
+
+        Raises DatabaseUnavailable, OSError.
+        """
+        if time.monotonic() < self._written + PERIOD:
+            return False
+        with database.snapshot() as tx:
+            present = list(families(tx, Labels.of(self._config)))
+        answer = ask(self._config, StatusQuestion(), Status, PATIENCE)
+        state = answer.state if isinstance(answer, Status) else {}
+        present += [*server_families(state, time.time()), *self._happenings.families()]
+        histograms = [*self._happenings.histograms(), *rounds_of(state)]
+        new_path = f"{self._path}.new"  # another account may read the file at any time: replace it atomically
+        with open(new_path, "w", encoding="utf-8", errors="replace") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(document([*map(family_lines, present), *(histogram.lines() for histogram in histograms)]))
+        os.replace(new_path, self._path)
+        self._written = time.monotonic()
+        return False

@@ -64,8 +64,13 @@ def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:
 
 def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: set[str]) -> bool:
     """Request the states that follow from the test. Return whether there are any."""
-    asked = {node: _suspect(tx, node) for node, alive in nodes.items() if alive and node in silent}
-    suspected = [node for node, ids in asked.items() if ids]
+    states = tx.resources
+    ids_by_node = {
+        node: states.ask_state_of_node(node, ResourceState.SUSPECTED, seen=ResourceState.ALIVE)
+        for node, alive in nodes.items()
+        if alive and node in silent
+    }
+    suspected = [node for node, ids in ids_by_node.items() if ids]
     recovered: list[str] = []
     if not config.disable_suspected_nodes_repair:
         answering = [node for node, alive in nodes.items() if not alive and node not in silent]
@@ -77,16 +82,12 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     bad, good = "does not answer", "answers again"
     if is_configured(config):
         bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"
-    tx.nodes.set_reason([resource for ids in asked.values() for resource in ids], "", bad)
+    tx.nodes.set_reason([resource for ids in ids_by_node.values() for resource in ids], "", bad)
     for event, text, hosts in ((EventType.FINAUD_ERROR, bad, suspected), (EventType.FINAUD_RECOVER, good, recovered)):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)
             tx.outbox.append(Wake(Tag.CHSTATE))
     return bool(suspected or recovered)
-
-
-def _suspect(tx: "Transaction", node: str) -> list[int]:
-    return tx.resources.ask_state_of_node(node, ResourceState.SUSPECTED, seen=ResourceState.ALIVE)
 
 
 def _make_alive(tx: "Transaction", node: str) -> bool:

@@ -39,9 +39,9 @@ log = logging.getLogger("greta")
 BY = "Greta"
 #: Pause before nodes that are leaving are looked at again.
 AGAIN_SECONDS = 2
-#: While commands run there is a pass at least so often: a Greta that has died comes back with it.
+#: Time between passes while commands run: such a pass restarts a Greta that has died.
 WATCH_SECONDS = 10
-#: So many nodes of a refused order are logged.
+#: Number of nodes of a refused order that are logged.
 MOST_LOGGED = 20
 #: Pause between two looks whether a command has ended.
 POLL_SECONDS = 0.2
@@ -121,7 +121,7 @@ class Greta:
     """The state of Greta that is not in the database, mainly the running commands."""
 
     def __init__(self) -> None:
-        self._asked: list[Energy] = []
+        self._requests: list[Energy] = []
         self._ends: queue.SimpleQueue[CommandEnd] = queue.SimpleQueue()
         self._ended: set[tuple[int, str]] = set()  #: orders and nodes whose command has ended
         self._running: set[str] = set()  #: nodes for which a command runs
@@ -148,12 +148,20 @@ class Greta:
         config = runtime.config
         if not config.energy_saving_internal:
             return GretaPass(GretaCode.DONE, None)
-        situation = self._situation(runtime)
+        kept = energy.kept_nodes(runtime.database, config.energy_saving_nodes_keepalive)
+        with runtime.database.snapshot() as tx:
+            power = tx.nodes.energy_nodes()
+            asleep = [node.name for node in power.values() if node.is_asleep]
+            booting = tx.nodes.booting_nodes(asleep) if asleep else {}
+            situation = EnergySituation(tx.now, tx.events.open(ENERGY_ORDERS), power, booting, kept)
         next_boot = self._ask(runtime, situation)
         with runtime.database.snapshot() as tx:
             orders, power, now = tx.events.open(ENERGY_ORDERS), tx.nodes.energy_nodes(), tx.now
         steps = next_steps(orders, power, ended=self._ended, running=self._running)
-        self._finish(runtime, [step.order.id for step in steps if step.is_over])
+        if complete := [step.order.id for step in steps if step.is_over]:
+            with runtime.database.begin() as tx:
+                tx.events.done(complete)
+            self._ended = {(order, host) for order, host in self._ended if order not in complete}
         is_left = self._start(config, steps)
         dates = [next_boot] if next_boot is not None else []
         if is_left:
@@ -163,15 +171,6 @@ class Greta:
         if any(power[host].is_leaving for step in steps for host in step.waiting):
             dates.append(now + AGAIN_SECONDS)
         return GretaPass(GretaCode.DONE, min(dates, default=None))
-
-    def _situation(self, runtime: "Runtime") -> EnergySituation:
-        kept = energy.kept_nodes(runtime.database, runtime.config.energy_saving_nodes_keepalive)
-        with runtime.database.snapshot() as tx:
-            power = tx.nodes.energy_nodes()
-            asleep = [node.name for node in power.values() if node.is_asleep]
-            return EnergySituation(
-                tx.now, tx.events.open(ENERGY_ORDERS), power, tx.nodes.booting_nodes(asleep) if asleep else {}, kept
-            )
 
     # -- orders --
 
@@ -187,18 +186,18 @@ class Greta:
             name: max(date, self._woken.get(name, 0)) for name, date in situation.booting.items() if name not in pending
         }
         late, next_boot = overdue_boots(woken, config.energy_saving_node_manager_wakeup_timeout, situation.now)
-        asked = tuple(self._asked)
+        requests = tuple(self._requests)
         idle = [node.name for node in situation.nodes.values() if node.is_idle]
         wanted = nodes_missing([*idle, *situation.booting, *pending], situation.wakeable(), situation.kept)
         if not config.wake_command:
             wanted = []
-        if asked or late or wanted:
+        if requests or late or wanted:
             with runtime.database.begin() as tx:
                 state_changes.order_wake(tx, late, BY, "these nodes are not there in time")
                 state_changes.order_wake(tx, wanted, BY, "so many idle nodes are kept awake")
-                for one in asked:
-                    _order(tx, one, situation, wanted)
-            del self._asked[: len(asked)]
+                for request in requests:
+                    _order(tx, request, situation, wanted)
+            del self._requests[: len(requests)]
         return next_boot
 
     # -- commands --
@@ -255,25 +254,18 @@ class Greta:
         self._running.difference_update(end.hosts)
         self._ended.update((end.order.id, host) for host in end.hosts)
 
-    def _finish(self, runtime: "Runtime", orders: Collection[int]) -> None:
-        """Close the orders that are complete."""
-        if orders:
-            with runtime.database.begin() as tx:
-                tx.events.done(orders)
-            self._ended = {(order, host) for order, host in self._ended if order not in orders}
-
     # -- between the passes --
 
     def told(self, frame: Energy) -> None:
         """Add an order of a program of the site. The next pass, which starts at once, stores it."""
-        self._asked.append(frame)
+        self._requests.append(frame)
         self._has_rung = False
 
     def due(self) -> float | None:
         """Return the time in seconds until Greta requests a pass, None if no pass is expected."""
         if self._has_rung or self._deliver is None:
             return None
-        if self._asked or not self._ends.empty():
+        if self._requests or not self._ends.empty():
             return 0.0
         return POLL_SECONDS if self._running else None
 
@@ -294,23 +286,23 @@ def run_command(command: str, hosts: Collection[str], timeout: float) -> str:
     return f"{command}: {error or processes.describe_exit(outcome.code or 0)}"
 
 
-def _order(tx: "Transaction", asked: Energy, situation: EnergySituation, woken: Collection[str]) -> None:
+def _order(tx: "Transaction", request: Energy, situation: EnergySituation, woken: Collection[str]) -> None:
     """Store an order from a program of the site. Nodes for which it is not possible are skipped and logged."""
-    names = dict.fromkeys(asked.nodes)
-    if asked.command is EnergyCommand.HALT:
+    names = dict.fromkeys(request.nodes)
+    if request.command is EnergyCommand.HALT:
         haltable = situation.haltable()
         able = [name for name in names if name in haltable]
         idle = {node.name for node in situation.nodes.values() if node.is_idle}
         able = may_sleep(able, idle, situation.kept)
         state_changes.order_halt(tx, able, BY, "a program of the site halts these nodes")
-    elif asked.command is EnergyCommand.WAKEUP:
+    elif request.command is EnergyCommand.WAKEUP:
         wakeable = set(situation.wakeable()).difference(woken)
         able = [name for name in names if name in wakeable]
         state_changes.order_wake(tx, able, BY, "a program of the site wakes these nodes")
     else:
         return
     if refused := sorted(set(names).difference(able)):
-        log.info("%s is refused for %s", asked.command, ", ".join(refused[:MOST_LOGGED]))
+        log.info("%s is refused for %s", request.command, ", ".join(refused[:MOST_LOGGED]))
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ See docs/design/launch.rst, "Kill requests".
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from oar.lib.logs import of_job
 from oar.lib.reservations import deletion
 from oar.lib.submission.resource_request import JobTypes
 from oar.modules import worker
-from oar.modules.batches import run_in_batches
+from oar.modules.worker import run_in_batches
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -79,8 +79,9 @@ def run(runtime: "Runtime") -> int:
 def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
     """Carry out kill requests. Return whether a job left the queue or released its resources."""
     frames = tx.reservations.of_frames(ids)
-    if frames:
-        _delete_reservations(tx, frames)
+    if frames:  # a frame must not end before its reservation
+        deletion.delete_all_with_frames(tx, {reservation_id for reservation_id, _ in frames.values()})
+        tx.job_requests.move_kill(list(frames), KillState.FRAGGED, (KillState.LEON,))
         ids = [job_id for job_id in ids if job_id not in frames]
     jobs = tx.jobs.lock_all(ids)
     types = tx.jobs.types(jobs, current=True)
@@ -97,12 +98,6 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
         by_method[KillMethod.OVER] + by_method[KillMethod.NOOP], KillState.FRAGGED, (KillState.LEON,)
     )
     return bool(frames or by_method[KillMethod.AT_ONCE] or by_method[KillMethod.NOOP])
-
-
-def _delete_reservations(tx: "Transaction", frames: Mapping[int, tuple[int, int]]) -> None:
-    """Delete the advance reservations whose frames must end: a frame must not end before its reservation."""
-    deletion.delete_all_with_frames(tx, {reservation_id for reservation_id, _ in frames.values()})
-    tx.job_requests.move_kill(list(frames), KillState.FRAGGED, (KillState.LEON,))
 
 
 def _end_at_once(tx: "Transaction", jobs: Sequence[Job]) -> None:
@@ -129,17 +124,12 @@ def _end_noop(tx: "Transaction", ids: Sequence[int]) -> None:
 def _note_signals(tx: "Transaction", ids: Sequence[int]) -> None:
     """Store the events of the kill signals that the Runner will send."""
     runs = tx.job_runs.select(ids) if ids else {}
-    heads = {job_id: runs[job_id].head_host if job_id in runs else "" for job_id in ids}
-    tx.events.add_many(
-        [
-            (
-                EventType.SEND_KILL_JOB,
-                job_id,
-                f"[Leon] Send the kill TERM signal to oarexec on {heads[job_id]} for job {job_id}",
-            )
-            for job_id in ids
-        ]
-    )
+    rows = []
+    for job_id in ids:
+        head = runs[job_id].head_host if job_id in runs else ""
+        text = f"[Leon] Send the kill TERM signal to oarexec on {head} for job {job_id}"
+        rows.append((EventType.SEND_KILL_JOB, job_id, text))
+    tx.events.add_many(rows)
 
 
 # -- extermination ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from oar.lib.base.errors import Bug, UserError
 from oar.lib.bus.exit_codes import NodeChangeStateCode
 from oar.lib.bus.messages import Ask, Mail, Tag, Wake
 from oar.lib.history import event_consequences
-from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, consequence_of, event_type
+from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, event_type
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs import control, launch_holds, lifecycle
@@ -31,8 +31,8 @@ from oar.lib.nodes.state_changes import Suspicion
 from oar.lib.submission import resubmission
 from oar.lib.submission.resource_request import JobTypes
 from oar.modules import worker
-from oar.modules.batches import run_in_batches
 from oar.modules.runner.actions.nodes import site_manager
+from oar.modules.worker import run_in_batches
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -40,15 +40,13 @@ if TYPE_CHECKING:
     from oar.lib.runtime import Runtime
 
 
-#: Events that other modules treat.
+#: Events that other modules handle.
 _OF_OTHERS = (
     *(EventType.NODE_SWEPT, EventType.NODE_LEAVES, EventType.NODE_SURVEY),
     *(EventType.HALT_NODE, EventType.WAKEUP_NODE),
 )
-
 #: Number of events that are read at a time.
 READ = 1000
-
 #: Events of a kill.
 _KILLS = (EventType.SEND_KILL_JOB, EventType.BESTEFFORT_KILL)
 
@@ -155,7 +153,9 @@ def _gather(
     rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
     standings = tx.new_jobs.resubmission_facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
-    unstable, relapsed = _unstable_hosts(tx, events), _relapsed_hosts(tx, events)
+    checked_hosts = {host for event in events if consequence_of(event_type(event.type)).check for host in event.hosts}
+    relapsed = launch_holds.relapsed_nodes(tx, checked_hosts)  # their suspicion was ended by too many checks
+    unstable = _unstable_hosts(tx, events)
     is_common = {
         job.id
         for type_, job in of_jobs
@@ -193,13 +193,6 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
         host
         for host, history in tx.events.of_nodes(rebooted, since=since).items()
         if event_consequences.count_boots(history) > event_consequences.REBOOTS_FORGIVEN
-    )
-
-
-def _relapsed_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
-    """Return the hosts of these events whose suspicion was recently ended by too many checks."""
-    return launch_holds.relapsed_nodes(
-        tx, {host for event in events if consequence_of(event_type(event.type)).check for host in event.hosts}
     )
 
 
@@ -259,13 +252,13 @@ def _resubmit(tx: "Transaction", decisions: Sequence[_Decision]) -> None:
     for decision in decisions:
         refusal = decision.verdict.not_resubmitted
         if decision.verdict.resubmit:
-            refusal = _submit_again(tx, decision)
+            refusal = _submit_copy(tx, decision)
         if refusal:
             text = f"[NodeChangeState] job {decision.job.id} is not submitted again: {refusal}"
             tx.events.add(EventType.RESUBMIT_JOB_AUTOMATICALLY_CANCELLED, decision.job.id, text)
 
 
-def _submit_again(tx: "Transaction", decision: _Decision) -> str:
+def _submit_copy(tx: "Transaction", decision: _Decision) -> str:
     """Submit a copy of the job. Return the error if it cannot be submitted, else ''."""
     old = decision.job.id
     try:

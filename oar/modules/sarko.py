@@ -9,7 +9,7 @@ See docs/design/launch.rst, "Deadlines".
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,8 +26,8 @@ from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.sql_requests import KillTimer, TimeLimit
 from oar.lib.jobs.states import FINAL, JobState, KillState
 from oar.modules import worker
-from oar.modules.batches import run_in_batches
 from oar.modules.chronicle import Chronicle
+from oar.modules.worker import run_in_batches
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -70,7 +70,10 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
     changes = [change] if (change := clock.set_by(Look(now, before, time.monotonic()))) else []
     held, ahead = clock.held_until(now), clock.ahead(now)
     soft, hard = config.jobdel_softwalltime, config.jobdel_walltime
-    kills = [(timer, kill_step(_by_clock(timer, clock, now), now, soft, hard)) for timer in timers]
+    kills = []
+    for timer in timers:
+        corrected = timer._replace(asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
+        kills.append((timer, kill_step(corrected, now, soft, hard)))
     walltimes = {limit.job_id: check_walltime(limit, now, start, held) for limit in limits}
     checkpoints = {
         limit.job_id: check_checkpoint(limit, now - ahead, signals.get(limit.job_id))
@@ -82,17 +85,15 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
     unanswered = run_in_batches(runtime.database, kills, partial(_move_kills, config=config))
     ended = run_in_batches(runtime.database, expired, partial(end_jobs, config=config))
     run_in_batches(runtime.database, due, _checkpoint)
-    run_in_batches(runtime.database, [start for start in starts if start <= now], _begin_reservations)
+    if any(start <= now for start in starts):  # possibly no other event requests a scheduling pass
+        run_in_batches(runtime.database, [Wake(Tag.SCHEDULING)], lambda tx, wakes: tx.outbox.extend(wakes))
     run_in_batches(runtime.database, [config] if not held else [], _watch_resources)
     run_in_batches(runtime.database, changes, partial(_tell_of_clock, limits=limits))
     dates = [step.next for _, step in kills] + [check.next for check in walltimes.values()]
     dates += [check.next + ahead for check in checkpoints.values() if check.next]
     dates += [start for start in starts if start > now]
-    return SarkoPass(SarkoCode.KILL if any(unanswered) or any(ended) else SarkoCode.NOTHING, _earliest(dates))
-
-
-def _earliest(dates: Iterable[int | None]) -> int | None:
-    return min((date for date in dates if date is not None), default=None)
+    code = SarkoCode.KILL if any(unanswered) or any(ended) else SarkoCode.NOTHING
+    return SarkoPass(code, min((date for date in dates if date is not None), default=None))
 
 
 # -- kills that were sent ---------------------------------------------------------------------------------------------
@@ -115,11 +116,6 @@ def kill_step(timer: KillTimer, now: int, soft: int, hard: int) -> KillStep:
     if now > again:
         return KillStep(KillState.LEON)
     return KillStep(None, min(again, timer.asked + hard) + 1)
-
-
-def _by_clock(timer: KillTimer, clock: ClockWatch, now: int) -> KillTimer:
-    """Return the timer with its times corrected for a clock that was set ahead."""
-    return timer._replace(asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
 
 
 def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], *, config: "Config") -> bool:
@@ -224,14 +220,6 @@ def _checkpoint(tx: "Transaction", limits: Sequence[TimeLimit]) -> None:
         ]
     )
     tx.outbox.extend(Ask(JobAction.SIGNAL, limit.job_id) for limit in limits)
-
-
-# -- reservations -----------------------------------------------------------------------------------------------------
-
-
-def _begin_reservations(tx: "Transaction", starts: Sequence[int]) -> None:
-    """Request a scheduling pass at the start of a reservation: possibly no other event requests one."""
-    tx.outbox.append(Wake(Tag.SCHEDULING))
 
 
 # -- resources --------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import Any
 from oar.lib.base.version import VERSION
 from oar.lib.bus.frames import Load
 from oar.modules.automaton import LANES, Automaton, Lane, result_of
-from oar.modules.child_programs import RUNNER
-from oar.modules.runner_restarts import RunnerRestarts
+from oar.modules.children import RUNNER, RunnerRestarts
 from oar.modules.supervisor import SupervisedChild, Supervisor
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oar.lib import logs, runtime
 from oar.lib.base import processes
@@ -23,6 +23,8 @@ from oar.lib.bus import frames, sockets
 from oar.lib.bus.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
 from oar.lib.bus.messages import Effect, Energy
 from oar.lib.control_delivery import delivering
+from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,12 @@ OVERGROWTH = 2
 
 #: A worker in the middle of a pass ends at most so long, in seconds, after its server.
 LONGEST_ORPHAN = 8.0
+
+#: Number of items in a transaction: a burst costs few statements, and locks are not held for long.
+BATCH_SIZE = 200
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: Exit codes that no module uses: the database cannot be reached; the pass failed.
 UNAVAILABLE = 69
@@ -271,3 +279,34 @@ def resident_bytes() -> int:
     """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_in_batches(
+    database: "Database",
+    items: Sequence[T],
+    work: "Callable[[Transaction, Sequence[T]], R]",
+    batch_size: int = BATCH_SIZE,
+) -> list[R]:
+    """Run ``work`` on all items, one batch per transaction. Return the result of each transaction.
+
+    If a batch fails, each of its items gets its own transaction. An item that fails alone is logged and skipped. Raises
+    DatabaseUnavailable.
+    """
+    results: list[R] = []
+    for start in range(0, len(items), batch_size):
+        batch = items[start : start + batch_size]
+        try:
+            results.append(_run(database, batch, work))
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            if len(batch) == 1:
+                log.error("cannot treat %s", batch[0], exc_info=error)
+            else:
+                log.warning("cannot treat %d together, now one by one: %s", len(batch), error)
+                results += run_in_batches(database, batch, work, batch_size=1)
+    return results
+
+
+def _run(database: "Database", batch: Sequence[T], work: "Callable[[Transaction, Sequence[T]], R]") -> R:
+    return database.run(lambda tx: work(tx, batch))

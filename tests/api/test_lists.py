@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from oar.api import hub
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType

@@ -17,7 +17,7 @@ from oar.api import hub as serving_hub
 from oar.api import service, stream
 from oar.api.concurrency import UnderWay
 from oar.api.responses import EventStream
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.records import Queue

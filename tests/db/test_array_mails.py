@@ -1,4 +1,4 @@
-"""What is mailed about arrays: oar/modules/runner/array_mails.py."""
+"""What is mailed about arrays: oar/modules/runner/user_notices.py."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
-from oar.modules.runner.array_mails import ArrayMails
+from oar.modules.runner.user_notices import ArrayMails
 from tests.builders import add_job, add_resources
 
 

@@ -14,8 +14,7 @@ import pytest
 from oar.lib.access.records import User
 from oar.lib.db.database import Database
 from oar.lib.desktop import stageouts
-from oar.lib.desktop.orders import UNPACKED_TIMES
-from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer
+from oar.lib.desktop.pull import UNPACKED_TIMES, NoDesktopComputer, UnknownComputer
 from oar.lib.desktop.records import AgentJob, PullAnswer
 from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.history.event_types import EventType
@@ -28,7 +27,7 @@ from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.lib.user_files.files import UserFiles
 from oar.modules import sarko
-from oar.modules.runner.actions import finish, probe, results
+from oar.modules.runner.actions import desktop, finish, probe
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import state_of
@@ -428,7 +427,7 @@ def test_an_unpacking_that_its_user_has_stopped_holds_up_no_end(
     desk, job_id = with_results
     stopped = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; kill -STOP $$"]
     monkeypatch.setattr(UserFiles, "running", lambda *_: (stopped, {}))
-    monkeypatch.setattr(results, "SECONDS", 6.0)
+    monkeypatch.setattr(desktop, "SECONDS", 6.0)
 
     def kill(_: object) -> None:
         raise PermissionError
@@ -437,7 +436,7 @@ def test_an_unpacking_that_its_user_has_stopped_holds_up_no_end(
     assert desk.end(job_id).code is EndCode.SUCCESS
     assert "STAGEOUT_ERROR" in desk.events(job_id)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    while results.unpackings.left():
+    while desktop.unpackings.left():
         pass
 
 
@@ -446,7 +445,7 @@ def test_an_end_waits_for_its_turn_to_unpack_without_holding_up_others(
 ) -> None:
     desk, job_id = with_results
     with monkeypatch.context() as patch:
-        patch.setattr(results, "MOST_OF_A_USER", 0)
+        patch.setattr(desktop, "MOST_OF_A_USER", 0)
         assert finish.finish(desk.context, job_id) == RetryAfter(finish.CROWDED_SECONDS)
     assert desk.phase(job_id) is Phase.REPORTED
     assert finish.finish(desk.context, job_id) is None

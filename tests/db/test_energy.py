@@ -22,8 +22,8 @@ from oar.modules import node_change_state
 from oar.modules.runner.actions import power
 from oar.modules.runner.actions.context import ActionContext, RetryAfter
 from oar.modules.runner.bipbip import Bipbip
+from oar.modules.runner.bipbip_pipe import RunAction
 from oar.modules.runner.dispatch import Action, ActionKind
-from oar.modules.runner.protocol import RunAction
 from tests.builders import add_resources, execute_sql, state_of
 from tests.db.test_meta_sched import NOW, ask, at, job, submit
 from tests.documents import SOURCE, named_blocks

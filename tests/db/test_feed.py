@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.bus.topics import Channel, Topic
+from oar.lib.bus.messages import Channel, Topic
 from oar.lib.db.database import Database
 from oar.lib.history.records import Position
 from oar.lib.history.sql_feed import Feed, settled

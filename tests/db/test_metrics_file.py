@@ -33,7 +33,7 @@ from oar.lib.monitoring.prometheus_text import (
 )
 from oar.lib.monitoring.records import ServerTask
 from oar.lib.runtime import Runtime
-from oar.modules import metrics_file
+from oar.modules import chronicle as chronicle_module
 from oar.modules.chronicle import Chronicle
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_rows import add_reservation
@@ -78,8 +78,8 @@ def written(config: Config) -> list[str]:
 @pytest.fixture
 def chronicle(database: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> Chronicle:
     """Who writes the file at each look, and has no server to ask."""
-    monkeypatch.setattr(metrics_file, "PERIOD", 0.0)
-    monkeypatch.setattr(metrics_file, "PATIENCE", 0.0)
+    monkeypatch.setattr(chronicle_module, "PERIOD", 0.0)
+    monkeypatch.setattr(chronicle_module, "PATIENCE", 0.0)
     made = Chronicle()
     made.follow(Runtime(config, database))
     made.go_on()

@@ -7,8 +7,7 @@ import pytest
 
 from oar.lib.access.records import User
 from oar.lib.bus.exit_codes import NodeChangeStateCode
-from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Topic, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Connection, Parameters, Statements

@@ -7,8 +7,7 @@ from typing import Any
 import psycopg2.extensions
 import pytest
 
-from oar.lib.bus.messages import Effect, Tag, Wake
-from oar.lib.bus.topics import Channel, Topic
+from oar.lib.bus.messages import Channel, Effect, Tag, Topic, Wake
 from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database

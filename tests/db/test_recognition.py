@@ -18,7 +18,7 @@ from oar.lib.nodes.restoration import after_restore
 from oar.lib.nodes.states import ResourceState
 from oar.lib.remote.protocol import ReportAnswer
 from oar.lib.submission.sql_new_jobs import NewAlternative
-from oar.modules.runner.actions.survey import read_job
+from oar.modules.runner.actions.probe import read_job
 from oar.modules.runner.end_reports import EndReports
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 

@@ -10,9 +10,9 @@ import pytest
 from oar.lib.bus.messages import Ask, Effect, JobAction, ReservationMail
 from oar.lib.config.files import Config
 from oar.modules.runner.actions.context import ActionContext
-from oar.modules.runner.actions.reservation_events import tell_site
+from oar.modules.runner.actions.server_scripts import tell_site
 from oar.modules.runner.dispatch import Action
-from oar.modules.runner.reservation_news import ReservationNewsfeed
+from oar.modules.runner.user_notices import ReservationNewsfeed
 from tests.builders import add_resources, execute_sql
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 

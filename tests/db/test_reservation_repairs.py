@@ -11,7 +11,6 @@ from oar.lib.reservations import repairs
 from oar.lib.reservations.lifecycle import add_revision
 from oar.lib.reservations.sql_faults import FAULTS, ReservationFault
 from oar.lib.reservations.states import ReservationState as S
-from oar.modules.runner import bipbip_commander
 from tests.builders import add_job, add_resources, move_job
 from tests.db.reservation_site import ALICE, NOW, Site
 
@@ -331,8 +330,3 @@ def test_a_deleted_one_keeps_the_frame_that_it_had(broken: RepairedSite) -> None
             lifecycle.move(tx, job, JobState.ERROR)
     broken.mend()
     assert all(broken.get(each).ended == END + 100 for each in (broken.number, later))
-
-
-def test_the_server_tells_what_it_has_mended(caplog: pytest.LogCaptureFixture) -> None:
-    bipbip_commander._tell({Fault.NO_FRAME: 2})
-    assert caplog.messages == ["[Recovery] 2 rows of advance reservations are mended: live, and its frame is not"]

@@ -19,7 +19,7 @@ from oar.lib.nodes.restoration import MARGIN, after_restore
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules.chronicle import Chronicle
-from oar.modules.runner.id_watch import IdWatch
+from oar.modules.runner.id_watch import repair_if_restored
 from tests.builders import add_job, add_resources
 
 pytestmark = pytest.mark.slow
@@ -84,15 +84,14 @@ def test_there_is_one_report(database: Database, sent: list[Effect]) -> None:
 
 
 def test_a_database_that_goes_on_is_no_restored_one(database: Database, tmp_path: Path) -> None:
-    watch = IdWatch(str(tmp_path))
-    assert not watch.look(database)
+    assert not repair_if_restored(database, str(tmp_path))
     last = add_job(database)
-    assert not watch.look(database)
+    assert not repair_if_restored(database, str(tmp_path))
     assert recovery.read_newest_job(str(tmp_path)) == last
     with database.begin() as tx:
         tx.retention.remove_jobs([last])
-    assert not watch.look(database)
-    assert not IdWatch(str(tmp_path)).look(database)
+    assert not repair_if_restored(database, str(tmp_path))
+    assert not repair_if_restored(database, str(tmp_path))
     assert add_job(database) == last + 1
 
 
@@ -101,12 +100,12 @@ def test_an_older_database_is_noticed_once(
 ) -> None:
     add_resources(database)
     first, last = add_job(database), add_job(database)
-    IdWatch(str(tmp_path)).look(database)
+    repair_if_restored(database, str(tmp_path))
     go_back(database, first)
-    assert IdWatch(str(tmp_path)).look(database)
+    assert repair_if_restored(database, str(tmp_path))
     assert "has been restored" in caplog.text
     assert add_job(database) > last
-    assert not IdWatch(str(tmp_path)).look(database)
+    assert not repair_if_restored(database, str(tmp_path))
     with database.begin() as tx:
         assert len(tx.events.latest(9, type_=EventType.DATABASE_RESTORED, before=None)) == 1
 
@@ -126,7 +125,7 @@ def test_the_chronicle_notices_too(database: Database, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "x", "-5", "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
 def test_a_file_that_says_nothing_is_none(tmp_path: Path, database: Database, text: str) -> None:
     (tmp_path / recovery.NEWEST_JOB_FILE).write_text(text)
-    assert not IdWatch(str(tmp_path)).look(database)
+    assert not repair_if_restored(database, str(tmp_path))
 
 
 # -- oar-database --after-restore -------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from oar.lib.remote.bootstrap import TOOLS
-from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome, RemoteSettings
+from oar.lib.remote.session import Dialogue
 from oar.lib.remote.transports import LocalTransport
 from tests.process.this_machine import wait_until
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from oar.lib import logs, runtime
 from oar.lib.base.errors import OarError
 from oar.lib.bus import sockets
-from oar.modules import almighty, child_programs
+from oar.modules import almighty
 from oar.modules.automaton import Module
+from oar.modules.children import programs
 from oar.modules.supervisor import ChildProgram
 
 CHILDREN = Path(__file__).with_name("server_children.py")
@@ -25,8 +26,8 @@ def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str
 
     children = [program("bipbip_commander"), *(program(module) for module in Module)]
     if config.meta_sched_cmd != "kao":
-        own = {one.name: one for one in child_programs.programs(config, endpoint, directory)}
-        children[1:] = [own[one.name] if one.name == Module.META_SCHED else one for one in children[1:]]
+        own = {child.name: child for child in programs(config, endpoint, directory)}
+        children[1:] = [own[child.name] if child.name == Module.META_SCHED else child for child in children[1:]]
     with logs.logging_to(config, "Almighty"):
         try:
             return almighty.serve(config, conf_file, os.environ, children, float(orphan_patience))

@@ -27,7 +27,7 @@ from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch, nodes, probe, signals
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
-from oar.modules.runner.actions.tell import tell
+from oar.modules.runner.actions.notices import tell
 from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.dispatch import Action, ActionKind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
@@ -697,7 +697,7 @@ class TestWaitingOarsub:
 
     @pytest.fixture(autouse=True)
     def no_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("oar.modules.runner.actions.tell.PAUSE", 0.0)
+        monkeypatch.setattr("oar.modules.runner.actions.notices.PAUSE", 0.0)
 
     @pytest.fixture
     def nobody(self) -> str:

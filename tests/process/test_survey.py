@@ -4,7 +4,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import restoration, state_changes
 from oar.lib.nodes.states import ResourceState
-from oar.modules.runner.actions import probe, survey
+from oar.modules.runner.actions import probe
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import add_resources, state_of
@@ -69,11 +69,11 @@ def test_no_node_is_swept_before_the_others_were_asked(world: World) -> None:
     job_id = world.job("sleep 1000")
     launch_job(world.context, job_id)
     go_back_to_before_the_start(world, job_id)
-    assert probe.sweep(world.context, NODE) == RetryAfter(survey.OTHERS_SECONDS)
+    assert probe.sweep(world.context, NODE) == RetryAfter(probe.OTHERS_SECONDS)
     assert state_of(world.database, job_id) is JobState.RUNNING  # what was asked for is known at once
     with world.database.begin() as tx:
         assert NODE in tx.resources.to_sweep()
-        tx.execute("UPDATE event_logs SET date = date - %s", (survey.PATIENCE,))
+        tx.execute("UPDATE event_logs SET date = date - %s", (probe.SURVEY_PATIENCE,))
     assert probe.sweep(world.context, NODE) is None  # nobody waits for a node that does not answer
     with world.database.begin() as tx:
         assert [event.hosts for event in tx.events.open([EventType.NODE_SURVEY])] == [("another",)]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oar.lib.jobs.sql_runs import InHand
 from oar.lib.jobs.states import JobState, Phase
-from oar.modules.runner import protocol
+from oar.modules.runner import bipbip_pipe
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
     LIMITED,
@@ -329,15 +329,15 @@ def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[Ac
 @pytest.mark.parametrize(
     "order",
     [
-        protocol.RunAction(Action(ActionKind.LAUNCH, 42, "n1")),
-        protocol.RunAction(Action(ActionKind.TELL, 42, args=("# é\n", "x"))),
-        protocol.InterruptLaunch(42),
-        protocol.ActionEnded(host_action(ActionKind.SWEEP, "n1"), retry_after=2.5),
-        protocol.ActionEnded(Action(ActionKind.END, 42), failed=True),
+        bipbip_pipe.RunAction(Action(ActionKind.LAUNCH, 42, "n1")),
+        bipbip_pipe.RunAction(Action(ActionKind.TELL, 42, args=("# é\n", "x"))),
+        bipbip_pipe.InterruptLaunch(42),
+        bipbip_pipe.ActionEnded(host_action(ActionKind.SWEEP, "n1"), retry_after=2.5),
+        bipbip_pipe.ActionEnded(Action(ActionKind.END, 42), failed=True),
     ],
     ids=str,
 )
-def test_orders_survive_the_pipe(order: protocol.PipeMessage) -> None:
-    line = protocol.encode(order)
+def test_orders_survive_the_pipe(order: bipbip_pipe.PipeMessage) -> None:
+    line = bipbip_pipe.encode(order)
     assert line.count(b"\n") == 1
-    assert protocol.decode(line) == order
+    assert bipbip_pipe.decode(line) == order

@@ -24,12 +24,7 @@ from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JOB_MOVES, Accounted, JobState, JobType, Reservation
 from oar.lib.nodes.states import NodeCheck
 from oar.lib.submission.resource_request import JobTypes
-from oar.modules.runner.actions.server_scripts import (
-    FAILURE_EVENTS,
-    ScriptFailure,
-    ScriptFailureKind,
-    SiteScript,
-)
+from oar.modules.runner.actions.server_scripts import SiteScript
 
 SITE = ConsequenceSettings(confines=True, max_resubmissions=3)
 HOSTS = ("node-1", "node-2")
@@ -415,10 +410,8 @@ def test_the_owner_hears_of_a_deletion() -> None:
     assert verdict("FRAG_JOB_REQUEST", facts()) == Verdict(notice=True)
 
 
-@pytest.mark.parametrize("kind", list(ScriptFailureKind))
 @pytest.mark.parametrize("script", list(SiteScript))
-def test_every_failure_of_a_script_of_the_site_has_an_event(script: SiteScript, kind: ScriptFailureKind) -> None:
-    event = FAILURE_EVENTS[script][kind]
+def test_failures_of_scripts_of_the_site_have_consequences(script: SiteScript) -> None:
     is_around_the_job = script in (SiteScript.PROLOGUE, SiteScript.EPILOGUE)
-    assert (event in CONSEQUENCES) is is_around_the_job, "suspension has a way of its own to end the job"
-    assert ScriptFailure(script, kind, "it failed").event is event
+    in_table = {event in CONSEQUENCES for event in script.value}
+    assert in_table == {is_around_the_job}, "suspension has a way of its own to end the job"

@@ -2,13 +2,8 @@
 
 import pytest
 
-from oar.modules.runner_restarts import (
-    EXIT_CONFIGURATION,
-    EXIT_DATABASE,
-    EXIT_REFUSED,
-    EXIT_RUNNING,
-    RunnerRestarts,
-)
+from oar.lib.bus.exit_codes import ServerCode
+from oar.modules.children import RunnerRestarts
 
 DATABASE = "db:5432"
 
@@ -26,7 +21,7 @@ def test_a_word_is_said_each_ten_seconds_until_the_runner_is_ready() -> None:
 def test_who_waits_for_a_server_that_has_not_ended_does_not_speak_of_the_database() -> None:
     restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0, reason="Connection refused")
     assert restarts.wait == "waiting for the database at db:5432 (Connection refused)"
-    restarts.end_after(EXIT_RUNNING, 101.0)
+    restarts.end_after(ServerCode.RUNNING, 101.0)
     assert restarts.word(110.0) == "waiting for the end of another server, for 10 s until now"
 
 
@@ -40,11 +35,11 @@ def test_words_that_came_late_are_said_once() -> None:
 @pytest.mark.parametrize(
     ("code", "waited", "expected"),
     [
-        (EXIT_REFUSED, 1.0, EXIT_DATABASE),
-        (EXIT_CONFIGURATION, 1.0, EXIT_CONFIGURATION),
-        (EXIT_DATABASE, 1.0, None),
-        (EXIT_DATABASE, 301.0, EXIT_DATABASE),
-        (EXIT_RUNNING, 1.0, None),
+        (ServerCode.REFUSED, 1.0, ServerCode.DATABASE),
+        (ServerCode.CONFIGURATION, 1.0, ServerCode.CONFIGURATION),
+        (ServerCode.DATABASE, 1.0, None),
+        (ServerCode.DATABASE, 301.0, ServerCode.DATABASE),
+        (ServerCode.RUNNING, 1.0, None),
     ],
 )
 def test_what_the_first_start_ends_with(code: int, waited: float, expected: int | None) -> None:
@@ -55,4 +50,4 @@ def test_what_the_first_start_ends_with(code: int, waited: float, expected: int 
 def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:
     restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0)
     restarts.note_ready()
-    assert restarts.end_after(EXIT_REFUSED, 1000.0) is None
+    assert restarts.end_after(ServerCode.REFUSED, 1000.0) is None

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.transaction import Lazy, Transaction
 from tests.unit.sources import modules
 

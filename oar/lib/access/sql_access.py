@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import CLOCK, Prepared, Table
 from oar.lib.jobs.records import JobKeys

@@ -8,7 +8,6 @@ See docs/design/bus.rst, "Principles".
 
 import socket
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from oar.lib.base.errors import ServerUnavailable
@@ -59,9 +58,7 @@ class Doorbell:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _shake_hands(self, stream: socket.socket) -> None:

@@ -1,6 +1,16 @@
-"""The exit codes of the server's modules: what must follow a pass (docs/how-it-works.rst, "The automaton")."""
+"""The exit codes of the server, the Runner and the modules (docs/how-it-works.rst, "The automaton")."""
 
 from enum import IntEnum
+
+
+class ServerCode(IntEnum):
+    """Exit codes of the server and of the Runner."""
+
+    STOPPED = 0
+    CONFIGURATION = 1
+    DATABASE = 3  #: the database could not be reached
+    RUNNING = 4  #: another server is running
+    REFUSED = 5  #: of the Runner alone: the database rejects its login
 
 
 class NodeChangeStateCode(IntEnum):

@@ -151,3 +151,26 @@ def encode_request(effect: Wake | Ask) -> bytes:
         return json.dumps({"cmd": effect.tag}).encode()
     command = "OARRUN" if effect.action is JobAction.RUN else effect.action.value
     return json.dumps({"cmd": command, "job_id": effect.job_id}).encode()
+
+
+# -- notifications to listeners of the database (docs/design/locks.rst, "Notifications") ------------------------------
+
+
+class Channel(StrEnum):
+    """A channel of NOTIFY."""
+
+    EVENT = "oar_event"  #: the payload is a topic
+    JOB_END = "oar_job_end"  #: the payload is the ids of jobs that have ended, with blanks between them
+
+
+class Topic(StrEnum):
+    """The subject of a change, in notifications to listeners."""
+
+    JOBS = "jobs"  #: jobs: their states, descriptions, resources, reasons, ends
+    RESOURCES = "resources"  #: resources: their states and properties, and the history of both
+    GANTT = "gantt"  #: the plan: predicted starts and resources
+    QUEUES = "queues"  #: queues
+    ACCOUNTING = "accounting"  #: consumption
+    EVENTS = "events"  #: the log of events
+    RESERVATIONS = "reservations"  #: advance reservations: rows, changes, what belongs to them
+    TOKENS = "tokens"  #: tokens of the API: new ones, revoked ones

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.bus.topics import Channel
+from oar.lib.bus.messages import Channel
 from oar.lib.db.statements import Connection, psycopg2
 
 if TYPE_CHECKING:

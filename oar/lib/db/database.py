@@ -16,8 +16,7 @@ from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction, retry
 
 if TYPE_CHECKING:
-    from oar.lib.bus.messages import Effect
-    from oar.lib.bus.topics import Topic
+    from oar.lib.bus.messages import Effect, Topic
     from oar.lib.db.locks import Lock, Locks
     from oar.lib.db.notifications import GatheredTopics, Later
 

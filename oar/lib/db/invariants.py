@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.schema import CreateIndex
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db import schema
 from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.schema_tables import DIALECT

@@ -6,10 +6,10 @@ See docs/design/locks.rst, "Notifications".
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from oar.lib.bus.topics import Channel
+from oar.lib.bus.messages import Channel
 
 if TYPE_CHECKING:
-    from oar.lib.bus.topics import Topic
+    from oar.lib.bus.messages import Topic
 
 #: A payload has less than 8000 bytes; an id has ten digits at most.
 _IDS_IN_PAYLOAD = 500

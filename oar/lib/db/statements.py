@@ -22,8 +22,7 @@ if not _ssl_was_loaded:
     del sys.modules["ssl"]
 
 if TYPE_CHECKING:
-    from oar.lib.bus.messages import Effect
-    from oar.lib.bus.topics import Topic
+    from oar.lib.bus.messages import Effect, Topic
 
 __all__ = [
     "BUCKETS",

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event

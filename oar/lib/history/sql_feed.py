@@ -6,7 +6,7 @@ from _thread import allocate_lock  # commands import "threading" only when they 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.bus.topics import Channel, Topic
+from oar.lib.bus.messages import Channel, Topic
 from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.history.records import Event, JobStateChange, Position
 from oar.lib.history.sql_history import Log

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from oar.lib.bus.topics import Channel
+from oar.lib.bus.messages import Channel
 from oar.lib.db.channel_listener import ChannelListener
 
 if TYPE_CHECKING:

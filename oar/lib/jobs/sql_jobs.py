@@ -7,7 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from oar.lib.base.errors import NoSuchJob
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.jobs.fields import COLUMNS

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.jobs.records import Queue

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table, flag
 from oar.lib.jobs.ends import Cause

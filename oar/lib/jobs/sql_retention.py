@@ -7,7 +7,7 @@ search. Rows that live jobs or resources need are kept, however old they are.
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import ENDED, NO_FRAME
 from oar.lib.db.statements import Table
 from oar.lib.history.event_types import EventType

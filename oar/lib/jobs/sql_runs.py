@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.history.event_types import signal_event

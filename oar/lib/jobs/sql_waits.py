@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import BUCKETS, CUT, Prepared, Table
 from oar.lib.jobs.reasons import ReasonCode, WaitReason, Waits, WaitSum, fold_changes, reason_code

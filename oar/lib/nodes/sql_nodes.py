@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import psycopg2.errors
 
 from oar.lib.base.errors import Busy
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.lock_keys import SCHEMA_LOCK
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Table, quoted

@@ -6,7 +6,7 @@ Administrators add columns to ``resources`` while the system runs: columns are r
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.nodes.records import PropertyValue, Resource

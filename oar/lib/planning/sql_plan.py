@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Prepared, Table
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.jobs.live_jobs import LiveJob

@@ -11,24 +11,34 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from oar.lib.base.errors import NodeUnavailable
 from oar.lib.remote import bootstrap
 from oar.lib.remote.channels import ChannelLost
-from oar.lib.remote.dialogue import Dialogue
-from oar.lib.remote.fanout import Fanout
 from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest, Outcome, RemoteSettings, TimedOut, Unreachable
-from oar.lib.remote.session import NodeSession
+from oar.lib.remote.session import (
+    ACCEPT_SECONDS,
+    Accepted,
+    Dialogue,
+    Event,
+    Lost,
+    NodeSession,
+    OutputLine,
+    ProgramEnded,
+)
 from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
 
 CONNECTING_THREADS = 64
 IDLE_SECONDS = 2.0  #: a connecting thread with nothing to do ends
 LOOK_SECONDS = 5.0
+#: Limit for the characters of all lines of one request; each line counts so many more.
+MAX_OUTPUT, LINE_OVERHEAD = 16 << 20, 100
 
 #: The result of opening a session: the session, or how that failed.
 Opened = NodeSession | Outcome
+#: A message of a node to a fan-out.
+Message = Event | NodeSession | Outcome
 
 
 class Remote:
@@ -64,9 +74,7 @@ class Remote:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- public methods ------------------------------------------------------------------------------------------
@@ -108,7 +116,9 @@ class Remote:
                 self._waiting.setdefault(node, []).append(use)
                 if first:
                     self._to_open.put(node)
-                    self._more_connectors()
+                    if self._connectors < CONNECTING_THREADS:
+                        self._connectors += 1
+                        threading.Thread(target=self._open_all, name="connect", daemon=True).start()
         if opened is not None:
             use(opened)
 
@@ -132,12 +142,6 @@ class Remote:
         """Return the nodes that have an open session, the least recently used first."""
         with self._lock:
             return [node for node, session in self._sessions.items() if session.lost is None]
-
-    def _more_connectors(self) -> None:
-        """Start another connecting thread, if the limit permits. The caller must hold the lock."""
-        if self._connectors < CONNECTING_THREADS and not self._closed:
-            self._connectors += 1
-            threading.Thread(target=self._open_all, name="connect", daemon=True).start()
 
     def _open_all(self) -> None:
         """Open the requested sessions, until there are no requests for IDLE_SECONDS."""
@@ -165,7 +169,8 @@ class Remote:
             if isinstance(opened, NodeSession):
                 self._sessions[node] = opened
             users = self._waiting.pop(node, [])
-            surplus = self._surplus()
+            idle = [session for session in self._sessions.values() if not session.busy]  # the least recently used first
+            surplus = idle[: max(0, len(self._sessions) - self.settings.pool_max)]
         for use in users:
             use(opened)
         for session in surplus:
@@ -194,11 +199,6 @@ class Remote:
         if status == bootstrap.NO_INTERPRETER:
             return CommandRan(status, (), stderr)
         return Unreachable(session.lost or "lost")
-
-    def _surplus(self) -> list[NodeSession]:
-        """Return the sessions to close when there are too many: the least recently used idle ones."""
-        too_many = len(self._sessions) - self.settings.pool_max
-        return [session for session in self._sessions.values() if not session.busy][: max(0, too_many)]
 
     def _drop(self, session: NodeSession) -> None:
         with self._lock:
@@ -265,7 +265,7 @@ class Remote:
         for session in sessions:
             if session.take_trouble():
                 self._alarm(session.node)
-        for session in (one for one in sessions if not one.busy and one.used < oldest):
+        for session in [session for session in sessions if not session.busy and session.used < oldest]:
             self._drop(session)
 
     def close(self) -> None:
@@ -282,3 +282,108 @@ class Remote:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_write = -1
+
+
+class _Attempt:
+    """The progress of the request on one node."""
+
+    def __init__(self) -> None:
+        self.session: NodeSession | None = None
+        self.number = 0
+        self.tries = 0
+        self.sent = 0.0
+        self.accepted = False
+        self.lines: list[str] = []
+        self.output_size = 0
+
+
+class Fanout:
+    """The state of one ``Remote.run``: a queue with the messages of all nodes, and the progress on each node."""
+
+    def __init__(self, sessions: Remote, requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> None:
+        self._sessions = sessions
+        self._requests = requests
+        self._seconds = seconds
+        self._limit = time.monotonic() + seconds
+        self._messages: queue.SimpleQueue[tuple[str, int, Message]] = queue.SimpleQueue()
+        self._attempts = {node: _Attempt() for node in requests}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Send all requests, and wait until all have ended or the deadline has passed. Return the outcomes by node."""
+        for node in self._requests:
+            self._ask(node)
+        while len(self._outcomes) < len(self._requests):
+            remaining = self._limit - time.monotonic()
+            if remaining <= 0:
+                break
+            try:
+                node, attempt, message = self._messages.get(timeout=min(remaining, 1.0))
+            except queue.Empty:
+                self._give_up_silent_sessions()
+                continue
+            if node not in self._outcomes and attempt == self._attempts[node].tries:
+                self._take(node, message)
+        self._expire()
+        return {node: self._outcomes[node] for node in self._requests}
+
+    def _ask(self, node: str) -> None:
+        attempt = self._attempts[node]
+        attempt.tries += 1
+        attempt.session = None
+        mark = attempt.tries
+        self._sessions.session(node, lambda opened: self._messages.put((node, mark, opened)))
+
+    def _take(self, node: str, message: Message) -> None:
+        attempt = self._attempts[node]
+        match message:
+            case NodeSession():
+                self._send(node, message)
+            case Accepted():
+                attempt.accepted = True
+            case OutputLine(text):
+                attempt.lines.append(text)
+                attempt.output_size += len(text) + LINE_OVERHEAD
+                if attempt.output_size > MAX_OUTPUT and attempt.session is not None:
+                    attempt.session.forget(attempt.number)
+                    self._outcomes[node] = Unreachable("its output is too long", began=True)
+            case ProgramEnded(code, stderr):
+                self._outcomes[node] = CommandRan(code, tuple(attempt.lines), stderr)
+            case Lost(error):
+                self._lost(node, error)
+            case CommandRan() | Unreachable() | TimedOut():
+                self._outcomes[node] = message
+
+    def _send(self, node: str, session: NodeSession) -> None:
+        attempt = self._attempts[node]
+        mark = attempt.tries
+        attempt.session, attempt.sent = session, time.monotonic()
+        remaining = max(0.1, self._limit - time.monotonic())
+        try:
+            attempt.number = session.send(
+                self._requests[node], remaining, lambda event: self._messages.put((node, mark, event))
+            )
+        except ChannelLost as error:
+            self._lost(node, str(error))
+
+    def _lost(self, node: str, error: str) -> None:
+        """Retry once on a new session if the open one was dead. A request that had begun is not repeated."""
+        attempt = self._attempts[node]
+        if attempt.accepted or attempt.tries > 1:
+            self._outcomes[node] = Unreachable(error, began=attempt.accepted)
+        else:
+            self._ask(node)
+
+    def _give_up_silent_sessions(self) -> None:
+        oldest = time.monotonic() - ACCEPT_SECONDS
+        for node, attempt in self._attempts.items():
+            if node not in self._outcomes and attempt.session and not attempt.accepted and attempt.sent < oldest:
+                attempt.session.end("the node does not answer")
+
+    def _expire(self) -> None:
+        for node, attempt in self._attempts.items():
+            if node in self._outcomes:
+                continue
+            self._outcomes[node] = TimedOut(self._seconds, attempt.accepted, tuple(attempt.lines))
+            if attempt.session is not None:
+                attempt.session.forget(attempt.number)

@@ -9,7 +9,7 @@ See docs/design/reservations.rst, "Repairs".
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
 from oar.lib.reservations.states import ReservationEvent

@@ -8,7 +8,7 @@ See docs/design/reservations.rst.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import Row, Table
 from oar.lib.reservations.records import LogLine, ReservationLog, ReservationRevision, ReservationUsage
 from oar.lib.reservations.states import ReservationState

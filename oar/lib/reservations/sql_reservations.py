@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from oar.lib.base.errors import BrokenRow
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import About, Prepared, Row, Table, flag, psycopg2
 from oar.lib.reservations.fields import COLUMNS, FLAGS

@@ -12,7 +12,7 @@ from itertools import groupby, repeat, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from oar.lib.bus.topics import Topic
+from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import About, Prepared, Row, Statements, Table
 from oar.lib.jobs.fields import COLUMNS
 from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Moldable

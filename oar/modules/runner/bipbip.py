@@ -23,22 +23,22 @@ from oar.lib.db.locks import Locks
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
-from oar.modules.runner import protocol
+from oar.modules.runner import bipbip_pipe
 from oar.modules.runner.actions import (
     check,
+    desktop,
     finish,
     launch,
-    notification_commands,
+    notices,
     power,
     probe,
-    reservation_events,
-    results,
+    server_scripts,
     signals,
     suspend,
-    tell,
 )
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.together import Together
+from oar.modules.runner.bipbip_pipe import ActionEnded, InterruptLaunch, PipeMessage, RunAction
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
     LIMITED,
@@ -50,7 +50,6 @@ from oar.modules.runner.dispatch import (
     ActionKind,
     next_action,
 )
-from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, PipeMessage, RunAction
 
 #: An action on a job that another process works on is repeated after so long.
 BUSY_SECONDS = 2.0
@@ -70,12 +69,12 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.PROBE: lambda context, action: probe.probe(context, action.host),
     ActionKind.CHECK: lambda context, action: check.check(context, action.host),
     ActionKind.SWEEP: lambda context, action: probe.sweep(context, action.host),
-    ActionKind.TELL: lambda context, action: tell.tell(context, action.job_id, action.args),
-    ActionKind.NOTICE: lambda context, action: notification_commands.run_command(context, action.job_id, action.args),
+    ActionKind.TELL: lambda context, action: notices.tell(context, action.job_id, action.args),
+    ActionKind.NOTICE: lambda context, action: notices.run_command(context, action.job_id, action.args),
     ActionKind.ENERGY: lambda context, _: power.carry_out(context),
-    ActionKind.HEAL: lambda context, action: notification_commands.heal(context, action.args),
-    ActionKind.EXPIRE: lambda context, _: results.remove_old(context),
-    ActionKind.AR_EVENT: lambda context, action: reservation_events.tell_site(context, action.args),
+    ActionKind.HEAL: lambda context, action: server_scripts.heal(context, action.args),
+    ActionKind.EXPIRE: lambda context, _: desktop.remove_old(context),
+    ActionKind.AR_EVENT: lambda context, action: server_scripts.tell_site(context, action.args),
 }
 
 
@@ -120,7 +119,7 @@ class Bipbip:
             remote=remote,
             interrupted=self._interrupted.__contains__,
             together=Together(runtime_.database),
-            run_in_thread=self._run_in_thread,
+            run_in_thread=lambda name, body: threading.Thread(target=body, name=name, daemon=True).start(),
             oardir=runtime_.oardir,
         )
 
@@ -173,9 +172,6 @@ class Bipbip:
             return ActionEnded(action, failed=True)
         return ActionEnded(action, later.seconds if later else None)
 
-    def _run_in_thread(self, name: str, body: Callable[[], None]) -> None:
-        threading.Thread(target=body, name=name, daemon=True).start()
-
 
 class Answers:
     """Send messages to the Runner, from any thread."""
@@ -186,7 +182,7 @@ class Answers:
 
     def write(self, message: PipeMessage) -> None:
         """Write one line. It is lost if the Runner has ended: the next Runner finds the same work in the database."""
-        line = protocol.encode(message)
+        line = bipbip_pipe.encode(message)
         with self._mutex, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
@@ -204,7 +200,7 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
     threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + sum(limits)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
     for line in requests:
-        bipbip.take(protocol.decode(line), pool)
+        bipbip.take(bipbip_pipe.decode(line), pool)
     # The Runner has ended. Running actions may complete; the next Runner repeats the others.
     threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
     pool.shutdown(wait=True, cancel_futures=True)

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from oar.lib import logs, runtime
@@ -18,6 +18,7 @@ from oar.lib.base import clock_watch, processes
 from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus import frames, sockets
+from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import Away, BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
 from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.db.connections import use_own_waits
@@ -29,11 +30,11 @@ from oar.lib.jobs import launch_holds, recovery, retention
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
-from oar.lib.reservations.sql_faults import ReservationFault
 from oar.lib.runtime import Runtime
+from oar.modules.runner import id_watch
 from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing
-from oar.modules.runner.bipbip_process import BipbipProcess
+from oar.modules.runner.bipbip_pipe import ActionEnded, BipbipProcess, InterruptLaunch, RunAction
 from oar.modules.runner.dispatch import (
     HOST_ACTIONS,
     JOB_ACTIONS,
@@ -45,10 +46,7 @@ from oar.modules.runner.dispatch import (
     next_action,
 )
 from oar.modules.runner.end_reports import EndReports
-from oar.modules.runner.id_watch import IdWatch
-from oar.modules.runner.protocol import ActionEnded, InterruptLaunch, RunAction
-from oar.modules.runner.reservation_news import ReservationNewsfeed
-from oar.modules.runner.user_notices import UserNotices
+from oar.modules.runner.user_notices import ReservationNewsfeed, UserNotices
 
 log = logging.getLogger("runner")
 
@@ -69,10 +67,6 @@ EXPIRY_SECONDS = 3600.0
 START_NOTE_SECONDS = 5
 #: Leon is woken again for a kill request that it has not treated within this time.
 STALE_KILL_SECONDS = 10
-BAD_SCHEMA = NOT_CONFIGURED = 1
-NO_DATABASE = 3
-REFUSED_BY_DATABASE = 5
-ALREADY_RUNNING = 4
 
 
 class Runner:
@@ -117,7 +111,7 @@ class Runner:
         while not self._is_over(signals):
             if self._turn(signals):
                 log.error("another OAR server has taken over: %s", self._database.lock_holder(SERVER_LOCK))
-                return ALREADY_RUNNING
+                return ServerCode.RUNNING
         for bipbip in self._bipbips.values():
             bipbip.end()
         for bipbip in self._bipbips.values():
@@ -137,10 +131,15 @@ class Runner:
 
     def _turn(self, signals: processes.Signals) -> bool:
         """Wait for messages, handle them, and start the due actions. Return True if another server has the lock."""
-        for source in self._poll.wait(self._patience()):
+        due = [self._next_look, self._next_load, self._dispatch.next_due()]
+        seconds = min(date for date in due if date is not None) - time.monotonic()
+        for source in self._poll.wait(max(0.0, seconds)):
             if source is self._dealer:
                 for data in self._dealer.receive():
-                    self._receive(data)
+                    try:
+                        self._treat(frames.decode(data))
+                    except BadFrame as error:
+                        log.warning("bad frame from the server: %s", error)
             elif isinstance(source, BipbipProcess):
                 self._read_answers(source)
             elif source is signals:
@@ -160,17 +159,6 @@ class Runner:
         self._start_due_actions()
         self._report_load()
         return False
-
-    def _patience(self) -> float:
-        now = time.monotonic()
-        times = [self._next_look, self._next_load, self._dispatch.next_due()]
-        return max(0.0, min((date for date in times if date is not None), default=now + LOOK_SECONDS) - now)
-
-    def _receive(self, data: bytes) -> None:
-        try:
-            self._treat(frames.decode(data))
-        except BadFrame as error:
-            log.warning("bad frame from the server: %s", error)
 
     def _treat(self, frame: Frame) -> None:
         match frame:
@@ -390,42 +378,33 @@ def serve(opened: Runtime, endpoint: str) -> int:
         mismatch = explain_schema_mismatch(tx.system.schema_version())
     if mismatch:
         log.error("%s", mismatch)
-        return BAD_SCHEMA
+        return ServerCode.CONFIGURATION
     with sockets.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
         if lock is None:
             log.error("another OAR server is running: %s", opened.database.lock_holder(SERVER_LOCK))
-            return ALREADY_RUNNING
+            return ServerCode.RUNNING
         if not _has_rules(opened):
             log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
             log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
-            return NOT_CONFIGURED
+            return ServerCode.CONFIGURATION
         with processes.signals() as signals:  # before this process announces itself
             parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
-            _notice_restore(opened)
+            try:
+                id_watch.repair_if_restored(opened.database, opened.config.oar_run_dir)
+            except OSError as error:
+                log.error("whether the database was restored cannot be told: %s", error)
             ahead = retention.seconds_set_ahead(opened.database, clock_watch.read_memory(opened.config.oar_run_dir))
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 patience = opened.config.reservation_answer_timeout
-                _tell(reservation_repairs.repair(tx, patience=patience, ahead=ahead))
+                mended = reservation_repairs.repair(tx, patience=patience, ahead=ahead)
+            for fault, number in mended.items():
+                log.warning("[Recovery] %d rows of advance reservations are mended: %s", number, fault)
             return runner.run(signals, parent)
-
-
-def _notice_restore(opened: Runtime) -> None:
-    """Repair a restored database before any other work."""
-    try:
-        IdWatch(opened.config.oar_run_dir).look(opened.database)
-    except OSError as error:
-        log.error("whether the database was restored cannot be told: %s", error)
-
-
-def _tell(mended: Mapping[ReservationFault, int]) -> None:
-    """Log the repaired faults of advance reservations."""
-    for fault, number in mended.items():
-        log.warning("[Recovery] %d rows of advance reservations are mended: %s", number, fault)
 
 
 def _has_rules(opened: Runtime) -> bool:
@@ -457,10 +436,10 @@ def main() -> None:
             code = serve(opened, sys.argv[2])
         except DatabaseRefused as error:
             log.error("the database does not let %s in (DB_* in oar.conf): %s", opened.database.settings.user, error)
-            code = REFUSED_BY_DATABASE
+            code = ServerCode.REFUSED
         except DatabaseUnavailable as error:
             log.error("the database cannot be reached: %s", error)
-            code = NO_DATABASE
+            code = ServerCode.DATABASE
     sys.exit(code)
 
 

@@ -21,7 +21,7 @@ from oar.lib.bus.messages import JobAction
 from oar.lib.jobs.sql_runs import InHand
 from oar.lib.jobs.states import JobState, Phase
 
-#: Of so many places that launches and ends share, ends have one while both wait.
+#: While both launches and ends wait, ends have one of this number of places.
 PLACES_PER_END = 3
 #: Limit of running actions other than launches, ends, and those whose duration users decide.
 OTHERS_AT_A_TIME = 64
@@ -171,7 +171,8 @@ class Dispatch:
         if action in self._running and action.kind not in MESSAGE_KINDS:
             self._running[action].again = action.kind not in LIMITED
         elif action not in self._line_of(action):
-            if _message_queue(action) and self._waiting_in(_message_queue(action)) >= NOTICES_WAITING:
+            queue = _message_queue(action)
+            if queue and sum(_message_queue(other) == queue for other in self._others) >= NOTICES_WAITING:
                 return False
             self._wait(action)
         return True
@@ -180,9 +181,6 @@ class Dispatch:
         if action.kind is ActionKind.END:
             return self._ends
         return self._launches if action.kind is ActionKind.LAUNCH else self._others
-
-    def _waiting_in(self, message_queue: str) -> int:
-        return sum(_message_queue(action) == message_queue for action in self._others)
 
     def due(self, now: float) -> list[tuple[int, Action]]:
         """Return the actions that may start, each with the number of its bipbip, and mark them as running.
@@ -213,7 +211,9 @@ class Dispatch:
 
     def _startable(self, line: _Line, busy: Collection[str], now: float) -> Iterator[_Waiting]:
         """Iterate over the actions of a line that are due and whose subject is not busy, the oldest first."""
-        return (each for each in line.values() if each.not_before <= now and each.action.subject not in busy)
+        return (
+            waiting for waiting in line.values() if waiting.not_before <= now and waiting.action.subject not in busy
+        )
 
     def _within_limits(self, line: Iterable[_Waiting]) -> Iterator[_Waiting]:
         """Iterate over the actions that may start together: different subjects, within the limits of their kinds."""
@@ -255,7 +255,9 @@ class Dispatch:
     def next_due(self) -> float | None:
         """Return when the next pause of an action ends, None if no action pauses."""
         lines = (self._ends, self._launches, self._others)
-        return min((each.not_before for line in lines for each in line.values() if each.not_before), default=None)
+        return min(
+            (waiting.not_before for line in lines for waiting in line.values() if waiting.not_before), default=None
+        )
 
     def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
         """Return the running launch that a kill, a signal or an end interrupts, with the number of its bipbip."""

@@ -68,14 +68,10 @@ def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
 def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:
     """Store the first report of each job."""
     ends = {
-        job_id: ReportedEnd(report.code, _status(report), tx.now - report.ago)
+        job_id: ReportedEnd(report.code, None if report.status == "N" else int(report.status), tx.now - report.ago)
         for job_id, report in sorted(reports.items())
     }
     new = tx.job_runs.report_all(ends) if ends else ()
     if new:
         note_all_finishing(tx, {job_id: end for job_id, end in ends.items() if job_id in new})
         tx.outbox += [Ask(JobAction.END, job_id) for job_id in sorted(new)]
-
-
-def _status(report: EndReport) -> int | None:
-    return None if report.status == "N" else int(report.status)

@@ -16,24 +16,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class IdWatch:
-    """Compare the job numbers of the database with the file."""
-
-    def __init__(self, run_directory: str) -> None:
-        self._directory = run_directory
-
-    def look(self, database: "Database") -> bool:
-        """Repair the database if it was restored. Return whether it was.
-
-        Raises DatabaseUnavailable, OSError.
-        """
-        seen = recovery.read_newest_job(self._directory)
-        with database.begin() as tx:
-            newest = tx.system.newest_job()
-            is_older = restoration.is_older(tx.system.id_sequences()[JOBS], seen)
-            report = restoration.after_restore(tx, seen).report if is_older else ""
-        for line in report.splitlines():
-            log.warning("%s", line)
-        if is_older or newest > seen:
-            recovery.write_newest_job(self._directory, newest)
-        return is_older
+def repair_if_restored(database: "Database", run_directory: str) -> bool:
+    """Repair the database if it was restored. Return whether it was. Raises DatabaseUnavailable, OSError."""
+    seen = recovery.read_newest_job(run_directory)
+    with database.begin() as tx:
+        newest = tx.system.newest_job()
+        is_older = restoration.is_older(tx.system.id_sequences()[JOBS], seen)
+        report = restoration.after_restore(tx, seen).report if is_older else ""
+    for line in report.splitlines():
+        log.warning("%s", line)
+    if is_older or newest > seen:
+        recovery.write_newest_job(run_directory, newest)
+    return is_older

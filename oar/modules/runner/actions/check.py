@@ -17,7 +17,7 @@ from oar.lib.nodes import state_changes
 from oar.lib.nodes.state_changes import Suspicion
 from oar.lib.nodes.states import NodeCheck, ResourceState
 from oar.lib.remote.protocol import NodeAction
-from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome
+from oar.lib.remote.requests import CommandRan, NodeRequest
 from oar.modules.runner.actions import job_data
 from oar.modules.runner.actions.context import ActionContext, log
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 SECONDS = 20
-#: So many other nodes are asked about the fault of a node.
+#: Number of other nodes that are asked about the fault of a node.
 WITNESSES = 3
 
 #: What is checked, and the user whose account or home it is.
@@ -39,7 +39,11 @@ def check(context: ActionContext, host: str) -> None:
     with context.database.begin() as tx:
         heals = not context.config.disable_suspected_nodes_repair
         suspicions = tx.nodes.due_checks().get(host, []) if heals else []
-        holds = [hold for hold in tx.launch_holds.all() if _is_due(hold, host, tx.now)]
+        holds = [
+            hold
+            for hold in tx.launch_holds.all()
+            if hold.fault in launch_holds.CHECKS and hold.node == host and hold.next_try <= tx.now
+        ]
         witnesses = tx.resources.alive_nodes(host, WITNESSES) if holds else []
     held = [(launch_holds.CHECKS[hold.fault], hold.user) for hold in holds]
     questions = {host: list(dict.fromkeys([*suspicions, *held])), **dict.fromkeys(witnesses, held)}
@@ -51,10 +55,6 @@ def check(context: ActionContext, host: str) -> None:
             _store_hold(tx, hold, question, answers)
 
 
-def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
-    return hold.fault in launch_holds.CHECKS and hold.node == host and hold.next_try <= now
-
-
 def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, Answers]:
     """Return the answers by node, without the nodes that do not answer."""
     requests = {
@@ -62,16 +62,15 @@ def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> 
         for node, checks in questions.items()
     }
     outcomes = context.remote.run(requests, SECONDS)
-    return {node: _read(outcome, questions[node]) for node, outcome in outcomes.items() if _has_answered(outcome)}
+    return {
+        node: _read(outcome.lines, questions[node])
+        for node, outcome in outcomes.items()
+        if isinstance(outcome, CommandRan) and outcome.exit == 0
+    }
 
 
-def _has_answered(outcome: Outcome) -> bool:
-    return isinstance(outcome, CommandRan) and outcome.exit == 0
-
-
-def _read(outcome: Outcome, checks: Collection[Check]) -> Answers:
+def _read(lines: Sequence[str], checks: Collection[Check]) -> Answers:
     """Parse one line per check, in their order. A check without a line has failed."""
-    lines = outcome.lines if isinstance(outcome, CommandRan) else ()
     answers: list[CheckAnswer | None] = [_answer(line) for line in lines[: len(checks)]]
     answers += [CheckAnswer(False)] * (len(checks) - len(answers))
     return dict(zip(checks, answers, strict=True))
@@ -123,17 +122,13 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
     if here is None and hold.node in answers and blame is Blame.NOBODY:
         blame = Blame.USER  # an earlier check has not ended: the fault may still exist
     elif blame is Blame.NODE:
-        if here and here.is_of_node:
-            _suspect(tx, hold, question)
-        elif any(one.state is ResourceState.ALIVE for one in tx.resources.of_nodes([hold.node])):
+        if here and here.is_of_node:  # the node is suspected until the check succeeds there
+            text = launch_holds.TEXTS[hold.fault].only_here.format(user=hold.user)
+            by_finaud = not launch_holds.relapsed_nodes(tx, [hold.node])
+            reasons = {hold.node: Suspicion(text, *question)}
+            state_changes.suspect(tx, [hold.node], finaud=by_finaud, named=False, reasons=reasons)
+        elif any(resource.state is ResourceState.ALIVE for resource in tx.resources.of_nodes([hold.node])):
             blame = Blame.USER
     is_well_there = blame in (Blame.NOBODY, Blame.NODE)
     witnesses = [node for node, is_well in elsewhere.items() if is_well is is_well_there]
     launch_holds.store_check(tx, hold, blame, witnesses)
-
-
-def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
-    """Suspect the node of a held launch until the check succeeds there."""
-    text = launch_holds.TEXTS[hold.fault].only_here.format(user=hold.user)
-    finaud = not launch_holds.relapsed_nodes(tx, [hold.node])
-    state_changes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})

@@ -20,14 +20,14 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, launch_holds, lifecycle
 from oar.lib.jobs.end_decision import read_fault
 from oar.lib.jobs.ends import ExecCode
-from oar.lib.jobs.records import Job, JobRun, NodeUsage
+from oar.lib.jobs.records import JobRun, NodeUsage
 from oar.lib.jobs.sql_jobs import GivenEnd
 from oar.lib.jobs.sql_runs import ReportedEnd
 from oar.lib.jobs.states import JobState, JobTypeName, Phase
 from oar.lib.jobs.usage import count_processors, read_usage
 from oar.lib.logs import of_job
 from oar.lib.remote.protocol import NodeAction, NodeFault
-from oar.modules.runner.actions import job_data, launch_needs, nodes, probe, results
+from oar.modules.runner.actions import desktop, job_data, launch_needs, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
@@ -86,10 +86,12 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
         return _hold(context, job_id, obstacle)
     _probe_failed_job(context, data)
     try:
-        lost = _results(context, data)
-    except results.Crowded:
+        missing_results = desktop.deliver(context, data) if data.is_fetched else ""
+    except desktop.Crowded:
         return RetryAfter(CROWDED_SECONDS)
-    traces = [*_epilogue(context, data), *lost]
+    traces = _epilogue(context, data)
+    if missing_results:
+        traces.append(Trace(EventType.STAGEOUT_ERROR, missing_results))
     answers = _clean(context, data)
     fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
     traces = [*_end_traces(context, data, answers, fault), *traces, *_node_failures(context, data, answers)]
@@ -118,32 +120,28 @@ def note_all_finishing(tx: Transaction, ends: Mapping[int, ReportedEnd]) -> None
     lifecycle.finish_all(tx, {job_id: GivenEnd(statuses[job_id], end.date) for job_id, end in ends.items()})
 
 
-def _read(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
-    found = job_data.read_all(tx, ids)
-    return [found.get(job_id) for job_id in ids]
+def _read_jobs(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
+    jobs = job_data.read_all(tx, ids)
+    return [jobs.get(job_id) for job_id in ids]
 
 
 def _begin(context: ActionContext, job_id: int) -> JobData | None:
     """Move a job to Finishing and return it. Return None if its end needs no more steps."""
-    data = context.together.do(_read, job_id)
+    data = context.together.do(_read_jobs, job_id)
     if data is not None and not data.job.is_final and data.job.state is not JobState.FINISHING:
         with context.database.begin() as tx:
-            data = _note_report(tx, job_id)
+            run = tx.job_runs.find(job_id)
+            if run is None or not run.report_date:
+                return None
+            code, status = run.oarexec_code or 0, run.script_status
+            note_all_finishing(tx, {job_id: ReportedEnd(code, status, run.report_date)})
+            data = job_data.read(tx, job_id)
     if data is None or data.job.is_final or (data.run and data.run.phase is Phase.CLEANED):
         return None
     if JobTypeName.CONTAINER in data.types and context.config.kill_inner_jobs_with_container:
         with context.database.begin() as tx:
             control.end_inner_jobs(tx, [job_id])
     return data
-
-
-def _note_report(tx: Transaction, job_id: int) -> JobData | None:
-    """Move a job with an end report to Finishing, and return it. Return None if it has no report."""
-    run = tx.job_runs.find(job_id)
-    if run is None or not run.report_date:
-        return None
-    note_all_finishing(tx, {job_id: ReportedEnd(run.oarexec_code or 0, run.script_status, run.report_date)})
-    return job_data.read(tx, job_id)
 
 
 def _probe_failed_job(context: ActionContext, data: JobData) -> None:
@@ -175,12 +173,6 @@ def _epilogue(context: ActionContext, data: JobData) -> list[Trace]:
     return []
 
 
-def _results(context: ActionContext, data: JobData) -> list[Trace]:
-    """Deliver the results from the agent of a desktop computer to the user. Return the event of a failed delivery."""
-    failure = results.deliver(context, data) if data.is_fetched else ""
-    return [Trace(EventType.STAGEOUT_ERROR, failure)] if failure else []
-
-
 def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]:
     """Kill the processes of the job and remove its files on its nodes. Raises ConfigError."""
     hosts = data.processors(context.config)
@@ -188,8 +180,8 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
         return {}
     seconds = context.config.oar_ssh_connection_timeout + nodes.manager_seconds(context.config)
     is_built_in = nodes.site_manager(context.config) is None
-    asked = (job_data.cleaning_data if is_built_in else job_data.manager_data)(data, context.config)
-    return nodes.manage(context, NodeAction.CLEAN, hosts, asked, seconds)
+    content = (job_data.cleaning_data if is_built_in else job_data.manager_data)(data, context.config)
+    return nodes.manage(context, NodeAction.CLEAN, hosts, content, seconds)
 
 
 def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
@@ -213,21 +205,16 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere or data.is_fetched):
-        silent = _silent_hosts(context, data)
+        try:
+            silent = nodes.unreachable(context, data.hosts)
+        except ConfigError as error:  # the checker cannot be run
+            silent = {}
+            of_job(log, data.job.id).error("no node is suspected: %s", error)
         if silent:
             traces.append(
                 Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, shorten_host_list(silent), tuple(sorted(silent)))
             )
     return traces
-
-
-def _silent_hosts(context: ActionContext, data: JobData) -> Mapping[str, str]:
-    """Return the hosts that the site's checker finds bad, none if the checker cannot be run."""
-    try:
-        return nodes.unreachable(context, data.hosts)
-    except ConfigError as error:
-        of_job(log, data.job.id).error("no node is suspected: %s", error)
-        return {}
 
 
 class _End(NamedTuple):
@@ -261,7 +248,9 @@ def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
     runs = tx.job_runs.select(ids)
     if all(end.is_ordinary for end in ends):
         tx.commit_asynchronously()
-    _close([end for end in ends if _is_open(jobs.get(end.id), runs.get(end.id))], tx, runs)
+    finishing = {job.id for job in jobs.values() if job.state is JobState.FINISHING}
+    concluded = {job_id for job_id, run in runs.items() if run.phase is Phase.CLEANED}
+    _close([end for end in ends if end.id in finishing - concluded], tx, runs)
     tx.job_runs.add_usage([usage for end in ends for usage in end.usages])
     for end in ends:
         if end.fault:
@@ -269,28 +258,10 @@ def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
     return [None] * len(ends)
 
 
-def _is_open(job: Job | None, run: JobRun | None) -> bool:
-    """Return whether the end of a job has not been concluded yet."""
-    return job is not None and job.state is JobState.FINISHING and not (run and run.phase is Phase.CLEANED)
-
-
 def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) -> None:
-    """Store the events of ends. Notify NodeChangeState and the scheduler."""
+    """Store the events of ends, in order for each job. Notify NodeChangeState and the scheduler."""
     if not ends:
         return
-    _write_traces(tx, ends)
-    for end in ends:
-        if end.id not in runs:
-            tx.job_runs.claim(end.id, end.head)
-    tx.job_runs.set_phase([end.id for end in ends], Phase.CLEANED)
-    tx.outbox.append(Wake(Tag.CHSTATE))
-    if any(end.id in runs and runs[end.id].oarexec_code in NORMAL for end in ends):
-        tx.outbox.append(Wake(Tag.TERM))
-    tx.outbox.append(Wake(Tag.BIPBIP))
-
-
-def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
-    """Store the events of ends, in order for each job."""
     rows = [(end.id, trace, f"[bipbip {end.id}] {trace.text}") for end in ends for trace in end.traces]
     for job_id, trace, _ in rows:
         of_job(log, job_id, nodes=trace.hosts).info("%s: %s", trace.event, trace.text)
@@ -299,6 +270,14 @@ def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
             tx.events.add(trace.event, job_id, text, to_check=True, hosts=trace.hosts)
     else:
         tx.events.add_many([(trace.event, job_id, text) for job_id, trace, text in rows], to_check=True)
+    for end in ends:
+        if end.id not in runs:
+            tx.job_runs.claim(end.id, end.head)
+    tx.job_runs.set_phase([end.id for end in ends], Phase.CLEANED)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+    if any(end.id in runs and runs[end.id].oarexec_code in NORMAL for end in ends):
+        tx.outbox.append(Wake(Tag.TERM))
+    tx.outbox.append(Wake(Tag.BIPBIP))
 
 
 def _end_traces(

@@ -273,7 +273,7 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
         "kill_grace": config.job_kill_grace,
         "interactive_connect_timeout": config.interactive_connect_timeout,
         "init": shared if init else None,
-        "record": {"alternative": job.assigned_moldable, "resources": [one.id for one in data.resources]},
+        "record": {"alternative": job.assigned_moldable, "resources": [resource.id for resource in data.resources]},
     }
 
 

@@ -26,12 +26,11 @@ from oar.lib.jobs.ends import Cause, EndCode, ExecCode
 from oar.lib.jobs.records import JobRun
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.logs import of_job
-from oar.lib.remote.dialogue import Dialogue
 from oar.lib.remote.protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
 from oar.lib.remote.requests import CommandRan, NodeRequest
-from oar.lib.remote.session import SIGNAL_EXIT_BASE
+from oar.lib.remote.session import SIGNAL_EXIT_BASE, Dialogue
 from oar.lib.submission.resource_request import GROWING
-from oar.modules.runner.actions import fetching, job_data, launch_needs, nodes, probe
+from oar.modules.runner.actions import desktop, job_data, launch_needs, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.preparation import (
@@ -106,7 +105,9 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         of_job(log, job_id).warning("the launch is tried again: %s", error)
         return RetryAfter(HELD_SECONDS)
     except ConfigError as error:
-        _note_fault(launch, str(error))
+        of_job(log, job_id).error("the launch is held: %s", error)
+        with context.database.begin() as tx:
+            launch_holds.hold_for_configuration(tx, str(error), job_id)
         return RetryAfter(HELD_SECONDS)
     except KillRequested:
         _report_end(launch, ExecCode.KILLED)
@@ -126,13 +127,6 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
         return launch_holds.hold_launch(tx, job_id, fault)
 
 
-def _note_fault(launch: Launch, fault: str) -> None:
-    """Hold all launches for a fault of the configuration that was detected during this launch."""
-    of_job(log, launch.id).error("the launch is held: %s", fault)
-    with launch.context.database.begin() as tx:
-        launch_holds.hold_for_configuration(tx, fault, launch.id)
-
-
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     """Continue a launch after its stored phase. Raises LaunchFailed, KillRequested, DatabaseUnavailable.
 
@@ -142,7 +136,9 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     if not claimed.is_sent and claimed.run.phase in launch_holds.ONLY_SERVER_KNOWS:
         if claimed.is_killed:
             raise KillRequested
-        if not _may_begin(launch):
+        with launch.context.database.begin() as tx:
+            is_held = not launch_holds.may_go_on(tx, launch.data.job, launch.data.types)
+        if is_held:
             return RetryAfter(HELD_SECONDS)
     if claimed.data.is_noop:
         _launch_noop(launch)
@@ -155,12 +151,6 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
         return _recover(launch)
     prepare(launch)
     return _execute(launch)
-
-
-def _may_begin(launch: Launch) -> bool:
-    """Return whether the nodes may be prepared: launches may be held."""
-    with launch.context.database.begin() as tx:
-        return launch_holds.may_go_on(tx, launch.data.job, launch.data.types)
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
@@ -253,18 +243,17 @@ def _offer(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     if not claimed.is_sent and claimed.run.phase not in _ONLY_NODE_KNOWS:
         prepare(launch)
         _note_exec_sent(launch)
-    return fetching.await_agent(launch.context, launch.id)
+    return desktop.await_agent(launch.context, launch.id)
 
 
 def _start_effects(data: JobData) -> list[Effect]:
-    """Return the effects of the start of a job: Sarko monitors its end, and the scheduler may extend its walltime."""
-    effects: list[Effect] = [Due(_first_deadline(data))]
+    """Return the effects of the start of a job.
+
+    Sarko monitors its checkpoint or its end, and the scheduler may extend its walltime.
+    """
+    first_deadline = data.job.start_time + data.walltime - (data.job.checkpoint or -1)
+    effects: list[Effect] = [Due(first_deadline)]
     return [*effects, Wake(Tag.WALLTIME)] if GROWING in data.type_texts else effects
-
-
-def _first_deadline(data: JobData) -> int:
-    """Return when Sarko must act on a started job: at its checkpoint or at the end of its walltime."""
-    return data.job.start_time + data.walltime - (data.job.checkpoint or -1)
 
 
 # -- oarexec ------------------------------------------------------------------------------------------------------
@@ -328,7 +317,9 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
                 _store_fault(launch, line)
             case str() as line if line.startswith(ExecLine.INIT):
                 event = nodes.manager_event(probe.read_status(line.rpartition(" ")[2]) or 0)
-                return _change_head(launch, event, _manager_error(dialogue))
+                ended = dialogue.receive(STARTED_SECONDS)
+                error = ended.stderr.strip() if isinstance(ended, CommandRan) else "the job resource manager failed"
+                return _change_head(launch, event, error)
             case str() as line if line.startswith((ExecLine.ALREADY, ExecLine.STALE)) or time.monotonic() > deadline:
                 dialogue.close()  # a deadline is needed for a node that writes lines without end
                 return _recover(launch)
@@ -342,25 +333,20 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
                     return _recover(launch)
 
 
-def _manager_error(dialogue: Dialogue) -> str:
-    answer = dialogue.receive(STARTED_SECONDS)
-    return answer.stderr.strip() if isinstance(answer, CommandRan) else "the job resource manager failed"
-
-
 def _stop_if_killed(launch: Launch, dialogue: Dialogue) -> None:
-    """Abort the launch of a job that must end and to which GO has not been sent. Raises KillRequested."""
-    if launch.context.interrupted(launch.id) and _must_end(launch):
-        dialogue.send(ExecOrder.ABORT)
-        dialogue.close()
-        raise KillRequested
+    """Abort the launch of a job that must end and to which GO has not been sent. Raises KillRequested.
 
-
-def _must_end(launch: Launch) -> bool:
-    """Return whether the job must end. An interruption may also mean a signal, or may come too late."""
+    An interruption may also mean a signal, or may come too late.
+    """
+    if not launch.context.interrupted(launch.id):
+        return
     with launch.context.database.begin() as tx:
         job, run = tx.jobs.get(launch.id), tx.job_runs.find(launch.id)
         has_kill_request = tx.job_requests.find_kill(launch.id) is not None
-    return has_kill_request or job.state not in _STATES_OF_LAUNCH or bool(run and run.report_date)
+    if has_kill_request or job.state not in _STATES_OF_LAUNCH or (run and run.report_date):
+        dialogue.send(ExecOrder.ABORT)
+        dialogue.close()
+        raise KillRequested
 
 
 def _has_other_head(launch: Launch) -> bool:
@@ -403,11 +389,12 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | La
     launches = {launch.id: launch for launch, _ in heard}
     jobs = tx.jobs.lock_all(launches)
     runs = tx.job_runs.select(launches)
-    undone = {job_id for job_id, launch in launches.items() if not _is_claimed(launch, runs.get(job_id))}
+    claimed = {job_id for job_id, run in runs.items() if run.head_host == launches[job_id].head}
+    undone = launches.keys() - claimed
     killed = tx.job_requests.jobs_to_kill(launches)
-    wanted = [job_id for job_id in jobs if job_id not in killed and job_id not in undone]
-    moved = lifecycle.move_all(tx, wanted, JobState.RUNNING)
-    started = {*moved, *(job_id for job_id in wanted if jobs[job_id].state is JobState.RUNNING)}
+    startable = [job_id for job_id in jobs if job_id not in killed and job_id not in undone]
+    moved = lifecycle.move_all(tx, startable, JobState.RUNNING)
+    started = {*moved, *(job_id for job_id in startable if jobs[job_id].state is JobState.RUNNING)}
     tx.job_runs.note_go({launch.id: boot_id for launch, boot_id in heard if launch.id in started})
     for job_id in sorted(started):
         tx.outbox.extend(_start_effects(launches[job_id].data))
@@ -415,11 +402,6 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | La
         None if launch.id in started else LaunchUndone() if launch.id in undone else KillRequested()
         for launch, _ in heard
     ]
-
-
-def _is_claimed(launch: Launch, run: JobRun | None) -> bool:
-    """Return whether the launch claim is still recorded in the database."""
-    return run is not None and run.head_host == launch.head
 
 
 def _note_started(launch: Launch, dialogue: Dialogue) -> None:

@@ -19,9 +19,9 @@ from oar.lib.remote.requests import RemoteSettings
 from oar.modules.runner.actions import nodes
 from oar.modules.runner.actions.context import log
 
-#: So many seconds a look is waited for: usually it takes a millisecond.
+#: Seconds to wait for the result; the check usually takes a millisecond.
 LOOK_SECONDS = 1.0
-#: Files that do not answer for so many seconds are a fault.
+#: Files that do not answer for this time, in seconds, are a fault.
 SILENT_SECONDS = 30.0
 
 
@@ -36,7 +36,9 @@ class LaunchNeedsWatch:
     def find_fault(self, config: Config, oardir: str) -> str | None:
         """Return the result of ``find_fault``, None if it is not available yet because the files do not answer."""
         if config is not self._config:
-            self._begin(config, oardir)
+            self._config, self._look, self._begun = config, Future(), time.monotonic()
+            arguments = (self._look, config, oardir)
+            threading.Thread(target=_answer, args=arguments, name="launch needs", daemon=True).start()
             wait([self._look], LOOK_SECONDS)
         if self._look.done():
             self._config = None
@@ -46,11 +48,6 @@ class LaunchNeedsWatch:
         reason = f"no answer of their file system for {SILENT_SECONDS:.0f} s"
         mounts = ", ".join(_checked_keys(config))
         return f"cannot check the programs of oar.conf: {reason}. Check the mounts of {mounts}."
-
-    def _begin(self, config: Config, oardir: str) -> None:
-        self._config, self._look, self._begun = config, Future(), time.monotonic()
-        arguments = (self._look, config, oardir)
-        threading.Thread(target=_answer, args=arguments, name="launch needs", daemon=True).start()
 
 
 def follow(tx: Transaction, fault: str | None) -> None:

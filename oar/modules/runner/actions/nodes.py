@@ -50,7 +50,8 @@ def manage(
 
     All actions are repeatable: they run a second time on a host if the connection to it broke.
     """
-    request = _manager_request(context, action, data)
+    path = site_manager(context.config)
+    request = NodeRequest(MANAGER, action, data) if path is None else site_request(context, path, action, data)
     limit = time.monotonic() + seconds
     outcomes = context.remote.run(dict.fromkeys(hosts, request), seconds)
     broken = [host for host, outcome in outcomes.items() if isinstance(outcome, Unreachable) and outcome.began]
@@ -103,19 +104,9 @@ def manager_seconds(config: Config) -> int:
     return config.oar_ssh_connection_timeout + (config.prologue_epilogue_timeout if has_script else 0)
 
 
-def has_checker(config: Config) -> bool:
-    """Return whether the site has configured a ping checker."""
-    return ping_checker.is_configured(config)
-
-
 def unreachable(context: ActionContext, hosts: Collection[str]) -> dict[str, str]:
     """Return the hosts that do not answer the ping checker, each with an error text."""
     return dict.fromkeys(ping_checker.silent_hosts(context.config, hosts), "does not answer the ping checker")
-
-
-def _manager_request(context: ActionContext, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
-    path = site_manager(context.config)
-    return NodeRequest(MANAGER, action, data) if path is None else site_request(context, path, action, data)
 
 
 def site_request(context: ActionContext, path: str, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:

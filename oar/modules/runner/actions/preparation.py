@@ -13,11 +13,12 @@ from oar.lib.history.event_consequences import consequence_of
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import JobRun
 from oar.lib.jobs.states import Phase
+from oar.lib.nodes import ping_checker
 from oar.lib.remote.protocol import NodeAction
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData
-from oar.modules.runner.actions.server_scripts import ScriptFailure, ScriptFailureKind, SiteScript, run_script
+from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
 
 #: Events of nodes that could not be prepared; the first that applies ends the launch of a job that is no reservation.
 _MANAGER_EVENTS = (
@@ -63,9 +64,14 @@ def prepare(launch: Launch) -> None:
     """Prepare the nodes, then run the server prologue. Raises LaunchFailed, ConfigError.
 
     The session of oarexec prepares the head, which saves a connection, unless the head must be ready for the prologue.
+    Without a ping checker of the site, ``init`` or oarexec detect dead nodes.
     """
     prepare_hosts(launch, _hosts_before_oarexec(launch.data, launch.context.config))
-    _ping(launch)
+    if ping_checker.is_configured(launch.context.config) and not launch.data.is_fetched:
+        silent = nodes.unreachable(launch.context, launch.data.hosts)
+        if silent:
+            drop_hosts(launch, EventType.PING_CHECKER_NODE_SUSPECTED, silent)
+            prepare_hosts(launch, launch.prepared - set(silent))
     run_prologue(launch)
 
 
@@ -74,7 +80,7 @@ def is_ready_at_once(data: JobData, config: Config) -> bool:
     return not (
         data.is_noop
         or config.server_prologue_exec_file
-        or (nodes.has_checker(config) and not data.is_fetched)
+        or (ping_checker.is_configured(config) and not data.is_fetched)
         or _hosts_before_oarexec(data, config)
     )
 
@@ -82,7 +88,9 @@ def is_ready_at_once(data: JobData, config: Config) -> bool:
 def _hosts_before_oarexec(data: JobData, config: Config) -> set[str]:
     """Return the hosts that the job resource manager must prepare before oarexec is sent."""
     hosts = set(data.processors(config))
-    if not _must_head_be_prepared_first(config):
+    # oarexec prepares the head, but cannot do it for a prologue, or run the site's own manager
+    has_prologue = config.server_prologue_exec_file or config.node_prologue_file
+    if not has_prologue and nodes.site_manager(config) is None:
         hosts.discard(data.exec_host(config))
     return hosts
 
@@ -92,41 +100,20 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
 
     If a reservation loses some of them, the others are prepared again with the shorter list of nodes.
     """
+    config = launch.context.config
     launch.prepared = set()
     while hosts:
-        failures = {host: answer for host, answer in _run_manager(launch, hosts).items() if not answer.succeeded}
+        data, seconds = job_data.manager_data(launch.data, config), nodes.manager_seconds(config)
+        answers = nodes.manage(launch.context, NodeAction.INIT, hosts, data, seconds)
+        failures = {host: answer for host, answer in answers.items() if not answer.succeeded}
         launch.prepared = hosts = hosts - set(failures)
         if not failures:
             return
-        events = {host: nodes.failure_event(launch.context.config, answer) for host, answer in failures.items()}
+        events = {host: nodes.failure_event(config, answer) for host, answer in failures.items()}
         for event in _MANAGER_EVENTS:
             errors = {host: answer.error for host, answer in failures.items() if events[host] is event}
             if errors:
                 drop_hosts(launch, event, errors)
-
-
-def _must_head_be_prepared_first(config: Config) -> bool:
-    """Return whether the head must be prepared before oarexec.
-
-    This is true with a server prologue, a node prologue, or the site's own manager, which oarexec cannot run.
-    """
-    has_prologue = config.server_prologue_exec_file or config.node_prologue_file
-    return bool(has_prologue) or nodes.site_manager(config) is not None
-
-
-def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.NodeAnswer]:
-    config = launch.context.config
-    data = job_data.manager_data(launch.data, config)
-    return nodes.manage(launch.context, NodeAction.INIT, hosts, data, nodes.manager_seconds(config))
-
-
-def _ping(launch: Launch) -> None:
-    """Ping the job's hosts if the site has a checker. Without one, ``init`` or oarexec detect dead nodes."""
-    if nodes.has_checker(launch.context.config) and not launch.data.is_fetched:
-        failures = nodes.unreachable(launch.context, launch.data.hosts)
-        if failures:
-            drop_hosts(launch, EventType.PING_CHECKER_NODE_SUSPECTED, failures)
-            prepare_hosts(launch, launch.prepared - set(failures))
 
 
 def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) -> None:
@@ -158,7 +145,7 @@ def run_prologue(launch: Launch) -> None:
     try:
         run_script(config, SiteScript.PROLOGUE, launch.data, launch.run.attempt)
     except ScriptFailure as failure:
-        is_late = failure.kind is ScriptFailureKind.TIMEOUT
+        is_late = failure.event is EventType.SERVER_PROLOGUE_TIMEOUT
         line = OarsubLine.LONG_PROLOGUE if is_late else OarsubLine.BAD_PROLOGUE
         raise LaunchFailed(failure.event, f"[bipbip {launch.id}] {failure}", (), line) from None
     with launch.context.database.begin() as tx:

@@ -1,6 +1,8 @@
 """PROBE: request the state of the jobs on a host. SWEEP: remove what former jobs left on a host.
 
-See docs/design/launch.rst, "Probes and sweeps".
+After a restore of the database, all returning nodes are surveyed before the first of them is swept: a sweep ends
+unknown jobs, and a job may have processes on several nodes. See docs/design/launch.rst, "Probes and sweeps" and "A
+restored database".
 """
 
 import json
@@ -11,15 +13,16 @@ from typing import Any
 from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
-from oar.lib.jobs import lifecycle
+from oar.lib.jobs import lifecycle, recovery
 from oar.lib.jobs.end_decision import END_NOT_RECORDED, read_fault
 from oar.lib.jobs.ends import ExecCode
+from oar.lib.jobs.recovery import FoundJob
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.jobs.usage import count_processors, read_usage
 from oar.lib.logs import of_nodes
 from oar.lib.remote.protocol import LONGEST_AGO, NodeAction, NodeFault, ProbeAnswer
 from oar.lib.remote.requests import CommandRan, NodeRequest
-from oar.modules.runner.actions import job_data, nodes, survey
+from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 
@@ -28,12 +31,18 @@ PROBED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 #: Pause before a host that did not answer is asked again.
 AGAIN_SECONDS = 10
 LOST_SECONDS = 60
-#: After so many silences in a row Finaud tests the host although it has a job.
+#: After this number of unanswered probes in a row, Finaud tests the host although it has a job.
 LOST_AFTER = 3
 #: If more hosts than this were asked and none answers, the server's own network is to blame.
 TOO_MANY_TO_FAIL = 10
-#: So many other hosts are asked to find that out.
+#: Number of other hosts that are probed to find that out.
 WITNESSES = 5
+#: Pause before a node checks again whether all others have been surveyed.
+OTHERS_SECONDS = 1
+#: Time for which the surveyed nodes wait for the others, in seconds.
+SURVEY_PATIENCE = 90
+#: Numbers of resources and alternatives are no larger.
+_LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +245,7 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     with context.database.begin() as tx:
         if host not in tx.resources.to_sweep():
             return None
-    pause = survey.precede_sweep(context, host)
-    if pause:
+    if pause := survey(context, host):
         return pause
     with context.database.begin() as tx:
         jobs = list(job_data.read_all(tx, tx.jobs.on_nodes([host])).values())
@@ -253,3 +261,69 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
         tx.events.add(EventType.NODE_SWEPT, 0, f"[bipbip] {host} is clean", to_check=True, hosts=[host])
         tx.outbox.append(Wake(Tag.CHSTATE))
     return None
+
+
+# -- survey after a restore of the database ----------------------------------------------------------------------------
+
+
+def survey(context: ActionContext, host: str) -> RetryAfter | None:
+    """Survey a host for unknown jobs, if it has an open survey request. Return a pause if it may not be swept yet."""
+    with context.database.begin() as tx:
+        mine, is_waiting = _to_survey(tx, host)
+    if mine:
+        found = find_jobs(context, host)
+        if found is None:
+            return RetryAfter(AGAIN_SECONDS)
+        with context.database.begin() as tx:
+            known = recovery.recognise(tx, host, found)
+            tx.events.done(mine)
+            _, is_waiting = _to_survey(tx, host)
+        of_nodes(log, host).info("survey of %s: %d jobs are there, recognised: %s", host, len(found), known or "none")
+    return RetryAfter(OTHERS_SECONDS) if is_waiting else None
+
+
+def _to_survey(tx: Transaction, host: str) -> tuple[list[int], bool]:
+    """Return the open survey requests of a host, and whether it must wait for the survey of other hosts."""
+    open_events = tx.events.open([EventType.NODE_SURVEY])
+    if not open_events:
+        return [], False
+    coming = set(tx.resources.to_sweep()) - {host}
+    mine = [event.id for event in open_events if host in event.hosts]
+    others = {name for event in open_events if event.date > tx.now - SURVEY_PATIENCE for name in event.hosts}
+    return mine, bool(coming & others)
+
+
+def find_jobs(context: ActionContext, host: str) -> list[FoundJob] | None:
+    """Return the jobs whose head is this host, None if the host does not answer."""
+    request = NodeRequest("node_probe", NodeAction.SURVEY, job_data.survey_data(context.config))
+    outcome = context.remote.run({host: request}, SECONDS)[host]
+    if not isinstance(outcome, CommandRan) or outcome.exit:
+        of_nodes(log, host).info("survey of %s: %s", host, nodes.answer_of(outcome).error)
+        return None
+    return [job for line in outcome.lines if (job := read_job(line))]
+
+
+def read_job(line: str) -> FoundJob | None:
+    """Parse the report of a node about a job. Return None if it does not have the format of our program."""
+    try:
+        report: dict[str, Any] = json.loads(line)
+        record = report["record"]
+        numbers = [
+            _whole_number(report["job_id"], 2**63 - 1),
+            _whole_number(report["attempt"]),
+            _whole_number(record["alternative"]),
+        ]
+        texts = [str(report[name])[:64] for name in ("user", "challenge", "boot_id")]
+        resources = tuple(_whole_number(number) for number in list.copy(record["resources"]))
+        ago = _whole_number(report["ago"], LONGEST_AGO)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        log.warning("the survey answered %.200r", line)
+        return None
+    return FoundJob(numbers[0], texts[0], texts[1], numbers[1], texts[2], ago, numbers[2], resources)
+
+
+def _whole_number(value: object, largest: int = _LARGEST) -> int:
+    """Return the value if it is an integer from 0 to ``largest``. Raises ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
+        raise ValueError(value)
+    return value

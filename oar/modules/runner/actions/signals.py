@@ -12,7 +12,7 @@ from oar.lib.jobs.states import JobState, KillState, Phase
 from oar.lib.logs import of_job
 from oar.lib.remote.protocol import ControlSignal, NodeAction
 from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome
-from oar.modules.runner.actions import fetching, job_data, nodes, probe
+from oar.modules.runner.actions import desktop, job_data, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 
@@ -36,7 +36,7 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
     if request.state is not KillState.TIMER_ARMED or data.run is None or data.run.phase not in _PHASES_WITH_OAREXEC:
         return None
     if data.is_fetched:
-        fetching.kill(context, job_id)
+        desktop.kill(context, job_id)
         return None
     match _control(context, data, ControlSignal.END):
         case CommandRan(exit=0):
@@ -77,20 +77,17 @@ def signal(context: ActionContext, job_id: int) -> RetryAfter | None:
         elif data.is_fetched:
             error = NOT_FOR_DESKTOPS
         else:
-            error = _send(context, data, request.type)
+            is_checkpoint = request.type == EventType.CHECKPOINT
+            user_signal = None if is_checkpoint else int(request.type.rpartition("_")[2])
+            outcome = _control(
+                context, data, ControlSignal.CHECKPOINT if is_checkpoint else ControlSignal.USER, user_signal
+            )
+            succeeded = isinstance(outcome, CommandRan) and outcome.exit == 0
+            error = "" if succeeded else nodes.answer_of(outcome).error
         with context.database.begin() as tx:
             host = data.exec_host(context.config) if data else ""
             _note(tx, request, host, error)
     return None
-
-
-def _send(context: ActionContext, data: JobData, event: str) -> str:
-    """Send the signal of a request. Return the error text, '' if the signal was sent."""
-    if event == EventType.CHECKPOINT:
-        outcome = _control(context, data, ControlSignal.CHECKPOINT)
-    else:
-        outcome = _control(context, data, ControlSignal.USER, int(event.rpartition("_")[2]))
-    return "" if isinstance(outcome, CommandRan) and outcome.exit == 0 else nodes.answer_of(outcome).error
 
 
 def _note(tx: Transaction, request: SignalEvent, host: str, error: str) -> None:

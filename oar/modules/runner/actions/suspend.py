@@ -9,7 +9,6 @@ from oar.lib.base.errors import ConfigError
 from oar.lib.base.host_names import describe_host_failures
 from oar.lib.base.programs import site_program
 from oar.lib.bus.messages import Mail, Tag, Wake
-from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.ends import Cause, EndCode
@@ -30,9 +29,13 @@ def suspend(context: ActionContext, job_id: int) -> None:
 
     If the job has been resumed meanwhile, its hold request is no longer open, and nothing is done.
     """
-    data = _read_to_suspend(context, job_id)
+    data = _read(context, job_id, JobState.SUSPENDED, JobState.RUNNING)
     if data is None:
         return
+    if data.job.state is JobState.RUNNING:
+        with context.database.begin() as tx:
+            if not tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB):
+                return
     try:
         failures = _manage(context, data, NodeAction.SUSPEND)
     except ConfigError as error:
@@ -44,24 +47,11 @@ def suspend(context: ActionContext, job_id: int) -> None:
         return
     if data.job.state is JobState.RUNNING:
         with context.database.begin() as tx:
-            suspended = _note_suspended(tx, job_id)
-        if suspended:
+            tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
+            tx.outbox.append(Wake(Tag.TERM))
+            suspended = lifecycle.move(tx, job_id, JobState.SUSPENDED)
+        if suspended:  # it does not end meanwhile
             _after_suspend(context, data)
-
-
-def _read_to_suspend(context: ActionContext, job_id: int) -> JobData | None:
-    data = _read(context, job_id, JobState.SUSPENDED, JobState.RUNNING)
-    if data is None or data.job.state is JobState.SUSPENDED:
-        return data
-    with context.database.begin() as tx:
-        return data if tx.events.is_open(job_id, EventType.HOLD_RUNNING_JOB) else None
-
-
-def _note_suspended(tx: Transaction, job_id: int) -> bool:
-    """Move a frozen job to Suspended. Return False if the job is about to end."""
-    tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
-    tx.outbox.append(Wake(Tag.TERM))
-    return lifecycle.move(tx, job_id, JobState.SUSPENDED)
 
 
 def _note_missing(context: ActionContext, job_id: int, error: ConfigError) -> None:
@@ -133,19 +123,15 @@ def _manage(
 ) -> dict[str, str]:
     """Freeze or thaw a job on its nodes, except ``excluded``. Return the failures by node. Raises ConfigError."""
     hosts = [host for host in data.processors(context.config) if host not in excluded]
-    request = _request(context, data, action)
-    outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
-    answers = {host: nodes.answer_of(outcome) for host, outcome in outcomes.items()}
-    return {host: answer.error for host, answer in answers.items() if not answer.succeeded}
-
-
-def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeRequest:
-    """Return the request that freezes or thaws a job on a node. Raises ConfigError."""
     path = site_program(context.config.suspend_resume_file)
     content = job_data.suspend_data(data, context.config)
     if path is None:
-        return NodeRequest(BUILT_IN, action, content)
-    return nodes.site_request(context, path, action, content)
+        request = NodeRequest(BUILT_IN, action, content)
+    else:
+        request = nodes.site_request(context, path, action, content)
+    outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
+    answers = {host: nodes.answer_of(outcome) for host, outcome in outcomes.items()}
+    return {host: answer.error for host, answer in answers.items() if not answer.succeeded}
 
 
 def _fail(context: ActionContext, data: JobData, event: EventType, failures: dict[str, str]) -> None:

@@ -1,8 +1,6 @@
-"""TELL: send lines to the oarsub that waits for a job.
+"""TELL: send lines to the oarsub that waits for a job. NOTICE: run a command of a user for a notification.
 
-See docs/design/events.rst, "Notices".
-
-A line may be lost. If its loss matters, an event or a change of state follows.
+A line may be lost. If its loss matters, an event or a change of state follows. See docs/design/events.rst, "Notices".
 """
 
 import time
@@ -16,7 +14,10 @@ from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.logs import of_job
+from oar.lib.remote.protocol import NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest
 from oar.lib.submission.oarsub_lines import REFUSED, tell_oarsub
+from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext, log
 
 TRIES = 3
@@ -36,7 +37,8 @@ def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
     if job.state is JobState.TO_ACK_RESERVATION:
         _acknowledge(context, job)
         return
-    for line in lines or _lines_of_state(job):
+    is_held = job.state is JobState.HOLD and job.job_type is JobType.INTERACTIVE
+    for line in lines or ((OarsubLine.HELD,) if is_held else ()):
         error = _send(context, job, line, tries=TRIES if line == OarsubLine.GOOD_JOB else 1)
         if error and line == OarsubLine.GOOD_JOB:
             with context.database.begin() as tx:
@@ -44,10 +46,6 @@ def tell(context: ActionContext, job_id: int, lines: Sequence[str]) -> None:
         elif error == REFUSED and _needs_oarsub(job):
             _end_abandoned_job(context, job, line)
             return
-
-
-def _lines_of_state(job: Job) -> tuple[str, ...]:
-    return (OarsubLine.HELD,) if job.state is JobState.HOLD and job.job_type is JobType.INTERACTIVE else ()
 
 
 def _needs_oarsub(job: Job) -> bool:
@@ -97,3 +95,17 @@ def _send(context: ActionContext, job: Job, line: str, *, tries: int) -> str:
             return ""
     of_job(log, job.id).info("oarsub at %s was not told: %s", address, error)
     return error
+
+
+def run_command(context: ActionContext, job_id: int, args: Sequence[str]) -> None:
+    """Run the owner's command on the submission host. ``args``: user, host, tag, then the argument list."""
+    user, host, tag, *argv = args
+    seconds = context.config.oar_ssh_connection_timeout
+    data = {"argv": argv, "account": user, "enclosure": job_data.enclosure_data(context.config)}
+    request = NodeRequest("user_command", NodeAction.RUN, data)
+    outcome = context.remote.run({host: request}, seconds)[host]
+    succeeded = isinstance(outcome, CommandRan) and outcome.exit == 0
+    event = EventType.USER_EXEC_NOTIFICATION if succeeded else EventType.USER_EXEC_NOTIFICATION_ERROR
+    text = f"[{tag}] {argv[0]} on {host}" + ("" if succeeded else f": {nodes.answer_of(outcome).error}")
+    with context.database.begin() as tx:
+        tx.events.add(event, job_id, text)

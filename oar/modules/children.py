@@ -1,0 +1,141 @@
+"""The child processes of Almighty: the start commands of the Runner and of the modules, and the restarts of the Runner.
+
+``RunnerRestarts`` decides when the Runner is started again, and when the server must end without it. Pure.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oar.lib.base.programs import DEFAULT_PATH
+from oar.lib.bus.exit_codes import ServerCode
+from oar.lib.config.files import Config
+from oar.lib.runtime import DEFAULT_OARDIR
+from oar.modules.automaton import Module
+from oar.modules.supervisor import ChildProgram
+
+RUNNER = "bipbip_commander"
+RUNNER_MODULE = "oar.modules.runner.bipbip_commander"
+#: Time for which the Runner is restarted until it reaches the database, in seconds.
+DATABASE_PATIENCE = 300.0
+
+#: Pause between two starts of the Runner, in seconds; it grows up to the longest one once the Runner has been ready.
+RETRY_SECONDS = 2.0
+LONGEST_PAUSE = 60.0
+
+#: Time between two messages about the wait for the database, in seconds.
+WORD_SECONDS = 10.0
+
+
+def programs(config: Config, endpoint: str, oardir: str) -> list[ChildProgram]:
+    """Return the programs of the children. ``oardir``: directory of a site's own meta-scheduler."""
+
+    def worker_argv(module: str) -> tuple[str, ...]:
+        return (sys.executable, "-I", "-m", module, "--worker", endpoint)
+
+    longest = float(config.module_max_duration)
+    runner = ChildProgram(RUNNER, worker_argv(RUNNER_MODULE), hello=DATABASE_PATIENCE + 60, missed_pings=12)
+    modules = [
+        ChildProgram(module, worker_argv(f"oar.modules.{module}"), longest_pass=longest)
+        for module in Module
+        if module is not Module.META_SCHED
+    ]
+    longest = max(longest, 10.0 * config.scheduler_timeout)
+    if config.meta_sched_cmd == "kao":
+        kao = ChildProgram(Module.META_SCHED, worker_argv("oar.modules.meta_sched"), longest_pass=longest)
+        return [runner, *modules, kao]
+    command, *arguments = shlex.split(config.meta_sched_cmd)
+    one_shot = (os.path.join(oardir, command), *arguments)
+    argv = (*one_shot, "--worker", endpoint)
+    scheduler = ChildProgram(Module.META_SCHED, argv, hello=10.0, longest_pass=longest, one_shot=one_shot)
+    return [runner, *modules, scheduler]
+
+
+def child_environment(environment: Mapping[str, str], conf_file: str) -> dict[str, str]:
+    """Return the environment variables of the children (docs/design/bus.rst, "Processes")."""
+    result = {
+        "OARDIR": environment.get("OARDIR", DEFAULT_OARDIR),
+        "OARCONFFILE": conf_file,
+        "OARDO_USER": "oar",
+        "OARDO_UID": str(os.getuid()),
+        "PATH": environment.get("PATH", DEFAULT_PATH),
+        "LANG": "C.UTF-8",
+    }
+    return result | {name: environment[name] for name in ("HOME", "TZ") if name in environment}
+
+
+class ServerEnd(NamedTuple):
+    """The exit code of the server and the reason of its end."""
+
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RunnerRestarts:
+    """The history of the Runner's starts. Times are those of a monotonic clock.
+
+    ``orphan_patience``: time in seconds for which another Runner may hold the lock of the database.
+    """
+
+    database: str  #: where it is
+    orphan_patience: float
+    is_ready: bool = False  #: it has been ready once
+    is_working: bool = False  #: it has been ready since its last start
+    first_start: float = 0.0
+    next_start: float = 0.0
+    locked_out_since: float | None = None  #: since when another Runner holds the lock
+    pause: float = RETRY_SECONDS
+    reason: str = ""  #: why the database does not answer
+    words: int = 0  #: that were said about the wait for the database
+
+    def note_start(self, now: float) -> None:
+        """Schedule the next start, in case this one fails."""
+        self.next_start = now + self.pause
+        self.is_working = False
+        if self.is_ready:
+            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+    def note_ready(self) -> bool:
+        """Record that the Runner works. Return whether this is the first time."""
+        is_first, self.is_ready, self.is_working = not self.is_ready, True, True
+        self.pause = RETRY_SECONDS
+        self.locked_out_since = None
+        return is_first
+
+    def next_word(self) -> float | None:
+        """Return when the next message about the wait for the database is due, None once the Runner was ready."""
+        return None if self.is_ready else self.first_start + (self.words + 1) * WORD_SECONDS
+
+    def word(self, now: float) -> str:
+        """Return the message about a server that is still waiting, '' if none is due."""
+        due = self.next_word()
+        if due is None or now < due:
+            return ""
+        waited = now - self.first_start
+        self.words = int(waited // WORD_SECONDS)
+        return f"{self.wait}, for {waited:.0f} s until now"
+
+    @property
+    def wait(self) -> str:
+        """Return the text about the cause of the wait."""
+        if self.locked_out_since is not None:
+            return "waiting for the end of another server"
+        return f"waiting for the database at {self.database}{f' ({self.reason})' if self.reason else ''}"
+
+    def end_after(self, runner_code: int | None, now: float) -> ServerEnd | None:
+        """Return how the server must end after this exit of the Runner, None if it continues."""
+        is_locked_out = runner_code == ServerCode.RUNNING
+        self.locked_out_since = (self.locked_out_since or now) if is_locked_out else None
+        if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:
+            return ServerEnd(ServerCode.RUNNING, "an Almighty process must be already started")
+        if runner_code == ServerCode.CONFIGURATION and not self.is_ready:
+            return ServerEnd(ServerCode.CONFIGURATION, "the Runner cannot start")
+        if runner_code == ServerCode.REFUSED and not self.is_ready:
+            return ServerEnd(ServerCode.DATABASE, "the database does not let the server in (DB_* in oar.conf)")
+        if not self.is_ready and now - self.first_start > DATABASE_PATIENCE:
+            return ServerEnd(ServerCode.DATABASE, f"the database could not be reached for {DATABASE_PATIENCE:.0f} s")
+        return None
