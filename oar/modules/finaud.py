@@ -54,7 +54,6 @@ def _report_failure(runtime: "Runtime", subject: str, text: str) -> int:
 
 
 def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:
-    """Return the nodes to test, each with whether it is Alive."""
     nodes = tx.resources.checkable_nodes()
     if config.check_nodes_with_running_job:
         return nodes

@@ -341,5 +341,4 @@ class Supervisor:
 
 
 def _is_due_soon(end: Done) -> bool:
-    """Return whether a child expects work soon after a pass."""
     return end.next is not None and end.next - time.time() < DUE_SOON

@@ -83,7 +83,6 @@ class Stageins:
                 yield file
 
     def _is_whole(self, path: str, md5sum: str) -> bool:
-        """Whether a file is there and has the sum."""
         digest = hashlib.new("md5")
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             for block in iter(lambda: file.read(BLOCK), b""):

@@ -126,7 +126,6 @@ class OarServer:
 
 
 def problem_in(answer: "Any") -> str:
-    """Return what an answer says is wrong."""
     with contextlib.suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
         return str(json.loads(answer.read(BLOCK).decode()).get("detail", ""))[:500]
     return ""

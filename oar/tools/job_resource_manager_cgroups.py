@@ -90,7 +90,6 @@ def complain(data: "Data", error: NodeError) -> None:
 
 
 def common_lock(data: "Data") -> "contextlib.AbstractContextManager[None]":
-    """Return the lock for what all jobs of this node share."""
     return node_base.locked(data["oar_tmp_directory"] + "/job_manager_lock_file", ManagerExit.COMMON_LOCK)
 
 
@@ -116,11 +115,15 @@ def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
         if not by_oarexec:
             forget_former_boot(files, data, oar)
         if confinement.exists() and (by_oarexec or not node_base.lock_is_held(files)):
-            kill_former_attempt(confinement, directory)
+            with node_base.lives(directory):
+                survivors = confinement.kill()
+            if survivors:
+                raise NodeError(ManagerExit.GROUP, "a former attempt cannot be killed: %s" % described(survivors))
         if confinement.groups is not None:
             make_group(data, confinement, confinement.groups)
         with node_base.acting_as(oar):
-            write_job_files(data, files, hides_devices(data, confinement))
+            hides_devices = bool(node_base.options_of(data).get("devices")) and confinement.groups is not None
+            write_job_files(data, files, hides_devices)
             node_keys.add(data, files, oar)
     if not by_oarexec:
         run_prologue(data, files)
@@ -138,7 +141,6 @@ def run_prologue(data: "Data", files: JobFiles) -> None:
 
 
 def confinement_of(data: "Data") -> "Confinement":
-    """Return the confinement of the job that the data is about."""
     groups = node_cgroups.groups_of(data)
     return node_cgroups.Confinement(groups, data["name"], data["user"], data["job_id"])
 
@@ -152,14 +154,6 @@ def forget_former_boot(files: JobFiles, data: "Data", oar: "pwd.struct_passwd") 
                 node_base.remove_file(path)
 
 
-def kill_former_attempt(confinement: "Confinement", directory: str) -> None:
-    """Kill what a former attempt left in the group; raise NodeError if it cannot be killed."""
-    with node_base.lives(directory):
-        survivors = confinement.kill()
-    if survivors:
-        raise NodeError(ManagerExit.GROUP, "a former attempt cannot be killed: %s" % described(survivors))
-
-
 def make_group(data: "Data", confinement: "Confinement", groups: "Groups") -> None:
     """Make the group of the job with its limits; raise NodeError if it cannot be made."""
     cpus = cpus_of(data)
@@ -171,7 +165,7 @@ def make_group(data: "Data", confinement: "Confinement", groups: "Groups") -> No
                 cpus = share_cpus(data, cpus)
         mems = memory_nodes(data, cpus)
         groups.create(confinement.leaves, cpus, mems, memory_limit(data, cpus), process_limit(data, cpus))
-        allowed = allowed_devices(data) if node_base.options_of(data).get("devices") else None
+        allowed = node_devices.allowed_devices(data) if node_base.options_of(data).get("devices") else None
         if allowed is not None:
             node_devices.restrict(groups, confinement.leaves.payload, allowed)
     except OSError as error:
@@ -241,30 +235,6 @@ def process_limit(data: "Data", cpus: "set[int]") -> "int | None":
     return min(per_cpu * len(cpus), most * 3 // 4)
 
 
-def allowed_devices(data: "Data") -> "list[str] | None":
-    """Return the values of ``gpudevice`` of the job's resources on this node; None if it is not used here.
-
-    ``gpu_hosts`` of the data: nodes with GPUs of which the job has none.
-    """
-    node = node_base.this_node()
-    resources = [resource for resource in data["resources"] if resource.get("network_address") == node]
-    devices = [str(resource["gpudevice"]) for resource in resources if resource.get("gpudevice") not in (None, "")]
-    if not devices and node not in (data.get("gpu_hosts") or []):
-        return None
-    return devices
-
-
-def hides_devices(data: "Data", confinement: "Confinement") -> bool:
-    """Return whether a job is refused the GPUs of others here."""
-    return bool(node_base.options_of(data).get("devices")) and confinement.groups is not None
-
-
-def gpu_variables(data: "Data", hidden: bool) -> "dict[str, str]":
-    """Return what tells a job its GPUs on this node; nothing where ``gpudevice`` is not used."""
-    allowed = allowed_devices(data)
-    return {} if allowed is None else node_devices.gpu_variables(allowed, hidden, node_devices.has_amd())
-
-
 def make_links(groups: "Groups") -> None:
     """Make the links that scripts of sites use; only where /dev is this machine's own."""
     if not isinstance(groups, node_cgroups.GroupsV1) or os.readlink("/proc/self/ns/pid") != INITIAL_PID_NAMESPACE:
@@ -282,7 +252,6 @@ def make_links(groups: "Groups") -> None:
 
 
 def sharing_file(data: "Data") -> str:
-    """Return the path of the file that tells who is in a shared group."""
     return "%s/%s.shared" % (data["oar_tmp_directory"], data["name"])
 
 
@@ -296,7 +265,6 @@ def read_sharing(data: "Data") -> "Data":
 
 
 def write_sharing(data: "Data", sharing: "Data") -> None:
-    """Write who is in the group."""
     with node_base.acting_as(node_base.oar_account()):
         node_base.write_file(sharing_file(data), json.dumps(sharing).encode("ascii"), 0o644)
 
@@ -336,7 +304,9 @@ def write_job_files(data: "Data", files: JobFiles, hidden: bool = False) -> None
     """
     cpuset = "%s/%s" % (data["cpuset_path"], data["name"]) if data["cpuset_path"] else ""
     variables = node_base.job_variables(data, data["job_name"], cpuset)
-    variables.update(gpu_variables(data, hidden))
+    allowed = node_devices.allowed_devices(data)
+    if allowed is not None:
+        variables.update(node_devices.gpu_variables(allowed, hidden, node_devices.has_amd()))
     contents = {
         files.nodes: node_base.node_file(data),
         files.resources: node_base.resources_file(data),
@@ -471,7 +441,6 @@ def end_reporter(files: JobFiles, oar: "pwd.struct_passwd") -> "list[int]":
 
 
 def described(pids: "list[int]") -> str:
-    """Return a text about processes that cannot be killed, ten of them at most."""
     return "; ".join(node_kernel.description(pid) for pid in pids[:10])
 
 
@@ -501,7 +470,6 @@ def names_of(groups: "Groups | None") -> "list[str]":
 
 
 def directories_to_clear(data: "Data") -> "list[str]":
-    """Return the directories in which a user's files are removed after his last job."""
     choice = node_base.options_of(data).get("clear_dirs")
     if choice is None:
         return ["/tmp", "/dev/shm", "/var/tmp"]

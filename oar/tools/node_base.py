@@ -105,7 +105,6 @@ def options_of(data: "Data") -> "Data":
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes that a text stands for."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -253,7 +252,6 @@ def write_file(path: str, content: bytes, mode: int = 0o644, safety: int = UNSAF
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """Write all of the content to an open file."""
     while content:
         content = content[os.write(fd, content) :]
 

@@ -8,7 +8,6 @@ Version 1: the leaves are made in the freezer, memory and devices hierarchies; c
 alone.  The freezer is what tells which processes belong to a job.
 """
 
-import abc
 import contextlib
 import errno
 import os
@@ -25,9 +24,11 @@ from node_protocol import ManagerExit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from typing import Union
 
     from node_base import Data
 
+    Groups = Union["GroupsV1", "GroupsV2"]
     #: What a job has used on this node, by the names of ``Groups.usage``; None: the kernel does not tell.
     Usage = dict[str, int | None]
 
@@ -159,7 +160,6 @@ def names_in(path: str) -> "list[str]":
 
 
 def pids_in(path: str) -> "list[int]":
-    """Return the processes in a group and below it."""
     return sorted({int(pid) for directory in tree(path) for pid in words(directory + "/cgroup.procs")})
 
 
@@ -212,103 +212,22 @@ class Leaves:
         return (self.oarexec, self.payload)
 
 
-class Groups(abc.ABC):
-    """The groups of all jobs on this node; ``group`` and ``leaf`` are paths below their common directory."""
+class GroupsV2:
+    """The groups of all jobs on this node in a cgroup version 2 tree.
 
-    @abc.abstractmethod
-    def tracker(self, group: str) -> str:
-        """Return the directory that tells which processes belong to a group or leaf."""
-
-    @abc.abstractmethod
-    def prepare(self) -> None:
-        """Make the common directory with the controllers that the kernel gives us."""
-
-    @abc.abstractmethod
-    def create(
-        self,
-        leaves: Leaves,
-        cpus: "set[int] | None",
-        mems: "set[int]",
-        memory: "int | None",
-        processes: "int | None" = None,
-    ) -> None:
-        """Make a job's group and leaves.
-
-        ``cpus`` None: no binding.  ``memory`` (bytes of the payload) and ``processes`` None: no limit.
-        """
-
-    @abc.abstractmethod
-    def has_memory(self) -> bool:
-        """Return whether the memory of a group can be limited here."""
-
-    @abc.abstractmethod
-    def set_cpus(self, group: str, cpus: "set[int]", mems: "set[int]") -> None:
-        """Bind a group to processors, and to memory nodes if there are any."""
-
-    @abc.abstractmethod
-    def cpus(self, group: str) -> "set[int]":
-        """Return the processors that a group is bound to."""
-
-    @abc.abstractmethod
-    def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
-        """Put a process (0: this one) into a leaf; ``inherited``: it is in the group already, by its parent."""
-
-    @abc.abstractmethod
-    def leave(self) -> None:
-        """Take this process out of all groups of jobs."""
-
-    @abc.abstractmethod
-    def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
-        """Move a process to a leaf of the job, or to that of a session below it."""
-
-    @abc.abstractmethod
-    def make_leaf(self, leaf: str) -> None:
-        """Make a group for a session below a leaf."""
-
-    @abc.abstractmethod
-    def forget_sessions(self, payload: str) -> None:
-        """Remove the groups of the sessions that have ended."""
-
-    @abc.abstractmethod
-    def freeze(self, group: str, frozen: bool, seconds: float = FREEZE_SECONDS) -> bool:
-        """Freeze or thaw a group; return False if not all processes obeyed in time."""
-
-    @abc.abstractmethod
-    def is_frozen(self, group: str) -> bool:
-        """Return whether a group is frozen."""
-
-    @abc.abstractmethod
-    def kill(self, group: str, seconds: float = KILL_SECONDS) -> "list[int]":
-        """Kill everything in a group; return the pids of what could not be killed."""
-
-    @abc.abstractmethod
-    def remove(self, group: str) -> None:
-        """Remove a group and all below it, if it is there."""
-
-    @abc.abstractmethod
-    def usage(self, leaves: Leaves) -> "Usage":
-        """Return what the job has used here.
-
-        Microseconds of processor, bytes of memory at its peak and at most, kills by the kernel for want of memory,
-        processes that it was refused.
-        """
-
-    @abc.abstractmethod
-    def names(self) -> "list[str]":
-        """Return the names of the groups in the common directory."""
-
-
-class GroupsV2(Groups):
-    """Jobs' groups in a cgroup version 2 tree."""
+    ``group`` and ``leaf`` are paths below their common directory.
+    """
 
     def __init__(self, mount: str, path: str) -> None:
         self.mount = mount
         self.base = mount + path
 
     def tracker(self, group: str) -> str:
+        """Return the directory that tells which processes belong to a group or leaf."""
         return self.base + "/" + group
 
     def prepare(self) -> None:
+        """Make the common directory with the controllers that the kernel gives us."""
         self.enable(self.mount)
         directory = self.mount
         for name in self.base[len(self.mount) + 1 :].split("/"):
@@ -336,6 +255,10 @@ class GroupsV2(Groups):
         memory: "int | None",
         processes: "int | None" = None,
     ) -> None:
+        """Make a job's group and leaves.
+
+        ``cpus`` None: no binding.  ``memory`` (bytes of the payload) and ``processes`` None: no limit.
+        """
         group = self.tracker(leaves.group)
         make(group)
         self.enable(group)
@@ -353,9 +276,11 @@ class GroupsV2(Groups):
         limit_processes(self.tracker(leaves.payload), processes)
 
     def has_memory(self) -> bool:
+        """Return whether the memory of a group can be limited here."""
         return "memory" in words(self.base + "/cgroup.controllers")
 
     def set_cpus(self, group: str, cpus: "set[int]", mems: "set[int]") -> None:
+        """Bind a group to processors, and to memory nodes if there are any."""
         directory = self.tracker(group)
         if not os.path.exists(directory + "/cpuset.cpus"):
             raise unusable("%s has no cpuset controller" % self.mount)
@@ -364,32 +289,41 @@ class GroupsV2(Groups):
             write(directory + "/cpuset.mems", cpu_list(mems))
 
     def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
+        """Put a process (0: this one) into a leaf; ``inherited``: it is in the group already, by its parent."""
         self.move(leaves, leaves.of(part), pid)
 
     def leave(self) -> None:
+        """Take this process out of all groups of jobs."""
         write(self.mount + "/cgroup.procs", "0")
 
     def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
+        """Move a process to a leaf of the job, or to that of a session below it."""
         write(self.tracker(leaf) + "/cgroup.procs", str(pid))
 
     def cpus(self, group: str) -> "set[int]":
+        """Return the processors that a group is bound to."""
         return parse_cpus([read(self.tracker(group) + "/cpuset.cpus").strip()])
 
     def make_leaf(self, leaf: str) -> None:
+        """Make a group for a session below a leaf."""
         make(self.tracker(leaf))
 
     def forget_sessions(self, payload: str) -> None:
+        """Remove the groups of the sessions that have ended."""
         remove_empty(self.tracker(payload))
 
     def freeze(self, group: str, frozen: bool, seconds: float = FREEZE_SECONDS) -> bool:
+        """Freeze or thaw a group; return False if not all processes obeyed in time."""
         directory = self.tracker(group)
         write(directory + "/cgroup.freeze", "1" if frozen else "0")
         return waited(lambda: self.is_frozen(group) == frozen, seconds)
 
     def is_frozen(self, group: str) -> bool:
+        """Return whether a group is frozen."""
         return "frozen 1" in read(self.tracker(group) + "/cgroup.events").splitlines()
 
     def kill(self, group: str, seconds: float = KILL_SECONDS) -> "list[int]":
+        """Kill everything in a group; return the pids of what could not be killed."""
         directory = self.tracker(group)
         if not os.path.isdir(directory):
             return []
@@ -403,9 +337,15 @@ class GroupsV2(Groups):
         return pids_in(directory)
 
     def remove(self, group: str) -> None:
+        """Remove a group and all below it, if it is there."""
         remove_tree(self.tracker(group))
 
     def usage(self, leaves: Leaves) -> "Usage":
+        """Return what the job has used here.
+
+        Microseconds of processor, bytes of memory at its peak and at most, kills by the kernel for want of memory,
+        processes that it was refused.
+        """
         directory, payload = self.tracker(leaves.group), self.tracker(leaves.payload)
         return {
             "cpu_us": node_kernel.figure(directory + "/cpu.stat", "usage_usec"),
@@ -416,11 +356,12 @@ class GroupsV2(Groups):
         }
 
     def names(self) -> "list[str]":
+        """Return the names of the groups in the common directory."""
         return names_in(self.base)
 
 
-class GroupsV1(Groups):
-    """Jobs' groups in the hierarchies of cgroup version 1."""
+class GroupsV1:
+    """The same in the hierarchies of cgroup version 1: each method of ``GroupsV2``."""
 
     def __init__(self, mounts: "Mapping[str, str]", path: str) -> None:
         self.path = path
@@ -636,15 +577,8 @@ class Confinement:
         """Stop or continue all that the user runs here; return False if not all obeyed in time."""
         if self.groups is not None:
             return self.groups.freeze(self.leaves.payload, frozen, seconds)
-        return waited(lambda: self.stop_marked() if frozen else self.continue_marked(), seconds)
-
-    def stop_marked(self) -> bool:
-        """Stop the processes that run; return whether there was none."""
-        return self.signal_others((b"T",), signal.SIGSTOP)
-
-    def continue_marked(self) -> bool:
-        """Continue the processes that are stopped; return whether there was none."""
-        return self.signal_others((b"R", b"S", b"D", b"I"), signal.SIGCONT)
+        states, number = ((b"T",), signal.SIGSTOP) if frozen else ((b"R", b"S", b"D", b"I"), signal.SIGCONT)
+        return waited(lambda: self.signal_others(states, number), seconds)
 
     def signal_others(self, states: "Collection[bytes]", number: int) -> bool:
         """Send a signal to the processes that are in none of these states; return whether there was none."""

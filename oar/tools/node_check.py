@@ -164,7 +164,6 @@ def error_of(data: "Data", check: "Data") -> str:
 
 
 def error_of_home(user: str) -> str:
-    """Return what is wrong with the home directory of a user."""
     account = node_base.account_of(user)
     if account is None:
         return node_base.why_no_account(user)
@@ -237,7 +236,6 @@ def is_roots_alone(status: os.stat_result) -> bool:
 
 
 def error_of_disk(directory: str) -> str:
-    """Return what is wrong with the runtime directory."""
     path = node_base.runtime_directory(directory, ManagerExit.RUNTIME_DIRECTORY)
     with node_base.acting_as(node_base.oar_account()):
         return "" if node_faults.has_room(node_base.encode(path)) else "%s is full" % path

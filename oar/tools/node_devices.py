@@ -11,12 +11,15 @@ import re
 import stat
 import struct
 
+import node_base
 import node_cgroups
 import node_kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from node_base import Data
 
     #: (major, minor)
     DeviceNumber = tuple[int, int]
@@ -59,6 +62,19 @@ def restrict(groups: "node_cgroups.Groups", leaf: str, allowed: "Iterable[str]")
             node_kernel.write(groups.directory("devices", leaf) + "/devices.deny", "c %d:%d rwm" % (major, minor))
     else:
         raise node_cgroups.unusable("JRM_DEVICES is set but the devices hierarchy is not mounted")
+
+
+def allowed_devices(data: "Data") -> "list[str] | None":
+    """Return the values of ``gpudevice`` of the job's resources on this node; None if it is not used here.
+
+    ``gpu_hosts`` of the data: nodes with GPUs of which the job has none.
+    """
+    node = node_base.this_node()
+    resources = [resource for resource in data["resources"] if resource.get("network_address") == node]
+    devices = [str(resource["gpudevice"]) for resource in resources if resource.get("gpudevice") not in (None, "")]
+    if not devices and node not in (data.get("gpu_hosts") or []):
+        return None
+    return devices
 
 
 def candidates() -> "dict[str, DeviceNumber]":

@@ -82,7 +82,6 @@ def make_group(data: "Data", confinement: Confinement, groups: "Groups") -> None
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all orphans among the descendants of this process."""
     with contextlib.suppress(ImportError, OSError):
         import ctypes
 
@@ -109,7 +108,6 @@ def watch(confinement: Confinement, groups: "Groups") -> None:
 
 
 def hold_only(descriptor: int) -> None:
-    """Close all descriptors but one."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) != descriptor:
             with contextlib.suppress(OSError):

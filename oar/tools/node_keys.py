@@ -78,7 +78,6 @@ def clean_key(text: str) -> str:
 
 
 def is_key_of_oar(public: str, oar: "pwd.struct_passwd") -> bool:
-    """Return whether a public key opens the account oar as a whole."""
     content = (node_base.read_file(oar.pw_dir + "/.ssh/authorized_keys") or b"").decode("utf-8", "surrogateescape")
     lines = [line for line in content.splitlines() if not JOB_OF_KEY.search(line)]
     return public.split()[1] in " ".join(lines).split()

@@ -92,7 +92,6 @@ class Clearing:
 
 
 def remove_ipc(uid: int) -> None:
-    """Remove the System V message queues, shared memory and semaphores of a user."""
     for kind, (_, function) in IPC_KINDS.items():
         for identifier in ipc_objects(kind, uid):
             import ctypes

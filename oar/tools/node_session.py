@@ -246,7 +246,6 @@ class SessionLoop:
             self.let_go(worker)
 
     def is_wanted(self, worker: Child) -> bool:
-        """Return whether a worker may have another request."""
         is_fresh = worker.loads == self.loads and worker.served < REQUESTS_OF_A_WORKER
         return is_fresh and worker.stdin is not None and len(self.idle) < IDLE_WORKERS
 
@@ -548,7 +547,6 @@ def read_exactly(size: int) -> bytes:
 
 
 def close_all_but_standard() -> None:
-    """Close all descriptors but 0, 1 and 2."""
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
 
 

@@ -93,7 +93,6 @@ class Agent:
         time.sleep(1.0 if self._ending else min(5.0, float(self._settings.interval)))
 
     def _sleep(self, seconds: float) -> None:
-        """Wait until the bell rings."""
         select.select([self._bell], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             while os.read(self._bell, BLOCK):
@@ -155,7 +154,6 @@ class Agent:
             job.start()
 
     def _end_all(self) -> None:
-        """End all jobs, and wait until their results are sent."""
         self._ending = self._ending or time.monotonic()
         for job in self._jobs.values():
             job.end(QUIT)
@@ -193,7 +191,6 @@ def read_options(arguments: "Sequence[str]") -> "Settings | None":
 
 
 def seconds_of(option: str, text: str, least: int) -> int:
-    """Return a number of seconds; raise AgentError."""
     if not (text.isdigit() and least <= int(text) <= 86400):
         raise AgentError(BAD_USAGE, "%s: %r is no number of seconds from %d to 86400" % (option, text, least))
     return int(text)

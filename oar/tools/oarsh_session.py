@@ -121,7 +121,6 @@ class UserSession:
     # -- whose job, and is it here --
 
     def not_found(self) -> NodeError:
-        """Return the error for a job that is not here, or not this user's."""
         return NodeError(SessionExit.NOT_FOUND, "Cannot find cpuset file %s" % node_base.escaped(self.cpuset))
 
     def check_account(self) -> "pwd.struct_passwd":
@@ -248,7 +247,6 @@ class UserSession:
         return True
 
     def hand_over_terminal(self) -> None:
-        """Let the terminal belong to the user."""
         if os.isatty(0):
             import grp
 

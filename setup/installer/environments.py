@@ -26,7 +26,7 @@ from .target import SOURCE, InstallError, Target
 _COMPLETE = "oar-environment.json"
 _NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
 #: In an environment: the directory of its packages, and the client of the command service below it.
-PACKAGES, CLIENT = "packages", "oar/cli/warm/client.pl"
+PACKAGES, CLIENT = "packages", "oar/cli/command_server/client.pl"
 #: Advice if libraries cannot be fetched.
 _NO_INDEX = "If this machine does not reach the package index: --wheels DIR, filled by --collect DIR on one that does."
 _COLLECTED_ELSEWHERE = "The directory of --wheels has to be filled by --collect on a machine with the same Python."

@@ -97,7 +97,7 @@ COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"
 def module_of(command: str) -> str:
     """Return the Python module of a command."""
     if command == COMMAND_SERVER:
-        return "oar.cli.warm.manager"
+        return "oar.cli.command_server.manager"
     return {**MODULES, **API_PROGRAMS}.get(command) or f"oar.cli.{command.replace('-', '_')}"
 
 

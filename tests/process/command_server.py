@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oar.cli.warm.request import PROTOCOL
+from oar.cli.command_server.request import PROTOCOL
 from oar.lib.base.version import VERSION
 from oar.lib.db.connections import DatabaseSettings
 from tests.process.this_machine import is_alive, wait_until
@@ -40,9 +40,9 @@ import sys
 sys.path.insert(0, {repository!r})
 from oar.lib.base import version
 version.__file__ = {version!r} or version.__file__
-from oar.cli.warm import caller
+from oar.cli.command_server import caller
 caller.LONGEST, caller.BESIDE_ANSWER = {longest}, {longest} - 900
-from oar.cli.warm.manager import main
+from oar.cli.command_server.manager import main
 sys.exit(main())
 """
 
@@ -86,7 +86,7 @@ class CommandServer:
         self.directory.chmod(0o755)
         self.wrapper.write_text(_WRAPPER)
         self.wrapper.chmod(0o755)
-        shutil.copy(REPOSITORY / "oar/cli/warm/client.pl", self.client)
+        shutil.copy(REPOSITORY / "oar/cli/command_server/client.pl", self.client)
         self.client.chmod(0o644)
         watched = str(self.version) if self._of_own_version else ""
         program = _PROGRAM.format(repository=str(REPOSITORY), version=watched, longest=self._longest)

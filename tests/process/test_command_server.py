@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oarsub
+from oar.cli.command_server import manager
+from oar.cli.command_server.request import PROTOCOL
 from oar.cli.common.process import Hangup
-from oar.cli.warm import manager
-from oar.cli.warm.request import PROTOCOL
 from oar.lib.base.version import VERSION
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -617,7 +617,7 @@ def test_a_limit_of_memory_that_leaves_room_is_taken_over(server: CommandServer)
 LOADED = """
 import sys
 sys.path.insert(0, {repository!r})
-from oar.cli.warm import manager
+from oar.cli.command_server import manager
 from oar.cli.common.command import Context, invoke
 from oar.cli.common.start_up import load
 from oar.lib.access.records import User

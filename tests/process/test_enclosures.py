@@ -101,7 +101,7 @@ def test_a_job_on_a_frontend_has_limits(box: NodeBox) -> None:
 
 def command(box: NodeBox, *argv: str, seconds: float = 120, has_groups: bool = True) -> object:
     data = {"argv": argv, "account": "alice", "enclosure": enclosure(box, has_groups=has_groups)}
-    return box.run("user_command", "run", data, seconds)
+    return box.run("notification_command", "run", data, seconds)
 
 
 @WITH_GROUPS
@@ -130,12 +130,12 @@ def test_why_a_command_of_a_notice_did_not_start_is_told(box: NodeBox) -> None:
     say = "yes | head -c 40000000; yes | head -c 40000000 >&2; exit 4"
     assert command(box, "sh", "-c", say) == CommandRan(4, (), "")
     data = {"argv": ["true"], "account": "nobody-at-all", "enclosure": {}}
-    told = box.run("user_command", "run", data)
+    told = box.run("notification_command", "run", data)
     assert told == CommandRan(1, (), f"user 'nobody-at-all' is not known on {NODE}\n")
 
 
 @pytest.mark.parametrize("account", ["root", "oar"])
 def test_no_command_of_a_notice_runs_as_root_or_oar(box: NodeBox, account: str) -> None:
     data = {"argv": ["true"], "account": account, "enclosure": {}}
-    told = box.run("user_command", "run", data)
+    told = box.run("notification_command", "run", data)
     assert told == CommandRan(1, (), f"user '{account}' is an account as which no job runs on {NODE}\n")

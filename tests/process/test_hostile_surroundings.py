@@ -208,9 +208,9 @@ def test_a_job_that_fills_a_disk_is_told_which(box: NodeBox, where: str) -> None
 
 def test_a_user_who_stops_the_look_at_his_disks_does_not_stop_the_end_of_his_job() -> None:
     script = """
-import oarexec_user, signal
-oarexec_user.ROOM_SECONDS = 0.1
-payload = oarexec_user.Payload({}, None, None, {}, 0)
+import oarexec_command, signal
+oarexec_command.ROOM_SECONDS = 0.1
+payload = oarexec_command.Payload({}, None, None, {}, 0)
 payload.tell_room = lambda write: os.kill(os.getpid(), signal.SIGSTOP)
 payload.look_for_room()
 (looking,) = payload.noting

@@ -24,9 +24,9 @@ FACES = "id; umask; ulimit -a; grep -E '^(Sig|Shd|Cap|Groups|NoNewPrivs)' /proc/
 _PARTING = """
 import os, socket, sys
 sys.path.insert(0, sys.argv[1])
-import oarexec_standing, oarexec_user
+import oarexec_command, oarexec_end
 before = set(os.listdir("/proc/self/fd"))
-parting, wakeup = oarexec_standing.Parting(), oarexec_user.Wakeup()
+parting, wakeup = oarexec_end.Parting(), oarexec_command.Wakeup()
 parting.prepare(sys.argv[2])
 connection = socket.socket()
 parting.is_free = True

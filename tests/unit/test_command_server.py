@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from installer import tables
 
-from oar.cli.warm import manager, request
-from oar.cli.warm.caller import BESIDE_ANSWER, LONGEST, longest_time
-from oar.cli.warm.places import HELD_FACTOR, LONGEST_IDLE, LONGEST_IDLE_OWN, SPARE, Places, QueuedRequest
-from oar.cli.warm.request import BadRequestError, CallerLimits, CommandRequest
+from oar.cli.command_server import manager, request
+from oar.cli.command_server.caller import BESIDE_ANSWER, LONGEST, longest_time
+from oar.cli.command_server.process_assignment import (
+    HELD_FACTOR,
+    LONGEST_IDLE,
+    LONGEST_IDLE_OWN,
+    SPARE,
+    Places,
+    QueuedRequest,
+)
+from oar.cli.command_server.request import BadRequestError, CallerLimits, CommandRequest
 from oar.lib.base.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]

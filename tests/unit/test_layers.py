@@ -91,7 +91,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.cli.common": BELOW_FACES,
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
-    "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},
+    "oar.cli.command_server": {*BELOW_FACES, "oar.cli.common"},
     "oar.web": set(),
     **{name: {*BELOW_FACES, *API, "oar.web"} for name in API},
     "oar.cli": {*BELOW_FACES, "oar.api", "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},

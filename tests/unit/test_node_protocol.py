@@ -5,7 +5,7 @@ from enum import Enum
 import node_base
 import node_protocol
 import node_session
-import oarexec_user
+import oarexec_command
 import pytest
 
 from oar.lib.jobs.ends import ExecCode
@@ -69,7 +69,7 @@ def test_failures_of_programs_of_the_site_on_nodes_have_the_same_codes_on_both_s
 
 
 def test_oarexec_takes_the_signals_that_the_server_sends() -> None:
-    assert set(server.ControlSignal) <= oarexec_user.CONTROL_SIGNALS
+    assert set(server.ControlSignal) <= oarexec_command.CONTROL_SIGNALS
 
 
 def test_the_session_understands_what_programs_say_to_it() -> None:

@@ -175,7 +175,6 @@ def _holder(address: str) -> str:
 
 
 def _listen(port: int) -> socket.socket:
-    """Listen on all addresses, for IPv4 and IPv6 where available."""
     if socket.has_dualstack_ipv6():
         listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
     else:

@@ -220,7 +220,6 @@ def _detected_end(job: "FetchedJob", call: AgentCall, *, is_killed: bool) -> _Jo
 
 
 def _note_started(tx: "Transaction", call: AgentCall, jobs: "Mapping[int, FetchedJob]") -> None:
-    """Store which jobs have reached their agent."""
     arrived = [job.id for job in jobs.values() if job.phase is Phase.GO and job.id in call.jobs]
     if arrived:
         tx.job_runs.note_started(dict.fromkeys(arrived, call.agent))

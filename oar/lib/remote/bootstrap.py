@@ -33,12 +33,10 @@ PROGRAMS = (
     "site_script.py",
     "node_faults.py",
     "node_check.py",
-    "oarexec_user.py",
-    "oarexec_control.py",
-    "oarexec_report.py",
-    "oarexec_standing.py",
+    "oarexec_command.py",
+    "oarexec_end.py",
     "oarexec",
-    "user_command.py",
+    "notification_command.py",
 )
 NO_INTERPRETER = 32
 _NO_INTERPRETER_TEXT = "no python3 of version 3.6 or newer on this node (python3, platform-python, OAR_NODE_PYTHON)"

@@ -227,7 +227,6 @@ class Dispatch:
                 yield waiting
 
     def _start_all(self, line: Iterable[_Waiting], busy: set[str], now: float) -> list[tuple[int, Action]]:
-        """Move actions from their lines to the running actions."""
         actions = [waiting.action for waiting in line]
         for action in actions:
             busy.add(action.subject)

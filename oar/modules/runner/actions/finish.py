@@ -306,7 +306,6 @@ def _end_traces(
 
 
 def _is_shutdown(data: JobData) -> bool:
-    """Return whether the head of the job was shut down while the job ran."""
     return data.run is not None and data.run.oarexec_code == ExecCode.SHUTDOWN
 
 

@@ -419,7 +419,6 @@ def _note_started(launch: Launch, dialogue: Dialogue) -> None:
 
 
 def _started(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[None]:
-    """Store that the commands of jobs run. Notify the waiting oarsubs."""
     tx.commit_asynchronously()  # the nodes can report the running commands again
     tx.job_runs.note_started({launch.id: boot_id for launch, boot_id in heard})
     for data in (launch.data for launch, _ in heard):

@@ -102,7 +102,7 @@ def run_command(context: ActionContext, job_id: int, args: Sequence[str]) -> Non
     user, host, tag, *argv = args
     seconds = context.config.oar_ssh_connection_timeout
     data = {"argv": argv, "account": user, "enclosure": job_data.enclosure_data(context.config)}
-    request = NodeRequest("user_command", NodeAction.RUN, data)
+    request = NodeRequest("notification_command", NodeAction.RUN, data)
     outcome = context.remote.run({host: request}, seconds)[host]
     succeeded = isinstance(outcome, CommandRan) and outcome.exit == 0
     event = EventType.USER_EXEC_NOTIFICATION if succeeded else EventType.USER_EXEC_NOTIFICATION_ERROR

@@ -14,7 +14,7 @@ import sys
 import node_base
 import node_enclosure
 import node_kernel
-import oarexec_user
+import oarexec_command
 from node_base import NodeError
 from node_cgroups import PAYLOAD
 from node_protocol import ManagerExit, ProgramAction
@@ -47,7 +47,7 @@ def main(action: str, data: "Data") -> int:
 
 def run(data: "Data", account: pwd.struct_passwd) -> int:
     """Run the command and kill what it leaves; return its exit code."""
-    wakeup = oarexec_user.Wakeup()
+    wakeup = oarexec_command.Wakeup()
     number = os.getpid()
     name = "%s_command_%d" % (account.pw_name, number)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it is listened to: the enclosure must not stay
@@ -62,7 +62,7 @@ def run(data: "Data", account: pwd.struct_passwd) -> int:
         confinement.kill_payload()
 
 
-def wait(pid: int, wakeup: oarexec_user.Wakeup) -> int:
+def wait(pid: int, wakeup: oarexec_command.Wakeup) -> int:
     """Wait for the end of the command; return its exit code, or that of a command that is to be killed."""
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -82,11 +82,11 @@ def execute(argv: "list[str]", account: pwd.struct_passwd, confinement: "Confine
         signal.set_wakeup_fd(-1)
         os.setsid()
         confinement.join(PAYLOAD)
-        oarexec_user.set_oom_score(oarexec_user.user_oom_score())
-        oarexec_user.become(account)
-        oarexec_user.redirect_standard("/dev/null")
-        oarexec_user.keep_only(stderr)
-        oarexec_user.open_signals()
+        oarexec_command.set_oom_score(oarexec_command.user_oom_score())
+        oarexec_command.become(account)
+        oarexec_command.redirect_standard("/dev/null")
+        oarexec_command.keep_only(stderr)
+        oarexec_command.open_signals()
         for variable in ("USER", "LOGNAME"):
             os.environ[variable] = account.pw_name
         os.environ["HOME"] = account.pw_dir

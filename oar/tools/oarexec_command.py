@@ -1,8 +1,8 @@
-"""What oarexec does as root or as the user: starts the user's process, signals it, kills, writes notes.
+"""Fork and execution of the user's command, as root or as the user: starts it, signals it, kills, writes notes.
 
 oarexec acts as oar but keeps the right to come back; the user's process is its child, so that the raw wait status is
 known whatever the user does.  That process is forked early and waits for its word: nothing slow stands between GO and
-the command.
+the command.  ``control`` is the action ``ctl`` of oarexec: it sends a signal of the server to the oarexec of a job.
 
 See docs/design/nodes.rst, "oarexec".
 """
@@ -20,8 +20,8 @@ import node_base
 import node_cgroups
 import node_faults
 import node_kernel
-from node_base import NodeError
-from node_protocol import FaultKind, OarexecExit
+from node_base import JobFiles, NodeError
+from node_protocol import FaultKind, ManagerExit, OarexecExit, OarexecPhase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from node_faults import Fault
 
 START_SECONDS = 120.0
+NO_OAREXEC = 1  #: exit code of ``control``: there is no such oarexec here
 #: A shell that is hung up has so long to end by itself.
 SESSION_SECONDS = 2.0
 #: A dead file server is not waited for longer, to see whether it has room.
@@ -108,7 +109,6 @@ def signal_number(text: str) -> "int | None":
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; its number if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -170,13 +170,9 @@ def become(account: "pwd.struct_passwd") -> None:
 def keep_only(*descriptors: int) -> None:
     """Close all descriptors but the standard ones and these."""
     kept = sorted({2, *descriptors})
-    for fd, following in zip(kept, [*kept[1:], None]):
-        os.closerange(fd + 1, highest_descriptor() + 1 if following is None else following)
-
-
-def highest_descriptor() -> int:
-    """Return the highest descriptor that is open."""
-    return max(map(int, os.listdir("/proc/self/fd")))
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    for fd, following in zip(kept, [*kept[1:], highest + 1]):
+        os.closerange(fd + 1, following)
 
 
 def redirect_standard(path: str) -> None:
@@ -305,7 +301,6 @@ class Payload:
         return StartFailure(failure["code"], failure["text"])
 
     def await_process(self) -> None:
-        """Wait for the end of the user's process, which is near."""
         if self.pid is not None:
             os.waitpid(self.pid, 0)
 
@@ -505,7 +500,6 @@ class UserProcess:
         open_signals()
 
     def enter_directory(self) -> None:
-        """Enter the launching directory, or end."""
         directory = self.data["launching_directory"]
         try:
             os.chdir(node_base.encode(directory))
@@ -524,7 +518,6 @@ class UserProcess:
                 os.close(fd)
 
     def open_file(self, path: str) -> int:
-        """Return the descriptor of an output file, or end."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
         try:
             return os.open(node_base.encode(path), flags, 0o666)
@@ -543,3 +536,28 @@ class UserProcess:
         """Tell oarexec what hinders this process, and end."""
         self.tell(code, text, fault)
         os._exit(1)
+
+
+# -- signals of the server ---------------------------------------------------------------------------------------------
+
+
+def control(data: "Data") -> int:
+    """Send a signal to the job's oarexec, if it is really the one; return the exit code."""
+    node_base.require(data, {"job_id": int, "tmp_directory": (str,), "signal": (str,)})
+    if data["signal"] not in CONTROL_SIGNALS:
+        raise NodeError(ManagerExit.DATA, "'%s' is not a signal for oarexec" % node_base.escaped(data["signal"]))
+    files = JobFiles(data["tmp_directory"], data["job_id"])
+    with node_base.lives(files.directory):
+        with node_base.acting_as(node_base.oar_account()):
+            pid = node_base.live_oarexec(files)
+            state = node_base.read_state(files) or {}
+            if pid is None or state.get("phase") == OarexecPhase.ENDED:  # it takes no signals, or has another job
+                return NO_OAREXEC
+            if data["signal"] == "URG":
+                user_signal = str(data.get("user_signal", ""))
+                if signal_number(user_signal) is None:
+                    raise NodeError(ManagerExit.DATA, "'%s' is not a signal" % node_base.escaped(user_signal))
+                node_base.write_file(files.signal, user_signal.encode("ascii"), 0o600)
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, getattr(signal, "SIG" + data["signal"]))
+    return OarexecExit.OK

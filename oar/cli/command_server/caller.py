@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from oar.cli.command_server.request import LARGEST, BadRequestError, CommandRequest, is_of_this_version, read
 from oar.cli.common.command import EXIT_HUNG_UP
-from oar.cli.warm.request import LARGEST, BadRequestError, CommandRequest, is_of_this_version, read
 
 #: The number of standard streams.
 STREAMS = 3
@@ -129,7 +129,11 @@ class CommandCaller:
     def _listen(self) -> None:
         try:
             while (message := self._receive()) is not None:
-                self._carry_out(message)
+                if message.word == DONE:
+                    self._has_started = False
+                    self._codes.put(message.number)
+                else:
+                    self._raise(message.number)
         finally:  # whatever it was: nobody would ever notice that the client is gone
             if not self._is_over.is_set():
                 if self._left() <= 0:
@@ -149,21 +153,10 @@ class CommandCaller:
             data, _, flags, _ = self._connection.recvmsg(_LONGEST_WORD)
             word, number = data.split(b"\0")
             message = ClientMessage(word, int(number))
-            if not flags & socket.MSG_TRUNC and self._is_expected(message):
+            is_signal = message.word == SIGNAL and message.number in SIGNALS
+            if not flags & socket.MSG_TRUNC and (is_signal or (message.word == DONE and self._has_started)):
                 return message
         return None
-
-    def _is_expected(self, message: ClientMessage) -> bool:
-        if message.word == DONE:
-            return self._has_started
-        return message.word == SIGNAL and message.number in SIGNALS
-
-    def _carry_out(self, message: ClientMessage) -> None:
-        if message.word == DONE:
-            self._has_started = False
-            self._codes.put(message.number)
-        else:
-            self._raise(message.number)
 
     def _raise(self, number: int) -> None:
         if not self._is_over.is_set():

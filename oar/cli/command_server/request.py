@@ -1,4 +1,4 @@
-"""The request of a user to the command server, as the client writes it (``oar/cli/warm/client.pl``).
+"""The request of a user to the command server, as the client writes it (``oar/cli/command_server/client.pl``).
 
 Everything in it was written by a stranger: it is data for the command that is requested, and gives no right.
 """

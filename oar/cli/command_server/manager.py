@@ -20,10 +20,10 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import NoReturn
 
+from oar.cli.command_server.process_assignment import Places, QueuedRequest, crawls
+from oar.cli.command_server.request import COMMANDS, module_of
+from oar.cli.command_server.worker import OWNED, READY, Worker
 from oar.cli.common.start_up import load
-from oar.cli.warm.places import Places, QueuedRequest, crawls
-from oar.cli.warm.request import COMMANDS, module_of
-from oar.cli.warm.worker import OWNED, READY, Worker
 from oar.lib.base import local_socket, version
 from oar.lib.base.errors import ConfigError
 from oar.lib.base.processes import ServiceManager
@@ -110,7 +110,7 @@ class Manager:
         self._is_usable = False
         self._places = Places()
         self._poll = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}  #: by descriptor
+        self._handlers: dict[int, Callable[[], object]] = {}  #: by descriptor
         self._waiting: dict[int, Waiting] = {}  #: by descriptor; in the order of their coming
         self._channels: dict[int, socket.socket] = {}  #: to the processes, by descriptor
         self._pids: dict[int, int] = {}  #: of the processes, by the descriptors of their channels
@@ -146,7 +146,7 @@ class Manager:
         signal.signal(signal.SIGHUP, self._forget_config)
         signal.signal(signal.SIGINT, self._end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-        self._watch(reader, partial(_empty, reader))
+        self._watch(reader, lambda: os.read(reader, _LONGEST_WORD))
 
     def _end(self, number: int, frame: object) -> None:
         self._is_ending = True
@@ -162,7 +162,7 @@ class Manager:
         self._places.most = config.commands_processes if config else 0
         self._release(self._places.renew())
 
-    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+    def _watch(self, descriptor: int, handler: Callable[[], object]) -> None:
         self._poll.register(descriptor, select.EPOLLIN)
         self._handlers[descriptor] = handler
 
@@ -203,17 +203,14 @@ class Manager:
             except OSError:  # there is none any more; or no descriptor, and then one becomes free
                 return
             uid = _uid(connection)
-            if not self._is_usable or self._is_too_many(uid):
+            of_user = sum(waiting.uid == uid for waiting in self._waiting.values())
+            if not self._is_usable or of_user >= MOST_OF_ONE or len(self._waiting) >= MOST_WAITING:
                 connection.close()
                 continue
             connection.setblocking(False)
             descriptor = connection.fileno()
             self._waiting[descriptor] = Waiting(connection, uid, time.monotonic())
             self._watch(descriptor, partial(self._hear, self._waiting[descriptor]))
-
-    def _is_too_many(self, uid: int) -> bool:
-        of_one = sum(1 for each in self._waiting.values() if each.uid == uid)
-        return of_one >= MOST_OF_ONE or len(self._waiting) >= MOST_WAITING
 
     def _hear(self, waiting: Waiting) -> None:
         """See that a connection has something to be read, or is gone; what there is, its process reads."""
@@ -235,7 +232,7 @@ class Manager:
 
     def _queue(self) -> list[QueuedRequest]:
         """Return the requests that wait for a process, oldest first."""
-        return [QueuedRequest(number, each.uid) for number, each in self._waiting.items() if each.has_asked]
+        return [QueuedRequest(number, waiting.uid) for number, waiting in self._waiting.items() if waiting.has_asked]
 
     def _hand_over(self, now: float) -> None:
         """Assign requests to idle processes; queue the others, or close them if they cannot be served."""
@@ -243,7 +240,7 @@ class Manager:
             with suppress(OSError):  # the process has just died; the client sees the end of its connection
                 socket.send_fds(self._channels[process], [b"%d" % request.uid], [request.number])
             self._forget(self._waiting[request.number])
-        for waiting in [each for each in self._waiting.values() if each.has_asked]:
+        for waiting in [waiting for waiting in self._waiting.values() if waiting.has_asked]:
             if self._places.is_hopeless(waiting.uid):
                 self._forget(waiting)
             elif not waiting.is_told:
@@ -282,8 +279,8 @@ class Manager:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._poll.close()
         connections = (waiting.connection for waiting in self._waiting.values())
-        for each in (other, self._listener, *self._channels.values(), *connections):
-            each.close()
+        for opened in (other, self._listener, *self._channels.values(), *connections):
+            opened.close()
         Worker(channel, self._path).run()
 
     def _news(self, process: int) -> None:
@@ -326,10 +323,6 @@ def main() -> int:
         _start_again(listener)
     ServiceManager(os.environ).stopping()
     return 0
-
-
-def _empty(reader: int) -> None:
-    os.read(reader, _LONGEST_WORD)
 
 
 def _listener(arguments: list[str]) -> socket.socket:
