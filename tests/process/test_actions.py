@@ -5,7 +5,6 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -37,8 +36,7 @@ from tests.process.world import Nowhere, World, end, slowed
 
 
 def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
-    job_id = world.job("echo $OAR_JOB_ID; exit 3")
-    assert launch_job(world.context, job_id) is None
+    job_id = world.launched("echo $OAR_JOB_ID; exit 3")
     assert state_of(world.database, job_id) is JobState.RUNNING
     world.take_report(job_id)
     assert state_of(world.database, job_id) is JobState.FINISHING
@@ -56,8 +54,7 @@ def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
 
 
 def test_launching_twice_starts_the_command_once(world: World) -> None:
-    job_id = world.job("echo x >>count; sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("echo x >>count; sleep 100")
     launch_job(world.context, job_id)
     count = world.box.home("alice") / "count"
     assert text_in(count) == "x\n"
@@ -66,8 +63,7 @@ def test_launching_twice_starts_the_command_once(world: World) -> None:
 
 
 def test_a_job_killed_while_it_runs_has_no_exit_code(world: World) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100")
     end(world, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE]
     assert world.row(job_id).exit_code is None
@@ -81,7 +77,6 @@ def test_a_job_whose_deletion_was_asked_before_its_start_never_starts(world: Wor
         tx.job_requests.request_kill(for_no_reason(job_id))
     assert launch_job(world.context, job_id) is None
     run = world.run(job_id)
-    assert run is not None
     assert (run.oarexec_code, run.report_date > 0) == (ExecCode.KILLED, True)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_ERROR_STATE]
@@ -95,8 +90,7 @@ def test_a_launch_that_broke_off_goes_on_after_its_phase(world: World, phase: Ph
         tx.job_runs.claim(job_id, NODE)
         tx.job_runs.update(job_id, phase=phase)
     assert launch_job(world.context, job_id) is None
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    world.finish(job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
 
 
@@ -108,13 +102,12 @@ def test_one_disturbance_of_a_connection_does_not_spend_all_attempts_of_a_launch
     pause = launch_job(world.context, job_id)
     assert pause is not None
     assert 0 < pause.seconds <= launch.RETRY_PAUSE
-    assert world.run(job_id).attempt == 2  # type: ignore[union-attr]
+    assert world.run(job_id).attempt == 2
     with world.database.begin() as tx:
         tx.execute("UPDATE job_runs SET updated = updated - %s", (launch.RETRY_PAUSE,))
     assert launch_job(world.context, job_id) is None
-    assert world.run(job_id).attempt == 3  # type: ignore[union-attr]
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    assert world.run(job_id).attempt == 3
+    world.finish(job_id)
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
 
 
@@ -126,7 +119,6 @@ def test_a_job_that_is_deleted_between_two_attempts_of_its_launch_ends_at_once(w
         tx.job_requests.request_kill(for_no_reason(job_id))
     assert launch_job(world.context, job_id) is None
     run = world.run(job_id)
-    assert run is not None
     assert (run.oarexec_code, run.report_date > 0) == (ExecCode.KILLED, True)
     assert not (world.box.home("alice") / "started").exists()
 
@@ -146,8 +138,7 @@ def test_a_go_that_was_lost_is_said_again(world: World) -> None:
 
 
 def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100")
     with world.database.begin() as tx:  # as if the bipbip had died before it noted the start
         tx.job_runs.update(job_id, phase=Phase.GO)
     assert launch_job(world.context, job_id) is None
@@ -157,8 +148,7 @@ def test_a_running_job_is_found_again_by_a_new_launcher(world: World) -> None:
 
 
 def test_of_a_running_job_a_probe_keeps_what_it_has_used_by_now(world: World) -> None:
-    job_id = world.job("while :; do :; done")
-    launch_job(world.context, job_id)
+    job_id = world.launched("while :; do :; done")
 
     def used() -> float | None:
         probe.probe(world.context, NODE)
@@ -179,8 +169,7 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow = "y = []\nwhile True: y.append(bytes(1 << 22))"
-    job_id = world.job(f"until [ -e go ]; do sleep 0.02; done; python3 -c '{grow}'; exit 8")
-    launch_job(world.context, job_id)
+    job_id = world.launched(f"until [ -e go ]; do sleep 0.02; done; python3 -c '{grow}'; exit 8")
     (limit,) = (
         path
         for group in world.box.groups()
@@ -195,7 +184,6 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
         finish.finish(world.context, job_id)
     finish.finish(world.context, job_id)
     cause = world.cause(job_id)
-    assert cause is not None
     assert (cause.code, cause.data["status"]) == (EndCode.OUT_OF_MEMORY, 8)
     figures = cause.data["nodes"][NODE]
     assert figures["limit"] == 64 << 20
@@ -204,12 +192,10 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
 
 
 def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:
-    job_id = world.job("exit 7")
-    launch_job(world.context, job_id)
+    job_id = world.launched("exit 7")
     assert world.port.report("").job_id == job_id  # closed without an answer: oarexec keeps the end
     probe.probe(world.context, NODE)
     run = world.run(job_id)
-    assert run is not None
     assert (run.oarexec_code, run.script_status) == (0, 7 * 256)
     assert Ask(JobAction.END, job_id) in world.told
     finish.finish(world.context, job_id)
@@ -217,17 +203,9 @@ def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> 
 
 
 def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
-    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
-    world.box.sh(f"kill -9 {pid}")
-
-    def found() -> bool:
-        probe.probe(world.context, NODE)
-        run = world.run(job_id)
-        return run is not None and run.oarexec_code == ExecCode.DIED
-
-    wait_until(found)
+    job_id = world.launched("sleep 100")
+    world.kill_oarexec(job_id)
+    world.probe_until_reported(job_id)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
     assert world.cause(job_id) == Cause(EndCode.OAREXEC_LOST, {"node": NODE})
@@ -238,9 +216,7 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
 def test_the_end_of_a_job_that_ended_before_the_database_was_restored_is_unknown(
     world: World, is_heard: bool, code: EndCode
 ) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
-    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+    job_id = world.launched("sleep 100")
     probe.probe(world.context, NODE)  # its start is stored
     with world.database.begin() as tx:
         tx.events.add(EventType.DATABASE_RESTORED, 0, "The database has been restored from a dump.")
@@ -248,21 +224,14 @@ def test_the_end_of_a_job_that_ended_before_the_database_was_restored_is_unknown
         tx.execute("UPDATE job_runs SET updated = updated - 10")
     if is_heard:
         probe.probe(world.context, NODE)
-    world.box.sh(f"kill -9 {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done")
-
-    def is_found() -> bool:
-        probe.probe(world.context, NODE)
-        run = world.run(job_id)
-        return run is not None and run.oarexec_code == ExecCode.DIED
-
-    wait_until(is_found)
+    world.kill_oarexec(job_id, waits=True)
+    world.probe_until_reported(job_id)
     finish.finish(world.context, job_id)
     assert world.cause(job_id) == Cause(code, {"node": NODE})
 
 
 def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World) -> None:
-    job_id = world.job("true", user="gone")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true", user="gone")
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
         (failure,) = tx.events.failures([EventType.USER_SHELL], 0)
@@ -271,23 +240,15 @@ def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World)
 
 
 def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world: World) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
-    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
-    world.box.sh(f"kill -9 {pid}")
+    job_id = world.launched("sleep 100")
+    world.kill_oarexec(job_id)
     state_file = world.box.runtime / f"oarexec_{job_id}.state"
     state_file.write_text(json.dumps(json.loads(state_file.read_text()) | {"boot_id": "that of before"}))
     wait_until(lambda: world.box.age > 3)
     with world.database.begin() as tx:
         tx.jobs.update(job_id, start_time=1)
         boot = tx.now - world.box.age
-
-    def found() -> bool:
-        probe.probe(world.context, NODE)
-        run = world.run(job_id)
-        return run is not None and run.oarexec_code == ExecCode.DIED
-
-    wait_until(found)
+    world.probe_until_reported(job_id)
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
         assert 1 < tx.jobs.get(job_id).stop_time <= boot + 1  # both are cut to seconds
@@ -300,8 +261,7 @@ def silent_for(world: World, seconds: int, node: str = NODE) -> None:
 
 
 def test_a_job_whose_node_is_silent_for_a_minute_goes_on_and_is_lost_with_it_later(world: World) -> None:
-    job_id = world.job("sleep 100", types=["idempotent"])
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100", types=["idempotent"])
     way = Nowhere(world.box.enter())
     with Remote(RemoteSettings(), way) as remote:
         context = replace(world.context, remote=remote)
@@ -311,7 +271,6 @@ def test_a_job_whose_node_is_silent_for_a_minute_goes_on_and_is_lost_with_it_lat
         way.is_shut = False
         assert probe.probe(context, NODE) is None
         run = world.run(job_id)
-        assert run is not None
         assert (run.silent_since, run.failures) == (0, 0)
     silent_for(world, world.context.config.node_lost_timeout)
     way.is_shut = True
@@ -330,8 +289,7 @@ def test_a_job_whose_node_is_silent_for_a_minute_goes_on_and_is_lost_with_it_lat
 
 def test_a_host_is_given_up_behind_what_is_done_for_its_jobs_meanwhile(world: World) -> None:
     """Both lock a job before what is noted of its launch: neither waits for the other for ever (a deadlock)."""
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100")
     silent_for(world, world.context.config.node_lost_timeout)
     with Remote(RemoteSettings(), Nowhere(world.box.enter())) as remote, ThreadPoolExecutor() as pool:
         with world.database.begin() as tx:
@@ -341,7 +299,6 @@ def test_a_host_is_given_up_behind_what_is_done_for_its_jobs_meanwhile(world: Wo
             tx.job_runs.update(job_id)
         assert given_up.result() is None
     run = world.run(job_id)
-    assert run is not None
     assert run.oarexec_code == ExecCode.DIED
 
 
@@ -354,8 +311,7 @@ def is_waited_for(world: World) -> bool:
 
 def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> None:
     nodes = [f"node-{number}" for number in range(2, probe.TOO_MANY_TO_FAIL + 3)]
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100")
     for node in nodes:
         other = world.job("", JobState.RUNNING)
         with world.database.begin() as tx:
@@ -377,19 +333,12 @@ def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> N
 
 
 def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns(world: World) -> None:
-    job_id = world.job("sleep 100", types=["idempotent"])
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100", types=["idempotent"])
     world.context.together.settle()
     with world.database.begin() as tx:  # nothing else of a reboot can be had in a box
         tx.job_runs.update(job_id, boot_id="the boot before")
-    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
-    world.box.sh(f"kill -9 {pid}")
-
-    def found() -> bool:
-        probe.probe(world.context, NODE)
-        return world.phase(job_id) is Phase.REPORTED
-
-    wait_until(found)
+    world.kill_oarexec(job_id)
+    world.probe_until_reported(job_id)
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.NODE_REBOOTED]
     assert world.cause(job_id) == Cause(EndCode.NODE_REBOOTED, {"nodes": [NODE]})
@@ -404,22 +353,16 @@ def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns
 def shut_down(world: World, job_id: int) -> None:
     """Let the node of a job go down as far as the job can see it."""
     pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text()
-
-    def found() -> bool:
-        probe.probe(world.context, NODE)
-        return world.phase(job_id) is Phase.REPORTED
-
     with world.box.going_down():
         world.box.sh(f"kill {pid}")
-        wait_until(found)
+        world.probe_until_reported(job_id)
 
 
 @pytest.mark.parametrize("is_back", [False, True], ids=["still down", "booted again"])
 def test_a_job_whose_node_was_shut_down_is_run_again_and_the_node_comes_back_by_itself(
     world: World, is_back: bool
 ) -> None:
-    job_id = world.job("sleep 100", types=["idempotent"])
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100", types=["idempotent"])
     shut_down(world, job_id)
     if is_back:  # nothing else of a boot can be had in a box
         with world.database.begin() as tx:
@@ -472,26 +415,21 @@ def test_prologue_and_epilogue_of_nodes_are_run_once_round_a_job(world: World) -
     said = world.box.base / "said"
     line = f"echo {{}} $1 $OAR_USER $(id -un) >>{said}"
     configured_with_scripts(world, prologue=line.format("P"), epilogue=line.format("E"))
-    job_id = world.job(f"cat {said} >seen")
-    launch_job(world.context, job_id)
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    job_id = world.launched(f"cat {said} >seen")
+    world.finish(job_id)
     assert (world.box.home("alice") / "seen").read_text() == f"P {job_id} alice root\n"
     assert said.read_text() == f"P {job_id} alice root\nE {job_id} alice root\n"
     cause = world.cause(job_id)
-    assert cause is not None
     assert cause.code is EndCode.SUCCESS
     said.unlink()
 
 
 def test_a_prologue_of_nodes_that_fails_ends_the_launch_as_a_fault_of_the_prologue(world: World) -> None:
     configured_with_scripts(world, prologue="echo no licence; exit 3")
-    job_id = world.job("true")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true")
     assert (world.phase(job_id), world.events(job_id)[-1]) == (Phase.FAILED, "PROLOGUE_ERROR")
     assert world.box.files_of(job_id) == set()
     cause = world.cause(job_id)
-    assert cause is not None
     assert (cause.code, cause.data["nodes"]) == (EndCode.PROLOGUE, [NODE])
     assert "exit code 3: no licence" in cause_text(cause, job_id).sentence
     with world.database.begin() as tx:
@@ -500,13 +438,10 @@ def test_a_prologue_of_nodes_that_fails_ends_the_launch_as_a_fault_of_the_prolog
 
 def test_an_epilogue_of_nodes_that_fails_suspects_the_node_and_leaves_the_job_its_exit_code(world: World) -> None:
     configured_with_scripts(world, epilogue="exit 4")
-    job_id = world.job("true")
-    launch_job(world.context, job_id)
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    job_id = world.launched("true")
+    world.finish(job_id)
     assert "EPILOGUE_ERROR" in world.events(job_id)
     cause = world.cause(job_id)
-    assert cause is not None
     assert (cause.code, cause.data["node"]) == (EndCode.EPILOGUE, NODE)
     assert (world.row(job_id).state, world.row(job_id).exit_code) == (JobState.TERMINATED, 0)
     with world.database.begin() as tx:
@@ -516,12 +451,10 @@ def test_an_epilogue_of_nodes_that_fails_suspects_the_node_and_leaves_the_job_it
 def test_processors_that_the_node_does_not_have_are_an_error_of_its_description(world: World) -> None:
     with world.database.begin() as tx:
         tx.resources.set_property(world.resources, "cpuset", "4095")
-    job_id = world.job("true")
-    assert launch_job(world.context, job_id) is None
+    job_id = world.launched("true")
     assert world.phase(job_id) is Phase.FAILED
     assert world.events(job_id) == [EventType.CPUSET_PROPERTY_ERROR]
     cause = world.cause(job_id)
-    assert cause is not None
     assert (cause.code, cause.data["nodes"]) == (EndCode.NODE_DESCRIPTION, [NODE])
     named = f"the property cpuset of resource {world.resources[0]} is '4095', but this node has the processors "
     assert named in cause.data["text"]
@@ -530,8 +463,7 @@ def test_processors_that_the_node_does_not_have_are_an_error_of_its_description(
 
 
 def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
-    job_id = world.job("trap 'echo got >>signalled' USR1; while :; do sleep 0.1; done")
-    launch_job(world.context, job_id)
+    job_id = world.launched("trap 'echo got >>signalled' USR1; while :; do sleep 0.1; done")
     with world.database.begin() as tx:
         tx.events.add(signal_event(10), job_id, "oardel -s")
     signals.signal(world.context, job_id)
@@ -544,13 +476,10 @@ def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
 
 
 def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> None:
-    job_id = world.job("sleep 100")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 100")
     with world.database.begin() as tx:
         tx.job_runs.report(job_id, ExecCode.DIED, None)
         finish.note_finishing(tx, job_id, ExecCode.DIED, None)
-        from oar.lib.jobs import lifecycle
-
         lifecycle.move(tx, job_id, JobState.ERROR)
         tx.resources.move(world.resources, ResourceState.SUSPECTED, finaud=False)
         tx.resources.ask_state(world.resources, ResourceState.ALIVE)
@@ -560,32 +489,22 @@ def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> Non
         assert [event.type for event in tx.events.pending()] == [EventType.NODE_SWEPT]
 
 
-def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tmp_path: Path) -> None:
-    from oar.lib.remote.pool import Remote
-    from oar.lib.remote.requests import RemoteSettings
-    from oar.lib.remote.transports import LocalTransport
-
+def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World) -> None:
     job_id = world.job("true")
-    with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = replace(world.context, remote=nowhere)
-        assert launch_job(gone, job_id) is None
+    with Remote(RemoteSettings(), Nowhere()) as remote:
+        assert launch_job(replace(world.context, remote=remote), job_id) is None
     assert world.phase(job_id) is Phase.FAILED
     assert world.events(job_id) == [EventType.PING_CHECKER_NODE_SUSPECTED]  # Finaud may take it back
 
 
-def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path) -> None:
-    from oar.lib.remote.pool import Remote
-    from oar.lib.remote.requests import RemoteSettings
-    from oar.lib.remote.transports import LocalTransport
-
+def test_a_reservation_that_lost_all_its_nodes_ends(world: World) -> None:
     job_id = world.job("true", reservation=Reservation.SCHEDULED)
-    with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
-        gone = replace(world.context, remote=nowhere)
-        assert launch_job(gone, job_id) is None
+    with Remote(RemoteSettings(), Nowhere()) as remote:
+        assert launch_job(replace(world.context, remote=remote), job_id) is None
     node_change_state.run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.ERROR
     with world.database.begin() as tx:
-        assert {one.state for one in tx.resources.all()} == {ResourceState.SUSPECTED}
+        assert {resource.state for resource in tx.resources.all()} == {ResourceState.SUSPECTED}
 
 
 class WithoutOne(LocalTransport):
@@ -625,7 +544,6 @@ def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: Worl
     assert world.events(job_id) == ended
     assert (world.box.home("alice") / f"OAR.{job_id}.stdout").read_text() == f"{NODE}\n"
     run = world.run(job_id)
-    assert run is not None
     assert run.head_host == NODE
     node_change_state.run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.TERMINATED
@@ -668,7 +586,6 @@ def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> Non
     launcher.join(120)
     assert results == [None]
     run = world.run(job_id)
-    assert run is not None
     assert run.oarexec_code == ExecCode.KILLED
 
 
@@ -683,12 +600,10 @@ def test_the_end_of_a_container_asks_for_the_end_of_what_is_in_it(world: World) 
 
 
 def test_a_noop_job_is_not_asked_for_where_nothing_of_it_runs(world: World) -> None:
-    job_id = world.job("", types=["noop"])
-    launch_job(world.context, job_id)
+    job_id = world.launched("", types=["noop"])
     probe.probe(world.context, NODE)
     assert world.row(job_id).state is JobState.RUNNING
     run = world.run(job_id)
-    assert run is not None
     assert run.report_date == 0
 
 

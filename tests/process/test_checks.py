@@ -42,8 +42,7 @@ def holds(world: World) -> list[LaunchHold]:
 
 
 def test_launches_of_an_unknown_account_are_held_until_its_node_knows_it(world: World) -> None:
-    job_id = world.job("true", user="late")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true", user="late")
     finish.finish(world.context, job_id)
     node_change_state.run(Runtime(world.context.config, world.database))
     check.check(world.context, NODE)
@@ -59,8 +58,7 @@ def test_launches_of_an_unknown_account_are_held_until_its_node_knows_it(world: 
 
 
 def test_a_job_of_root_blames_no_node_and_holds_the_launches_of_nobody_else(world: World) -> None:
-    job_id = world.job("true", user="root")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true", user="root")
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.USER_SHELL]
     node_change_state.run(Runtime(world.context.config, world.database))

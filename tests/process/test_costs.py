@@ -16,7 +16,6 @@ from oar.lib.remote.protocol import NodeAction
 from oar.lib.remote.requests import NodeCommand, NodeRequest, Outcome
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import add_job
 from tests.process.world import World
@@ -133,5 +132,4 @@ def next_process(world: World) -> int:
 def end_well(world: World, job_id: int) -> None:
     """Launch a job and bring it to its end."""
     assert launch_job(world.context, job_id) is None
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    world.finish(job_id)

@@ -118,18 +118,15 @@ def test_rounds_start_no_job_while_launches_are_held_and_say_why(world: World) -
 def test_a_repaired_configuration_is_enough(world: World) -> None:
     good = world.context.config
     configure(world, pingchecker_generic_command="/no/check")
-    job_id = world.job("true")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true")
     world.context = replace(world.context, config=good)
     assert find_fault(good, world.context.oardir) == ""
     assert resume(world)
     assert open_holds(world) == []
     run(Runtime(good, world.database))
     assert launch_job(world.context, job_id) is None
-    world.take_report(job_id)
-    assert finish.finish(world.context, job_id) is None
+    world.finish(job_id)
     cause = world.cause(job_id)
-    assert cause is not None
     assert cause.code == "SUCCESS"
 
 
@@ -225,8 +222,7 @@ def test_a_reservation_keeps_its_resources_and_starts_late(world: World) -> None
 
 
 def test_a_launch_of_which_the_node_may_know_goes_on(world: World) -> None:
-    job_id = world.job("sleep 1000")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 1000")
     with world.database.begin() as tx:
         tx.job_runs.update(job_id, phase=Phase.GO)
     configure(world, pingchecker_generic_command="/no/check")
@@ -252,8 +248,7 @@ def test_a_checker_that_only_its_run_shows_to_be_broken_ends_no_job(world: World
 
 def test_an_end_waits_for_the_manager_of_the_site_and_blames_no_node(world: World) -> None:
     good = world.context.config
-    job_id = world.job("sleep 1000")
-    launch_job(world.context, job_id)
+    job_id = world.launched("sleep 1000")
     configure(world, job_resource_manager_file="/no/manager")
     world.ask_kill(job_id)
     signals.kill(world.context, job_id)
@@ -267,8 +262,7 @@ def test_an_end_waits_for_the_manager_of_the_site_and_blames_no_node(world: Worl
 
 
 def test_a_checker_that_is_not_there_at_the_end_of_a_job_suspects_no_node(world: World) -> None:
-    job_id = world.job("true")
-    launch_job(world.context, job_id)
+    job_id = world.launched("true")
     world.take_report(job_id)
     configure(world, pingchecker_generic_command="/no/check", activate_pingchecker_at_job_end=True)
     assert finish.finish(world.context, job_id) is None

@@ -17,8 +17,7 @@ from oar.lib.jobs.states import Phase
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.remote.transports import LocalTransport
-from tests.process.node_box import NODE, NodeBox
-from tests.process.report_taker import Almighty
+from tests.process.node_box import NODE, Almighty, NodeBox
 from tests.process.test_node_cgroups import run as run_script
 from tests.process.this_machine import wait_until
 
@@ -362,4 +361,3 @@ def test_others_see_neither_the_environment_nor_the_files_of_a_job(box: NodeBox)
     assert secret in box.run_as("alice", look).stdout
     box.ctl(job, "TERM")
     box.ended(job)
-    box.clean(job)

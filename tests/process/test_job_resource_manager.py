@@ -278,7 +278,6 @@ def test_memory_is_limited_where_the_site_wants_it(box: NodeBox) -> None:
     assert ended["usage"]["oom_kills"] >= 1
     assert ended["usage"]["memory_limit"] == 64 << 20
     assert (ended["code"], (box.home("alice") / "out18").read_text()) == (0, "137\n")
-    box.clean(job)
 
 
 def test_suspending_freezes_the_payload_and_not_oarexec(box: NodeBox) -> None:

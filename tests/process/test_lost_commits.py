@@ -77,8 +77,7 @@ def runs(world: World) -> str:
 
 def end_well(world: World, job_id: int) -> None:
     assert launch.launch_job(world.context, job_id) is None
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    world.finish(job_id)
 
 
 def settle_ends(world: World) -> None:
@@ -122,7 +121,7 @@ def test_a_launch_that_is_lost_before_its_go_is_made_again(
         patch.setattr(launch, "_send_go", crashing_before(server, launch._send_go))
         assert launch.launch_job(world.context, job_id) is None
     before = JobState.TO_LAUNCH if is_started_on_disk else JobState.WAITING
-    assert (world.row(job_id).state, world.run(job_id)) == (before, None)
+    assert (world.row(job_id).state, world.phase(job_id)) == (before, None)
     if not is_started_on_disk:
         scheduler.round()
     end_well(world, job_id)

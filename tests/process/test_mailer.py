@@ -206,3 +206,13 @@ def test_who_is_not_the_server_is_not_listened_to_and_ends_no_waiting() -> None:
         server.sendall(b"GOOD JOB\n")
         assert listener.next_line(PATIENCE) == "GOOD JOB"
     listener.close()
+
+
+def test_a_mail_server_that_takes_no_connection_is_given_up() -> None:
+    errors = list[str]()
+    with deaf_server() as port:
+        config = Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@server")
+        mailer = Mailer(config, step=0.2, longest=1)
+        mailer.user(["alice@site"], "subject", "text", errors.append)
+        mailer.close(60)
+    assert errors == ["timed out"]

@@ -15,8 +15,7 @@ import pytest
 
 from oar.lib.remote import bootstrap
 from oar.lib.remote.requests import CommandRan
-from tests.process.node_box import NODE, NodeBox
-from tests.process.report_taker import Almighty
+from tests.process.node_box import NODE, Almighty, NodeBox
 from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"
@@ -35,7 +34,6 @@ def test_the_command_runs_as_the_user_in_the_job_s_group_with_its_files(box: Nod
     assert (home / "out").read_text().split() == said
     assert (home / "err").read_text() == "problem\n"
     assert (home / "out").stat().st_uid == 5002
-    box.clean(job)
 
 
 def test_nothing_of_the_job_is_left_after_clean(box: NodeBox) -> None:
@@ -58,7 +56,6 @@ def test_the_command_text_is_data_whatever_is_in_it(box: NodeBox) -> None:
     box.start(job)
     box.ended(job)
     assert (box.home("alice") / "out 103").read_text() == "it's\n\"\n\\\n$HOME\né\na'b\"c;d $x\n"
-    box.clean(job)
 
 
 def test_without_go_nothing_of_the_user_runs(box: NodeBox) -> None:
@@ -71,7 +68,6 @@ def test_without_go_nothing_of_the_user_runs(box: NodeBox) -> None:
         assert box.probe(job)["answer"] == "aborted"
         job["attempt"] += 1
     assert not (box.home("alice") / "ran").exists()
-    box.clean(job)
 
 
 def test_kill_ends_the_payload_and_says_so_in_the_error_file(box: NodeBox) -> None:
@@ -116,7 +112,6 @@ def test_the_environment_is_built_from_nothing_but_what_is_documented(box: NodeB
     for name in ("LANG", "SHLVL", "PWD", "OLDPWD", "_"):
         found.pop(name, None)
     assert found == expected
-    box.clean(job)
 
 
 def test_a_script_that_was_kept_is_the_users_alone_and_goes_with_the_job(box: NodeBox) -> None:
@@ -176,7 +171,6 @@ def test_how_a_job_ended_is_told_by_code_and_raw_status(
     assert (ended["code"], ended["status"]) == (code, status)
     assert request_ended.exit == code
     assert ("OAREXEC_SCRIPT_EXIT_VALUE N" in launch.lines) == (code != 0)
-    box.clean(job)
 
 
 def script(box: NodeBox, name: str, text: str) -> str:
@@ -201,7 +195,6 @@ def test_prologue_and_epilogue_run_as_oar_with_their_arguments(box: NodeBox) -> 
         f"{prologue} 108 alice {files} 3600 oar 108 ",
         f"{epilogue} 108 alice {files} oar 108 ",
     ]
-    box.clean(job)
 
 
 def test_a_prologue_that_fails_or_hangs_ends_the_job_before_its_command(box: NodeBox) -> None:
@@ -237,7 +230,6 @@ def test_an_epilogue_that_fails_changes_the_code(box: NodeBox, command: str, act
         wait_until(lambda: box.probe(job)["processes"] > 1 or action == "TERM")
         box.ctl(job, action)
     assert box.ended(job)["code"] == code
-    box.clean(job)
 
 
 def test_a_kill_that_comes_after_the_command_has_ended_changes_nothing(box: NodeBox) -> None:
@@ -282,7 +274,6 @@ def test_checkpoint_and_user_signals_reach_the_command_and_are_noted(box: NodeBo
     lines = err.read_text().splitlines()
     assert re.fullmatch(f"## OAR {date} Job 112 SIGNALED with SIGUSR1 ##", lines[0])
     assert re.fullmatch(f"## OAR {date} Job 112 CHECKPOINTED with signal 12 ##", lines[1])
-    box.clean(job)
 
 
 def test_a_kill_gives_the_payload_time_to_end_by_itself(box: NodeBox) -> None:
@@ -294,7 +285,6 @@ def test_a_kill_gives_the_payload_time_to_end_by_itself(box: NodeBox) -> None:
     box.ctl(job, "TERM")
     ended = box.ended(job)
     assert (ended["code"], ended["status"], out.read_text()) == (3, "N", "on\nsaved\n")
-    box.clean(job)
 
 
 def test_a_payload_that_does_not_end_by_itself_is_killed(box: NodeBox) -> None:
@@ -305,7 +295,6 @@ def test_a_payload_that_does_not_end_by_itself_is_killed(box: NodeBox) -> None:
     box.ctl(job, "TERM")
     assert box.ended(job)["code"] == 3
     assert box.probe(job)["processes"] == 0
-    box.clean(job)
 
 
 def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
@@ -335,7 +324,6 @@ def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
         assert late.end().exit == 0
         assert late.lines == ["ALREADY ended"]
     assert (box.home("alice") / "ran115").read_text() == "run\n"
-    box.clean(job)
 
 
 def test_a_fenced_attempt_never_runs_and_a_later_one_does(box: NodeBox) -> None:
@@ -348,7 +336,6 @@ def test_a_fenced_attempt_never_runs_and_a_later_one_does(box: NodeBox) -> None:
     box.start(job | {"attempt": 2})
     box.ended(job | {"attempt": 2})
     assert (box.home("alice") / "ran116").read_text() == "run\n"
-    box.clean(job)
 
 
 def test_the_server_s_death_before_go_ends_the_launch_and_after_go_does_not_touch_the_job(box: NodeBox) -> None:
@@ -443,7 +430,6 @@ def test_a_fence_outlives_an_oarexec_whose_server_is_gone(box: NodeBox) -> None:
     assert box.probe(job)["answer"] == "aborted"
     with box.launch(job) as late:
         assert (late.end().exit, late.lines) == (36, ["STALE"])
-    box.clean(job)
 
 
 def test_a_killed_oarexec_is_known_as_dead_and_its_leftovers_are_cleaned(box: NodeBox) -> None:
@@ -467,7 +453,6 @@ def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
     assert re.fullmatch(r"OAREXEC_120_0_768_98765_[0-9]+\n", second)  # and how long ago it ended
     wait_until(lambda: box.sh("pgrep -u oar || true") == "")
     assert not (box.runtime / "pid_of_oarexec_for_jobId_120").exists()
-    box.clean(job)
 
 
 @pytest.mark.parametrize("who", ["oarexec", "sleep"], ids=["oarexec first", "the command first"])
@@ -483,7 +468,6 @@ def test_a_node_that_goes_down_ends_its_jobs_and_says_so_whom_ever_its_signal_re
         server.join()
         wait_until(lambda: box.sh("pgrep -u oar || true") == "")
     assert server.reports == [f"OAREXEC_125_43_{'N' if who == 'oarexec' else 15}_98765\n"]
-    box.clean(job)
 
 
 def test_a_command_that_ends_well_while_its_node_goes_down_has_ended_well(box: NodeBox) -> None:
@@ -492,7 +476,6 @@ def test_a_command_that_ends_well_while_its_node_goes_down_has_ended_well(box: N
     with box.going_down():
         box.sh("pkill -u alice bash")
         assert (box.ended(job)["code"], box.ended(job)["status"]) == (0, "0")
-    box.clean(job)
 
 
 def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(box: NodeBox) -> None:
@@ -507,7 +490,6 @@ def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(b
         wait_until(lambda: box.run_as("root", f"pkill -u oar; test -e /proc/{pid}").returncode)
     found = box.probe(job)
     assert (found["answer"], found["code"], found["status"]) == ("ended", 0, "768")
-    box.clean(job)
 
 
 def test_a_launch_that_meets_a_node_going_down_says_that_the_command_was_not_started(box: NodeBox) -> None:
@@ -520,7 +502,6 @@ def test_a_launch_that_meets_a_node_going_down_says_that_the_command_was_not_sta
             end = launch.end()
     assert (end.exit, end.stderr.strip()) == (43, "node1 was shut down; the command was not started")
     assert not (box.home("alice") / "ran").exists()
-    box.clean(job)
 
 
 def test_an_attached_oarexec_stays_until_the_end(box: NodeBox) -> None:
@@ -530,7 +511,6 @@ def test_an_attached_oarexec_stays_until_the_end(box: NodeBox) -> None:
         launch.go()
         assert launch.end().exit == 0
     assert launch.lines[-2:] == ["STARTED", "OAREXEC_SCRIPT_EXIT_VALUE 1024"]
-    box.clean(job)
 
 
 def test_an_unknown_user_or_bad_data_ends_before_anything_is_run(box: NodeBox) -> None:
@@ -607,7 +587,6 @@ def test_an_interactive_job_ends_when_its_main_session_does(box: NodeBox) -> Non
     assert box.ctl(job, "USR1") == 0
     ended = box.ended(job)
     assert (ended["code"], ended["status"]) == (34, "N")
-    box.clean(job)
 
 
 def test_no_process_of_oar_is_in_the_user_s_reach(box: NodeBox) -> None:
@@ -620,7 +599,6 @@ def test_no_process_of_oar_is_in_the_user_s_reach(box: NodeBox) -> None:
     assert len((freezer / "payload" / "cgroup.procs").read_text().split()) == 1
     box.ctl(job, "TERM")
     box.ended(job)
-    box.clean(job)
 
 
 @pytest.mark.skipif(not Path("/usr/bin/systemd-run").exists(), reason="needs systemd-run to stand in for")

@@ -211,7 +211,6 @@ def test_who_has_connected_to_a_job_without_a_group_leaves_with_it(site: Site) -
         session.wait(120)
     assert end_of(site, job) == (0, "0")
     wait_until(lambda: box.sh("pgrep -u alice || true") == "")  # who was killed waits to be buried
-    box.clean(job)
 
 
 def test_nobody_comes_in_beside_the_group_of_a_job(site: Site) -> None:

@@ -13,8 +13,7 @@ import pytest
 from node_base import JobFiles, lock_is_held
 
 from oar.lib.remote.bootstrap import TOOLS
-from tests.process.node_box import NodeBox
-from tests.process.report_taker import Almighty
+from tests.process.node_box import Almighty, NodeBox
 from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"
@@ -106,7 +105,6 @@ def test_one_to_which_a_signal_may_be_under_way_ends(box: NodeBox) -> None:
         job, other = run(box, 704)
         assert other == pid
         wait_until(lambda: not lives(box, pid))
-    box.clean(job)
 
 
 def test_a_signal_for_a_job_that_is_over_does_not_reach_the_next_one(box: NodeBox) -> None:
@@ -176,7 +174,6 @@ def test_only_a_usual_end_makes_a_process_free(box: NodeBox, more: dict[str, Any
         launch.end()
     assert process_of(box, 708) == pid
     wait_until(lambda: not lives(box, pid))
-    box.clean(job)
 
 
 def test_a_job_that_is_killed_takes_its_process_along(box: NodeBox) -> None:
@@ -187,7 +184,6 @@ def test_a_job_that_is_killed_takes_its_process_along(box: NodeBox) -> None:
     server.join()
     pid = process_of(box, 709)
     wait_until(lambda: not lives(box, pid))
-    box.clean(job)
 
 
 def test_one_that_the_server_does_not_hear_is_ended_with_its_group(box: NodeBox) -> None:
@@ -227,4 +223,3 @@ def test_one_that_is_killed_while_it_rests_costs_the_next_job_nothing(box: NodeB
     wait_until(lambda: not lives(box, pid))
     job, other = run(box, 713)
     assert other != pid
-    box.clean(job)

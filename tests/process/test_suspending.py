@@ -11,7 +11,6 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobState
 from oar.modules.runner.actions import suspend
-from oar.modules.runner.actions.launch import launch_job
 from tests.builders import state_of
 from tests.process.node_box import NODE
 from tests.process.this_machine import wait_until
@@ -38,8 +37,7 @@ def test_a_suspended_job_stands_still_until_it_is_resumed(world: World) -> None:
 
 def ticking(world: World) -> tuple[int, Path]:
     """Launch a job that writes on and on; return it, and the file."""
-    job_id = world.job("while :; do echo tick >>ticks; sleep 0.05; done")
-    launch_job(world.context, job_id)
+    job_id = world.launched("while :; do echo tick >>ticks; sleep 0.05; done")
     ticks = world.box.home("alice") / "ticks"
     wait_until(ticks.exists)
     return job_id, ticks

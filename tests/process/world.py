@@ -17,11 +17,13 @@ from oar.lib.remote.channels import SessionChannel
 from oar.lib.remote.transports import CannotReach, LocalTransport
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish, signals
+from oar.modules.runner.actions import finish, probe, signals
 from oar.modules.runner.actions.context import ActionContext
+from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.together import Together
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.process.node_box import NODE, NodeBox
+from tests.process.this_machine import wait_until
 
 REPORT_SECONDS = 120
 
@@ -73,23 +75,51 @@ class World:
         with self.database.begin() as tx:
             return tx.jobs.get(job_id)
 
-    def run(self, job_id: int) -> JobRun | None:
+    def launched(self, command: str, **columns: object) -> int:
+        """Launch a job with this command."""
+        job_id = self.job(command, **columns)  # type: ignore[arg-type]
+        launch_job(self.context, job_id)
+        return job_id
+
+    def run(self, job_id: int) -> JobRun:
         with self.database.begin() as tx:
-            return tx.job_runs.find(job_id)
+            run = tx.job_runs.find(job_id)
+        assert run is not None
+        return run
 
     def phase(self, job_id: int) -> Phase | None:
-        run = self.run(job_id)
+        with self.database.begin() as tx:
+            run = tx.job_runs.find(job_id)
         return run.phase if run else None
 
     def events(self, job_id: int) -> list[str]:
         with self.database.begin() as tx:
             return [event.type for event in tx.events.of_jobs([job_id]).get(job_id, [])]
 
-    def cause(self, job_id: int) -> Cause | None:
+    def cause(self, job_id: int) -> Cause:
         """Let the job get its final state; why it ended."""
         node_change_state.run(Runtime(self.context.config, self.database))
         with self.database.begin() as tx:
-            return tx.job_runs.end_causes([job_id]).get(job_id)
+            return tx.job_runs.end_causes([job_id])[job_id]
+
+    def finish(self, job_id: int) -> None:
+        """Take the end report of a job, and do the rest of its end."""
+        self.take_report(job_id)
+        assert finish.finish(self.context, job_id) is None
+
+    def kill_oarexec(self, job_id: int, *, waits: bool = False) -> None:
+        pid = (self.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+        until_gone = f"; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done" if waits else ""
+        self.box.sh(f"kill -9 {pid}{until_gone}")
+
+    def probe_until_reported(self, job_id: int) -> None:
+        """Probe the node until it tells the end of a job."""
+
+        def is_reported() -> bool:
+            probe.probe(self.context, NODE)
+            return self.phase(job_id) is Phase.REPORTED
+
+        wait_until(is_reported)
 
     def take_report(self, job_id: int) -> None:
         """Do what the Runner does with an end report that comes at once."""
@@ -138,8 +168,7 @@ def end(world: World, job_id: int) -> None:
     """Kill a job and let it end."""
     world.ask_kill(job_id)
     signals.kill(world.context, job_id)
-    world.take_report(job_id)
-    finish.finish(world.context, job_id)
+    world.finish(job_id)
 
 
 class Nowhere(LocalTransport):
