@@ -16,7 +16,7 @@ from oar.modules import leon, node_change_state
 from oar.modules.runner.actions import finish, signals
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.launch import launch_job
-from oar.modules.runner.actions.together import Together
+from oar.modules.runner.actions.shared_steps import SharedSteps
 from tests.builders import add_job, add_resources, for_no_reason
 
 HOST, OTHER = "desk-1", "desk-2"
@@ -40,7 +40,7 @@ class Desk:
             add_resources(database, 1, 1, network_address=host, desktop_computing="YES")[0] for host in (HOST, OTHER)
         ]
         nobody: Any = None  # there is no way to a node
-        together = Together(database)
+        together = SharedSteps(database)
         self.context = ActionContext(self.config, database, nobody, lambda _: False, together, lambda *_: None)
 
     def job(self, state: JobState = JobState.TO_LAUNCH, host: int = 0, **columns: Any) -> int:

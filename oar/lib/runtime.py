@@ -53,8 +53,6 @@ class Runtime:
 
         A file with errors is ignored; its error is logged once per change.
         """
-        import logging
-
         version = file_version(self.conf_file)
         if version == self.version:
             return None
@@ -66,6 +64,8 @@ class Runtime:
         else:
             text = str(parsed.errors[0]) if parsed.errors else ""
         if text:
+            import logging
+
             logging.getLogger(__name__).error("%s: the old values stay", text)
             return None
         return parsed.config

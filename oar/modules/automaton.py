@@ -252,7 +252,9 @@ class Automaton:
 
     def due(self, now: float) -> list[PassStart]:
         """Return the passes that start now, at most one per lane, and mark them as running."""
-        self._ask_periodic(now)
+        for module in _PERIODIC:
+            if now >= self._period_end(module):
+                self._enqueue(module)
         return [start for lane in Lane if self.running[lane] is None and (start := self._next(lane, now)) is not None]
 
     def wait(self, now: float) -> float:
@@ -297,9 +299,9 @@ class Automaton:
         queue = self.queues[LANES[module]]
         if module in queue:
             queue.remove(module)
-        place = next((place for place, other in enumerate(queue) if other not in self._overtaken), len(queue))
-        self._overtaken.update(queue[place:])
-        queue.insert(place, module)
+        index = next((index for index, other in enumerate(queue) if other not in self._overtaken), len(queue))
+        self._overtaken.update(queue[index:])
+        queue.insert(index, module)
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
 
@@ -317,11 +319,6 @@ class Automaton:
             if self._at and self._failed.failures >= FAILURES_OF_A_GROUP:
                 self.disable = tuple(dict.fromkeys((*self.disable, *self._at)))
 
-    def _ask_periodic(self, now: float) -> None:
-        for module in _PERIODIC:
-            if now >= self._period_end(module):
-                self._enqueue(module)
-
     def _period_end(self, module: Module) -> float:
         """Return when the module runs without a request: never while it is running."""
         started = self.records[module].started
@@ -330,11 +327,7 @@ class Automaton:
             return float("inf")
         if started is None:
             return float("-inf")
-        hints = {
-            Module.META_SCHED: self._next_start,
-            Module.GRETA: self._next_energy,
-            Module.SARKO: self._hint,
-        }
+        hints = {Module.META_SCHED: self._next_start, Module.GRETA: self._next_energy, Module.SARKO: self._hint}
         return self._hinted(hints.get(module), started, period)
 
     @staticmethod

@@ -30,7 +30,7 @@ from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.logs import of_job
 from oar.lib.monitoring.metrics import Happenings, Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import document, family_lines
-from oar.modules.runner.id_watch import repair_if_restored
+from oar.modules.runner.restored_database import repair_if_restored
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -293,10 +293,7 @@ class MetricsFile:
         return dict
 
     def look(self, database: "Database") -> bool:
-        """Write the file if it is due. Return False: there is no more work now.
-
-        Raises DatabaseUnavailable, OSError.
-        """
+        """Write the file if it is due. Return False: there is no more work now. Raises DatabaseUnavailable, OSError."""
         if time.monotonic() < self._written + PERIOD:
             return False
         with database.snapshot() as tx:

@@ -183,7 +183,7 @@ class Supervisor:
         worker.renew_at = float("inf")
         if frame.renewal is Renewal.NOW:
             self._renew(worker, now)
-        elif frame.renewal is Renewal.WHEN_IDLE and not _is_due_soon(frame):
+        elif frame.renewal is Renewal.WHEN_IDLE and (frame.next is None or frame.next - time.time() >= DUE_SOON):
             worker.renew_at = now + QUIET
 
     def pong(self, sender: bytes) -> None:
@@ -209,8 +209,13 @@ class Supervisor:
     def tick(self, now: float) -> list[PassEnd]:
         """Reap children, end those that exceed their time limits, ping idle ones. Return the passes that have ended."""
         for worker in self.workers.values():
-            if worker.child is not None:
-                self._watch(worker, worker.child, now)
+            if worker.child is None:
+                continue
+            code = worker.child.poll()
+            if code is not None:
+                self._gone(worker, code, now)
+            elif now >= self._deadline(worker):
+                self._out_of_time(worker, worker.child, now)
         ended, self._ended = self._ended, []
         return ended
 
@@ -261,13 +266,6 @@ class Supervisor:
             worker.child.send_signal(signal.SIGTERM)
         self._enter(worker, State.RENEWING, now)
 
-    def _watch(self, worker: SupervisedChild, child: ChildProcess, now: float) -> None:
-        code = child.poll()
-        if code is not None:
-            self._gone(worker, code, now)
-        elif now >= self._deadline(worker):
-            self._out_of_time(worker, child, now)
-
     def _out_of_time(self, worker: SupervisedChild, child: ChildProcess, now: float) -> None:
         name = worker.program.name
         match worker.state:
@@ -282,16 +280,12 @@ class Supervisor:
                 self._enter(worker, worker.state, now)
             case _ if now >= worker.renew_at:
                 self._renew(worker, now)
+            case _ if worker.missed >= worker.program.missed_pings:
+                self.retire(name, "it does not answer", now, signal.SIGKILL)
             case _:
-                self._ping(worker, now)
-
-    def _ping(self, worker: SupervisedChild, now: float) -> None:
-        if worker.missed >= worker.program.missed_pings:
-            self.retire(worker.program.name, "it does not answer", now, signal.SIGKILL)
-            return
-        worker.missed += 1
-        worker.next_ping = now + PING_PERIOD
-        self._send(worker.identity, Ping())
+                worker.missed += 1
+                worker.next_ping = now + PING_PERIOD
+                self._send(worker.identity, Ping())
 
     def _gone(self, worker: SupervisedChild, code: int, now: float) -> None:
         """Reap a child. Decide the consequences for its pass."""
@@ -338,7 +332,3 @@ class Supervisor:
         if child in self._polled:
             self._polled.remove(child)
             self._poll.remove(child)
-
-
-def _is_due_soon(end: Done) -> bool:
-    return end.next is not None and end.next - time.time() < DUE_SOON

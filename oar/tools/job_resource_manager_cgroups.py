@@ -379,10 +379,7 @@ def withdraw(data: "Data | None", files: JobFiles) -> None:
 
 
 def clean_job(data: "Data", files: JobFiles) -> "Usage":
-    """Clean up after a job, under the user's lock; return what it used here.
-
-    See docs/design/nodes.rst, "Clean-up".
-    """
+    """Clean up after a job, under the user's lock; return what it used here. See docs/design/nodes.rst, "Clean-up"."""
     oar = node_base.oar_account()
     try:
         with node_base.acting_as(oar):

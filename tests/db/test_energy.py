@@ -19,7 +19,7 @@ from oar.lib.nodes import state_changes
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime, file_version
 from oar.modules import node_change_state
-from oar.modules.runner.actions import power
+from oar.modules.runner.actions import energy
 from oar.modules.runner.actions.context import ActionContext, RetryAfter
 from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.bipbip_pipe import RunAction
@@ -63,7 +63,7 @@ class Plant:
 
     def carry_out(self) -> RetryAfter | None:
         """What the Runner does with the orders."""
-        return power.carry_out(
+        return energy.carry_out(
             ActionContext(
                 self.config, self.database, cast(Any, None), lambda _: False, cast(Any, None), cast(Any, None)
             )
@@ -100,7 +100,7 @@ def test_an_idle_node_is_taken_away_first_and_halted_then(plant: Plant, sent: li
     assert plant.states() == {"node-1": "Alive", "node-2": "Alive -> Absent", "node-3": "Alive -> Absent"}
     assert plant.events() == [("HALT_NODE", "YES", ["node-2", "node-3"])]
     assert {Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)} <= set(sent)
-    assert plant.carry_out() == RetryAfter(power.AGAIN_SECONDS)  # a job might still be on them
+    assert plant.carry_out() == RetryAfter(energy.AGAIN_SECONDS)  # a job might still be on them
     assert plant.said("sleep") == []
     plant.change_states()
     assert plant.carry_out() is None
@@ -216,7 +216,7 @@ def test_a_node_that_is_needed_while_it_goes_is_halted_before_it_is_woken(plant:
     plant.scheduler.round()
     submit(plant.database, "/network_address=1")
     plant.scheduler.round()
-    assert plant.carry_out() == RetryAfter(power.AGAIN_SECONDS)
+    assert plant.carry_out() == RetryAfter(energy.AGAIN_SECONDS)
     plant.change_states()
     assert plant.carry_out() is None
     assert (plant.said("sleep"), plant.said("wake")) == (["--own node-1: node-1"], ["--own node-1: node-1"])

@@ -29,7 +29,7 @@ from oar.lib.runtime import Runtime
 from oar.lib.submission.resource_request import JobTypes
 from oar.lib.submission.sql_new_jobs import NewAlternative
 from oar.modules import node_change_state
-from oar.modules.runner.actions import check
+from oar.modules.runner.actions import node_checks
 from oar.modules.runner.actions.context import ActionContext
 from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 
@@ -759,7 +759,7 @@ def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False, is_bus
     pass_time(runtime.database, LONGEST_PAUSE)
     remote = Answers(missing, is_of_node=is_of_node, is_busy=is_busy)
     context = SimpleNamespace(config=runtime.config, database=runtime.database, remote=remote)
-    check.check(cast(ActionContext, context), "node-1")
+    node_checks.check(cast(ActionContext, context), "node-1")
 
 
 @pytest.mark.parametrize("users", [["mallory"], ["mallory", "trudy"]])

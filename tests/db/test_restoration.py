@@ -19,7 +19,7 @@ from oar.lib.nodes.restoration import MARGIN, after_restore
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules.chronicle import Chronicle
-from oar.modules.runner.id_watch import repair_if_restored
+from oar.modules.runner.restored_database import repair_if_restored
 from tests.builders import add_job, add_resources
 
 pytestmark = pytest.mark.slow

@@ -213,6 +213,11 @@ class NodeBox:
         found: dict[str, Any] = wait_until(answer)
         return found
 
+    def run_to_end(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a job and wait for its end; what the node says of it then."""
+        self.start(job)
+        return self.ended(job)
+
     def clean(self, job: Mapping[str, Any]) -> CommandRan:
         return self.jrm("clean", self.init_data(job["job_id"], job["user"]))
 

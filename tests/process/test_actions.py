@@ -17,10 +17,9 @@ from oar.lib.jobs.ends import Cause, EndCode, ExecCode, cause_text
 from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
 from oar.lib.nodes.states import ResourceState
-from oar.lib.remote.channels import SessionChannel
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import CommandRan, RemoteSettings
-from oar.lib.remote.transports import CannotReach, LocalTransport
+from oar.lib.remote.transports import CannotReach, LocalTransport, SessionChannel
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch, nodes, probe, signals
@@ -129,7 +128,7 @@ def test_a_go_that_was_lost_is_said_again(world: World) -> None:
         tx.job_runs.claim(job_id, NODE)
         tx.job_runs.update(job_id, phase=Phase.GO)
     assert launch_job(world.context, job_id) is None
-    world.context.together.settle()
+    world.context.steps.settle()
     assert world.phase(job_id) is Phase.STARTED
     lost = world.box.home("alice") / "lost"
     assert text_in(lost) == "once\n"
@@ -334,7 +333,7 @@ def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> N
 
 def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns(world: World) -> None:
     job_id = world.launched("sleep 100", types=["idempotent"])
-    world.context.together.settle()
+    world.context.steps.settle()
     with world.database.begin() as tx:  # nothing else of a reboot can be had in a box
         tx.job_runs.update(job_id, boot_id="the boot before")
     world.kill_oarexec(job_id)

@@ -19,7 +19,6 @@ from oar.lib.bus import frames, sockets
 from oar.lib.bus.doorbell import Doorbell
 from oar.lib.bus.frames import RoundsAnswer, RoundsQuestion, Status, StatusQuestion, Waited, WaitForRound
 from oar.lib.bus.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
-from oar.lib.config.files import Config
 from oar.lib.monitoring.health import ServerHealth, judge_status
 from oar.modules.automaton import Module
 from tests.process.this_machine import free_ports, is_alive, wait_until
@@ -311,12 +310,19 @@ def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
     server.say("meta_sched", "do", "")
 
 
+@contextmanager
+def pushing(port: str) -> Iterator["zmq.Socket[bytes]"]:
+    """Connect to a port of the server, as programs of the site do."""
+    with zmq.Context() as context:
+        socket_ = context.socket(zmq.PUSH)
+        socket_.connect(f"tcp://127.0.0.1:{port}")
+        yield socket_
+        socket_.close(20000)
+
+
 def test_malformed_messages_harm_nobody(server: Server) -> None:
     server.start()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    push = context.socket(zmq.PUSH)
-    push.connect(f"tcp://127.0.0.1:{server.settings['APPENDICE_SERVER_PORT']}")
-    for data in (
+    junk = (
         b"",
         b"(",
         b"\xff\xfe",
@@ -325,11 +331,11 @@ def test_malformed_messages_harm_nobody(server: Server) -> None:
         b'{"cmd": {}}',
         b'{"cmd":"OARRUN","job_id":-1}',
         b"[" * 9999,
-    ):
-        push.send(data)
-    push.send_multipart([b"a", b"b", b"c"])
-    push.close(20000)
-    context.term()
+    )
+    with pushing(server.settings["APPENDICE_SERVER_PORT"]) as push:
+        for data in junk:
+            push.send(data)
+        push.send_multipart([b"a", b"b", b"c"])
     dealer = server.dealer()
     for data in (
         b"",
@@ -562,10 +568,6 @@ def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
     assert server.stop() == 0
 
 
-def test_the_configuration_has_its_defaults_where_nothing_is_set() -> None:
-    assert sockets.control_endpoint(Config()) == "ipc:///run/oar/ipc/almighty.ipc"
-
-
 # -- Greta ------------------------------------------------------------------------------------------------------------
 
 
@@ -581,13 +583,9 @@ def saving_server(server: Server) -> Server:
 
 def push(port: str, *requests: bytes) -> None:
     """Write to a port of the server, as a program of the site does."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket_ = context.socket(zmq.PUSH)
-    socket_.connect(f"tcp://127.0.0.1:{port}")
-    for request in requests:
-        socket_.send(request)
-    socket_.close(20000)
-    context.term()
+    with pushing(port) as socket_:
+        for request in requests:
+            socket_.send(request)
 
 
 def test_an_order_of_a_program_of_the_site_reaches_greta(saving_server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Nodes check what made launches fail, on a real node: oar/modules/runner/actions/check.py, oar/tools/node_check.py."""
+"""Nodes check what made launches fail, on a real node: the action CHECK, oar/tools/node_check.py."""
 
 import contextlib
 import errno
@@ -29,7 +29,7 @@ from oar.lib.nodes.states import NodeCheck, ResourceState
 from oar.lib.remote.requests import CommandRan
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import check, finish
+from oar.modules.runner.actions import finish, node_checks
 from oar.modules.runner.actions.launch import launch_job
 from tests.process.node_box import NODE, NodeBox
 from tests.process.world import World
@@ -45,15 +45,15 @@ def test_launches_of_an_unknown_account_are_held_until_its_node_knows_it(world: 
     job_id = world.launched("true", user="late")
     finish.finish(world.context, job_id)
     node_change_state.run(Runtime(world.context.config, world.database))
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     (hold,) = holds(world)
     assert (hold.user, hold.is_confirmed, hold.next_try > 0) == ("late", True, True)
     world.box.sh("echo late:x:5321:5321::/tmp:/bin/sh >>/etc/passwd")
-    check.check(world.context, NODE)  # it is not due yet
+    node_checks.check(world.context, NODE)  # it is not due yet
     assert holds(world) == [hold]
     with world.database.begin() as tx:
         tx.execute("UPDATE launch_holds SET next_try = 0")
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     assert holds(world) == []
 
 
@@ -62,7 +62,7 @@ def test_a_job_of_root_blames_no_node_and_holds_the_launches_of_nobody_else(worl
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.USER_SHELL]
     node_change_state.run(Runtime(world.context.config, world.database))
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     assert [(hold.user, hold.is_confirmed) for hold in holds(world)] == [("root", True)]
     with world.database.begin() as tx:
         assert {resource.state for resource in tx.resources.all()} == {ResourceState.ALIVE}
@@ -73,13 +73,13 @@ def test_a_node_runs_one_check_of_a_user_at_a_time(world: World) -> None:
     lock = f"{config.oar_runtime_directory}/check_{b'home alice'.hex()}.lock"
     with world.database.begin() as tx:
         tx.launch_holds.hold(LaunchFault.HOME, "alice", NODE, 0, "", is_confirmed=False)
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     assert holds(world) == []  # and the lock is there
     with world.database.begin() as tx:
         tx.launch_holds.hold(LaunchFault.HOME, "alice", NODE, 0, "", is_confirmed=False)
     with open(lock, encoding="utf-8") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        check.check(world.context, NODE)
+        node_checks.check(world.context, NODE)
     (hold,) = holds(world)
     assert (hold.is_confirmed, hold.failures) == (False, 2)
 
@@ -93,13 +93,13 @@ def test_a_missing_home_holds_launches_until_it_is_there_again(world: World) -> 
         finish.finish(world.context, job_id)
         assert world.events(job_id) == [EventType.HOME_MISSING]
         node_change_state.run(Runtime(world.context.config, world.database))
-        check.check(world.context, NODE)
+        node_checks.check(world.context, NODE)
         assert [(hold.fault, hold.is_confirmed) for hold in holds(world)] == [(LaunchFault.HOME, True)]
     finally:
         home.with_name("away").rename(home)
     with world.database.begin() as tx:
         tx.execute("UPDATE launch_holds SET next_try = 0")
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     assert holds(world) == []
 
 
@@ -109,7 +109,7 @@ def test_a_node_that_passes_its_check_comes_back(world: World, event: str) -> No
     with world.database.begin() as tx:
         tx.events.add(event, job_id, "it failed", to_check=True, hosts=[NODE])
     node_change_state.run(Runtime(world.context.config, world.database))
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     with world.database.begin() as tx:
         assert tx.resources.to_sweep() == [NODE]
         (lifted,) = tx.events.of_nodes([NODE], last=1)[NODE]
@@ -122,7 +122,7 @@ def test_a_site_that_forbids_it_uses_no_node_again_after_a_check(world: World) -
     with world.database.begin() as tx:
         tx.events.add("CAN_NOT_WRITE_NODE_FILE", job_id, "it failed", to_check=True, hosts=[NODE])
     node_change_state.run(Runtime(world.context.config, world.database))
-    check.check(replace(world.context, config=config), NODE)
+    node_checks.check(replace(world.context, config=config), NODE)
     with world.database.begin() as tx:
         assert tx.resources.to_sweep() == []
 
@@ -131,7 +131,7 @@ def test_a_node_that_fails_its_check_stays_suspected(world: World) -> None:
     with world.database.begin() as tx:
         reasons = {NODE: Suspicion("USER_SHELL: gone", NodeCheck.ACCOUNT, "gone")}
         state_changes.suspect(tx, [NODE], finaud=True, reasons=reasons)
-    check.check(world.context, NODE)
+    node_checks.check(world.context, NODE)
     with world.database.begin() as tx:
         assert tx.resources.to_sweep() == []
 

@@ -53,7 +53,7 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
 ) -> None:
     """From toLaunch to its concluded end; another one was before, as on every day."""
     end_well(world, world.job("true"))
-    world.context.together.settle()
+    world.context.steps.settle()
     job_id = world.job("true")
     with monkeypatch.context() as patch:
         counted = Counted(patch)

@@ -54,8 +54,7 @@ def open_to(box: NodeBox, number: int, gpudevice: str | None, **more: Any) -> li
     job = box.job_data(number, command=look, stdout_file=f"devices{number}")
     resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": gpudevice}
     job["init"] |= {"resources": [resource], "options": {"devices": True}, **more}
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     box.clean(job)
     return (box.home("alice") / f"devices{number}").read_text().split()
 
@@ -94,7 +93,6 @@ def test_jobs_side_by_side_have_a_gpu_each(box: NodeBox) -> None:
     assert open_to(box, 305, "1") == ["card1", "renderD129"]
     box.ctl(first, "TERM")
     box.ended(first)
-    box.clean(first)
 
 
 SHOW = "echo ${CUDA_VISIBLE_DEVICES-unset} ${ROCR_VISIBLE_DEVICES-unset} ${GPU_DEVICE_ORDINAL-unset}"
@@ -105,8 +103,7 @@ def shown(box: NodeBox, number: int, gpudevice: str | None, **more: Any) -> str:
     job = box.job_data(number, command=SHOW, stdout_file=f"gpus{number}", **more)
     resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": gpudevice}
     job["init"] |= {"resources": [resource, dict(resource, resource_id=8, network_address="other", gpudevice="7")]}
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     environment = (box.runtime / f"alice_{number}.env").read_text()
     box.clean(job)
     said = (box.home("alice") / f"gpus{number}").read_text().strip()

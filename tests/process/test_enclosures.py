@@ -55,8 +55,7 @@ def groups(box: NodeBox) -> list[Path]:
 @WITH_GROUPS
 def test_a_job_on_a_frontend_leaves_no_process_behind(box: NodeBox, has_groups: bool) -> None:
     job = job_of(box, 301, f"{ESCAPES}; sleep 0.2; exit 3", has_groups=has_groups)
-    box.start(job)
-    assert box.ended(job)["status"] == "768"
+    assert box.run_to_end(job)["status"] == "768"
     wait_until(lambda: not sleepers(box))
     wait_until(lambda: not groups(box) or box.probe(job)["answer"] == "ended")
 

@@ -230,11 +230,17 @@ def test_a_launch_of_which_the_node_may_know_goes_on(world: World) -> None:
     assert (state_of(world.database, job_id), world.phase(job_id)) == (JobState.RUNNING, Phase.STARTED)
 
 
-def test_a_checker_that_only_its_run_shows_to_be_broken_ends_no_job(world: World, tmp_path: Path) -> None:
+def broken_checker(world: World, tmp_path: Path) -> Path:
+    """Configure a checker that only its run shows to be broken."""
     program = tmp_path / "check"
     program.write_bytes(b"\x00 no program")
     program.chmod(0o755)
     configure(world, pingchecker_generic_command=str(program))
+    return program
+
+
+def test_a_checker_that_only_its_run_shows_to_be_broken_ends_no_job(world: World, tmp_path: Path) -> None:
+    program = broken_checker(world, tmp_path)
     job_id = world.job("true")
     for _ in range(6):
         assert isinstance(launch_job(world.context, job_id), RetryAfter)
@@ -271,10 +277,7 @@ def test_a_checker_that_is_not_there_at_the_end_of_a_job_suspects_no_node(world:
 
 def begin_broken_launch(world: World, tmp_path: Path) -> int:
     """Begin the launch of a job with a checker that only its run shows to be broken; return the job."""
-    program = tmp_path / "check"
-    program.write_bytes(b"\x00 no program")
-    program.chmod(0o755)
-    configure(world, pingchecker_generic_command=str(program))
+    broken_checker(world, tmp_path)
     job_id = world.job("true")
     assert isinstance(launch_job(world.context, job_id), RetryAfter)
     assert (state_of(world.database, job_id), world.phase(job_id)) == (JobState.LAUNCHING, Phase.CLAIMED)

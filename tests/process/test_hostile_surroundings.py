@@ -315,7 +315,6 @@ def test_a_user_who_has_as_many_processes_as_he_may_is_told_so(box: NodeBox) -> 
     assert (cause.code, cause.data["node"]) == ("PROCESS_LIMIT", NODE)
     box.ctl(keeper, "TERM")
     box.ended(keeper)
-    box.clean(keeper)
 
 
 def test_a_fork_bomb_is_bounded_and_told(box: NodeBox) -> None:

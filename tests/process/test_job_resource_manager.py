@@ -64,7 +64,6 @@ def test_the_files_of_the_job_say_what_it_has(box: NodeBox) -> None:
     assert "export OAR_JOB_NAME='it'\\''s $x'\n" in environment
     assert "OAR_WORKDIR" not in environment  # a control character is not written
     assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in box.runtime.glob("3*")} == {(5001, 0o644)}
-    box.jrm("clean", box.init_data(3))
 
 
 def test_a_key_of_a_job_opens_this_job_alone_and_brings_nothing_else_along(box: NodeBox) -> None:
@@ -131,13 +130,11 @@ def test_a_runtime_directory_that_others_may_write_is_refused(box: NodeBox) -> N
     done = box.jrm("init", box.init_data(7))
     box.runtime.chmod(0o755)
     assert (done.exit, "nobody else may write" in done.stderr) == (13, True)
-    box.jrm("clean", box.init_data(7))
 
 
 def test_clean_may_be_repeated_and_says_what_was_used(box: NodeBox) -> None:
     job = box.job_data(8, command="python3 -c 'x = bytearray(30 << 20); sum(range(300000))'")
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     done = box.clean(job)
     (line,) = done.lines
     usage = json.loads(line)["usage"]
@@ -212,8 +209,7 @@ def test_the_last_job_of_a_user_takes_his_leftovers_along_and_nobody_else_s(box:
 def test_a_user_who_is_logged_in_outside_any_job_keeps_his_files(box: NodeBox) -> None:
     box.sh("echo mine > /tmp/mine; (setsid sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid)", user="bob")
     job = box.job_data(12, user="bob")
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     box.clean(job)
     assert box.sh("cat /tmp/mine") == "mine\n"
     box.sh("kill $(cat /tmp/pid); rm /tmp/mine /tmp/pid")
@@ -259,7 +255,6 @@ def test_sweep_removes_every_job_that_may_not_be_here(box: NodeBox) -> None:
     assert not ended.exists()
     assert living.exists()
     living.unlink()
-    box.clean(kept)
 
 
 def test_memory_is_limited_where_the_site_wants_it(box: NodeBox) -> None:

@@ -11,9 +11,9 @@ from oar.lib.jobs.ends import Cause
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.nodes import restoration, state_changes
 from oar.lib.nodes.states import ResourceState
-from oar.lib.remote.channels import SessionChannel
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
+from oar.lib.remote.transports import SessionChannel
 from oar.modules.runner.actions import finish, probe
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job

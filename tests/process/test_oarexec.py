@@ -26,8 +26,7 @@ def test_the_command_runs_as_the_user_in_the_job_s_group_with_its_files(box: Nod
         'id -un; pwd; cat "$OAR_NODEFILE"; cat /proc/self/cpuset; readlink /proc/$$/fd/0; echo problem >&2; exit 3'
     )
     job = box.job_data(101, command=command)
-    box.start(job)
-    ended = box.ended(job)
+    ended = box.run_to_end(job)
     assert (ended["code"], ended["status"]) == (0, "768")
     home = box.home("alice")
     said = ["alice", str(home), "node1", f"{box.cpuset_path}/alice_101", "/dev/null"]
@@ -38,8 +37,7 @@ def test_the_command_runs_as_the_user_in_the_job_s_group_with_its_files(box: Nod
 
 def test_nothing_of_the_job_is_left_after_clean(box: NodeBox) -> None:
     job = box.job_data(102, command="setsid sleep 1000 & exit 0")
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     wait_until(lambda: box.sh("pgrep -u alice sleep || true"))  # the shell may end before it is one
     assert box.clean(job).exit == 0
     assert not box.files_of(102)
@@ -53,8 +51,7 @@ def test_the_command_text_is_data_whatever_is_in_it(box: NodeBox) -> None:
         103, command="printf '%s\\n' \"it's\" '\"' '\\' '$HOME' 'é'\necho \"$OAR_JOB_NAME\"", job_name="a'b\"c;d $x"
     )
     job["stdout_file"] = "out %jobid%"
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     assert (box.home("alice") / "out 103").read_text() == "it's\n\"\n\\\n$HOME\né\na'b\"c;d $x\n"
 
 
@@ -87,8 +84,7 @@ def test_the_environment_is_built_from_nothing_but_what_is_documented(box: NodeB
         106, command="env -0 >env", job_name="n", job_env={"MINE": "a\nb", "not a name": "x", "PATH": "/p"}
     )
     job |= {"types": {"besteffort": 1, "inner": "7"}, "project": "p", "command": "/usr/bin/env -0 >env"}
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     text = (box.home("alice") / "env").read_text()
     found = dict(item.split("=", 1) for item in text.split("\0") if item)
     home, runtime = str(box.home("alice")), str(box.runtime)
@@ -188,8 +184,7 @@ def test_prologue_and_epilogue_run_as_oar_with_their_arguments(box: NodeBox) -> 
     prologue = script(box, "pro", text.format(said))
     epilogue = script(box, "epi", text.format(said))
     job = box.job_data(108, prologue=prologue, epilogue=epilogue, job_env={"MINE": "users"})
-    box.start(job)
-    assert box.ended(job)["code"] == 0
+    assert box.run_to_end(job)["code"] == 0
     files = f"{box.runtime}/108"
     assert (said / "said").read_text().splitlines() == [
         f"{prologue} 108 alice {files} 3600 oar 108 ",
@@ -355,7 +350,6 @@ def test_the_server_s_death_before_go_ends_the_launch_and_after_go_does_not_touc
     box.sh(f"echo go >{box.home('alice')}/fifo118", user="alice")
     assert box.ended(after)["status"] == "0"
     assert not (box.home("alice") / "ran117").exists()
-    box.clean(after)
 
 
 def nothing_left(box: NodeBox, job: dict[str, Any]) -> bool:
@@ -556,16 +550,13 @@ def test_an_init_that_fails_is_told_apart_from_oarexec(box: NodeBox) -> None:
 def test_the_hook_runs_as_root_before_the_command_and_may_forbid_it(box: NodeBox) -> None:
     hook = script(box, "hook", 'echo "$1" >>/tmp/hook; id -u >>/tmp/hook; [ -z "$(echo "$1" | grep refuse)" ]\n')
     job = box.job_data(124, passive_job_hook=hook, job_name="good", command="cat /tmp/hook", stdout_file="out124")
-    box.start(job)
-    assert box.ended(job)["status"] == "0"
+    assert box.run_to_end(job)["status"] == "0"
     pid_and_rest, uid = (box.home("alice") / "out124").read_text().splitlines()
     assert (pid_and_rest.partition(":")[2], uid) == ("alice:124:good:default:3600", "0")
     refused = box.job_data(125, passive_job_hook=hook, job_name="refuse", command="touch ran125")
     box.start(refused)
     assert box.ended(refused)["status"] == str(255 << 8)
     assert not (box.home("alice") / "ran125").exists()
-    box.clean(job)
-    box.clean(refused)
 
 
 def test_a_job_of_the_same_id_with_another_challenge_is_another_life(box: NodeBox) -> None:
@@ -577,7 +568,6 @@ def test_a_job_of_the_same_id_with_another_challenge_is_another_life(box: NodeBo
     box.clean(first)
     box.start(second)
     assert box.ended(second)["status"] == "512"
-    box.clean(second)
 
 
 def test_an_interactive_job_ends_when_its_main_session_does(box: NodeBox) -> None:

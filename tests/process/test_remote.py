@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 
 from oar.lib.base.errors import NodeUnavailable
-from oar.lib.remote.channels import SessionChannel
 from oar.lib.remote.pool import CONNECTING_THREADS, Remote
 from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest, Outcome, RemoteSettings, TimedOut, Unreachable
 from oar.lib.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
-from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
+from oar.lib.remote.transports import (
+    CannotReach,
+    LocalTransport,
+    OpensshTransport,
+    ParamikoTransport,
+    SessionChannel,
+    choose,
+)
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
 from tests.process.this_machine import wait_until
 

@@ -75,13 +75,12 @@ def test_the_jobs_of_two_users_have_one_oarexec_and_see_nothing_of_each_other(bo
     assert box.clean(first).exit == 0
     assert rests(box, pid)
     assert box.cpuset_path not in box.sh(f"cat /proc/{pid}/cgroup")
-    second, other = run(box, 702, "bob", command=FACES)
+    _, other = run(box, 702, "bob", command=FACES)
     assert other == pid
     of_alice, of_bob = ((box.home(user) / "out").read_text() for user in ("alice", "bob"))
     assert "SECRET=of alice\n" in of_alice
     expected = of_alice.replace("SECRET=of alice\n", "").replace("701", "702").replace("alice", "bob")
     assert sorted(expected.replace("5002", "5003").splitlines()) == sorted(of_bob.splitlines())
-    box.clean(second)
 
 
 @pytest.mark.slow
@@ -118,7 +117,6 @@ def test_a_signal_for_a_job_that_is_over_does_not_reach_the_next_one(box: NodeBo
     assert box.probe(second)["answer"] == "running"
     assert box.ctl(second, "TERM") == 0
     assert box.ended(second)["code"] == 3
-    box.clean(second)
 
 
 def test_who_asks_for_a_job_that_is_over_does_not_signal_the_next_one_of_its_process(box: NodeBox) -> None:
@@ -135,7 +133,6 @@ def test_who_asks_for_a_job_that_is_over_does_not_signal_the_next_one_of_its_pro
     assert box.probe(second)["answer"] == "running"
     assert box.ctl(second, "TERM") == 0
     box.ended(second)
-    box.clean(second)
 
 
 def test_who_looks_whether_an_oarexec_lives_does_not_pass_for_it(tmp_path: Path) -> None:
@@ -188,8 +185,7 @@ def test_a_job_that_is_killed_takes_its_process_along(box: NodeBox) -> None:
 
 def test_one_that_the_server_does_not_hear_is_ended_with_its_group(box: NodeBox) -> None:
     job = box.job_data(710)  # nobody listens at its port
-    box.start(job)
-    box.ended(job)
+    box.run_to_end(job)
     pid = process_of(box, 710)
     wait_until(lambda: f"{box.cpuset_path}/alice_710/oarexec" in box.sh(f"cat /proc/{pid}/cgroup"))
     assert box.clean(job).exit == 0

@@ -114,10 +114,6 @@ def test_a_pass_that_breaks_off_gives_a_code_that_no_module_uses_and_a_trace_in_
     assert parent.ask(RunPass(2)) == Done(2, 0, None)
 
 
-def test_a_worker_answers_between_passes(parent: Parent) -> None:
-    assert parent.ask(Ping()) == Pong()
-
-
 def test_a_worker_goes_on_with_what_is_left_between_passes_and_still_answers(parent: Parent) -> None:
     parent.say("rest", "abc")
     assert parent.ask(RunPass(1)) == Done(1, 0, None)

@@ -13,14 +13,13 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.ends import Cause
 from oar.lib.jobs.records import Job, JobRun
 from oar.lib.jobs.states import JobState, KillState, Phase
-from oar.lib.remote.channels import SessionChannel
-from oar.lib.remote.transports import CannotReach, LocalTransport
+from oar.lib.remote.transports import CannotReach, LocalTransport, SessionChannel
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, probe, signals
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.launch import launch_job
-from oar.modules.runner.actions.together import Together
+from oar.modules.runner.actions.shared_steps import SharedSteps
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.process.node_box import NODE, NodeBox
 from tests.process.this_machine import wait_until
@@ -156,11 +155,11 @@ def new_world(box: NodeBox, database: Database) -> Iterator[World]:
     def watch(name: str, body: Callable[[], None]) -> None:
         threading.Thread(target=body, name=name, daemon=True).start()
 
-    context = ActionContext(parsed.config, database, box.remote, interrupted.__contains__, Together(database), watch)
+    context = ActionContext(parsed.config, database, box.remote, interrupted.__contains__, SharedSteps(database), watch)
     made = World(box, database, context, port, resources, interrupted=interrupted)
     database.deliver = made.told.extend
     yield made
-    context.together.settle()  # what would be done soon would be done while the next test runs
+    context.steps.settle()  # what would be done soon would be done while the next test runs
     port.close()
 
 

@@ -151,34 +151,6 @@ def test_programs_are_sent_after_those_that_they_import() -> None:
     assert SESSION not in sent
 
 
-def test_what_programs_on_nodes_define_says_what_it_is_for() -> None:
-    assert not [
-        f"{name}:{node.lineno} {node.name}"
-        for name, tool in tools().items()
-        for node in documented_parts(tool.tree)
-        if not ast.get_docstring(node)
-    ]
-
-
-def documented_parts(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Give the classes and functions of a program, and the methods that no class above documents."""
-    described = {
-        method.name
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-        for method in node.body
-        if isinstance(method, ast.FunctionDef) and ast.get_docstring(method)
-    }
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node
-        if isinstance(node, ast.ClassDef):
-            for method in node.body:
-                is_inherited = node.bases and isinstance(method, ast.FunctionDef) and method.name in described
-                if isinstance(method, ast.FunctionDef) and method.name != "__init__" and not is_inherited:
-                    yield method
-
-
 def test_only_what_a_power_cut_must_not_take_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,10 +64,7 @@ class CommandCaller:
         self.has_raised = False  #: a signal was raised, so that the command may have been interrupted anywhere
 
     def request(self) -> tuple[CommandRequest, list[int]]:
-        """Greet the client; return its request and its standard streams.
-
-        Raises BadRequestError, OSError.
-        """
+        """Greet the client; return its request and its standard streams. Raises BadRequestError, OSError."""
         self._connection.settimeout(PATIENCE)
         if not is_of_this_version(self._connection.recv(_LONGEST_WORD)):
             raise BadRequestError

@@ -4,7 +4,7 @@ Everything in it was written by a stranger: it is data for the command that is r
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oar.lib.base.version import VERSION
@@ -83,7 +83,8 @@ def read(data: bytes) -> CommandRequest:
     umask, count, *limits = numbers
     if command not in COMMANDS or not directory.startswith("/") or not 0 <= count <= len(words):
         raise BadRequestError
-    environment = dict(_variables(words[count:]))
+    variables = (pair.partition("=") for pair in words[count:])
+    environment = {name: value for name, _, value in variables if _is_handed_over(name, value)}
     return CommandRequest(
         command, tuple(words[:count]), directory, umask & 0o777 | UMASK, CallerLimits(*limits), environment
     )
@@ -98,14 +99,6 @@ def _numbers(text: bytes) -> list[int]:
     if not all(number <= _LARGEST_NUMBER for number in numbers):
         raise BadRequestError
     return [*numbers[:2], *(-1 if limit >= _NO_LIMIT else limit for limit in numbers[2:])]
-
-
-def _variables(pairs: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Iterate over the variables that sudo would hand over."""
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if _is_handed_over(name, value):
-            yield name, value
 
 
 def _is_handed_over(name: str, value: str) -> bool:

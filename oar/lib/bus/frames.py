@@ -276,10 +276,6 @@ def _number(value: object) -> int:
     return value
 
 
-def _number_or_nothing(value: object) -> int | None:
-    return None if value is None else _number(value)
-
-
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise BadFrame(f"{value!r:.80} is not a list")
@@ -314,7 +310,7 @@ def _member(enumeration: type[StrEnum], name: str) -> Callable[[object], StrEnum
 _READERS: Mapping[Any, Callable[[object], Any]] = {
     str: _text,
     int: _number,
-    int | None: _number_or_nothing,
+    int | None: lambda value: None if value is None else _number(value),
     tuple[str, ...]: _texts,
     dict[str, Any]: _mapping,
     Renewal: _member(Renewal, "renewal"),
@@ -335,18 +331,8 @@ _JOB_COMMANDS = {
     "OARRUN": JobAction.RUN,
     "OARRUNJOB": JobAction.RUN,
     "LEONEXTERMINATE": JobAction.EXTERMINATE,
-    **{
-        action.value: action
-        for action in (
-            JobAction.RUN,
-            JobAction.END,
-            JobAction.EXTERMINATE,
-            JobAction.KILL,
-            JobAction.SIGNAL,
-            JobAction.TELL,
-            JobAction.AR_EVENT,
-        )
-    },
+    **{name.value: name for name in (JobAction.RUN, JobAction.END, JobAction.EXTERMINATE, JobAction.KILL)},
+    **{name.value: name for name in (JobAction.SIGNAL, JobAction.TELL, JobAction.AR_EVENT)},
 }
 
 

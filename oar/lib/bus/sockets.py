@@ -67,7 +67,8 @@ class Pull(_Socket):
         addresses = _addresses(host)
         super().__init__(context, zmq.PULL)
         for address in addresses:
-            _bind(self, f"tcp://{_bracketed(address)}:{port}")
+            host_part = f"[{address}]" if ":" in address else address
+            _bind(self, f"tcp://{host_part}:{port}")
 
     def receive(self) -> list[bytes]:
         """Return at most ``DRAIN`` messages. Messages of several frames are dropped."""
@@ -176,10 +177,6 @@ def control_endpoint(config: Config) -> str:
     return f"ipc://{config.oar_run_dir}/ipc/almighty.ipc"
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _addresses(host: str) -> Iterable[str]:
     """Return the addresses to bind so that ``host`` is reachable.
 
@@ -192,9 +189,10 @@ def _addresses(host: str) -> Iterable[str]:
         entries = sockets.getaddrinfo(host, None, type=sockets.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"the address {host} is not known on this machine: {error}") from None
-    found = dict.fromkeys(str(entry[4][0]) for entry in entries)
-    is_private = host == "localhost" or host in found
-    return found if is_private or not all(ip_address(each).is_loopback for each in found) else ["*"]
+    addresses = dict.fromkeys(str(entry[4][0]) for entry in entries)
+    is_private = host == "localhost" or host in addresses
+    is_loopback = all(ip_address(address).is_loopback for address in addresses)
+    return addresses if is_private or not is_loopback else ["*"]
 
 
 def _make_private(directory: Path) -> None:

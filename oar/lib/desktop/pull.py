@@ -62,14 +62,17 @@ class NoDesktopComputer(UserError):
 def pull(tx: "Transaction", call: AgentCall, config: "Config", *, may_create: bool) -> PullAnswer:
     """Store the report of an agent and return its next actions.  Raises UnknownComputer, NoDesktopComputer."""
     expiry = config.desktop_computing_expiry
-    jobs = {job.id: job for job in tx.desktop_computers.jobs(call.host) if _concerns(job, call, tx.now - expiry)}
+    jobs = {  # its own, and those of a silent agent with the same name
+        job.id: job for job in tx.desktop_computers.jobs(call.host) if _is_own(job, call) or job.named < tx.now - expiry
+    }
     _note_call(tx, call, expiry, may_create=may_create)
     killed = tx.job_requests.jobs_to_kill(jobs) if jobs else set()
     ended = _note_ends(tx, call, jobs, killed)
     missing = [job.id for job in jobs.values() if job.phase in _FETCHED and job.id not in call.jobs]
     tx.desktop_computers.note_presence(call.jobs.keys() & jobs.keys(), missing, max(1, expiry // 3))
     live = {job_id: job for job_id, job in jobs.items() if job_id not in ended and not job.report_date}
-    _note_started(tx, call, live)
+    if arrived := [job.id for job in live.values() if job.phase is Phase.GO and job.id in call.jobs]:
+        tx.job_runs.note_started(dict.fromkeys(arrived, call.agent))
     starts = [] if call.quits else _start(tx, call, live, killed)
     unwanted = [
         job_id
@@ -77,17 +80,15 @@ def pull(tx: "Transaction", call: AgentCall, config: "Config", *, may_create: bo
         if told.state is not AgentJobState.ENDED and (job_id in killed or job_id not in live)
     ]
     pause = max(1, min(LONGEST_PAUSE, expiry // 3))
-    return PullAnswer(_launch_records(tx, starts, call.host, config), tuple(sorted(unwanted)), pause)
+    details = tx.jobs.read_details(starts) if starts else {}
+    started = tx.jobs.select(starts) if starts else ()
+    launches = {job.id: _launch_record(tx, job, details[job.id], call.host, config) for job in started}
+    return PullAnswer(launches, tuple(sorted(unwanted)), pause)
 
 
 def _is_own(job: "FetchedJob", call: AgentCall) -> bool:
     """Return whether no other agent of the same name has fetched the job."""
     return job.agent in ("", call.agent)
-
-
-def _concerns(job: "FetchedJob", call: AgentCall, silent_before: int) -> bool:
-    """Return whether an agent may report a job: its own job, or one of a silent agent with the same name."""
-    return _is_own(job, call) or job.named < silent_before
 
 
 # -- the computer -----------------------------------------------------------------------------------------------------
@@ -219,12 +220,6 @@ def _detected_end(job: "FetchedJob", call: AgentCall, *, is_killed: bool) -> _Jo
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
-def _note_started(tx: "Transaction", call: AgentCall, jobs: "Mapping[int, FetchedJob]") -> None:
-    arrived = [job.id for job in jobs.values() if job.phase is Phase.GO and job.id in call.jobs]
-    if arrived:
-        tx.job_runs.note_started(dict.fromkeys(arrived, call.agent))
-
-
 def _start(tx: "Transaction", call: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]) -> list[int]:
     """Set the jobs that wait for the agent to Running.
 
@@ -250,14 +245,6 @@ def _notify_of_starts(tx: "Transaction", started: Collection[int]) -> None:
 
 
 # -- the data that an agent needs to start a job -----------------------------------------------------------------------
-
-
-def _launch_records(tx: "Transaction", ids: Collection[int], host: str, config: "Config") -> dict[int, dict[str, Any]]:
-    """Return the data that the agent of a host needs to run jobs, by job id."""
-    if not ids:
-        return {}
-    details = tx.jobs.read_details(ids)
-    return {job.id: _launch_record(tx, job, details[job.id], host, config) for job in tx.jobs.select(ids)}
 
 
 def _launch_record(tx: "Transaction", job: "Job", detail: "JobDetail", host: str, config: "Config") -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import Self
 
 from oar.lib.base.errors import NodeUnavailable
 from oar.lib.remote import bootstrap
-from oar.lib.remote.channels import ChannelLost
 from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest, Outcome, RemoteSettings, TimedOut, Unreachable
 from oar.lib.remote.session import (
     ACCEPT_SECONDS,
@@ -27,7 +26,7 @@ from oar.lib.remote.session import (
     OutputLine,
     ProgramEnded,
 )
-from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
+from oar.lib.remote.transports import CannotReach, ChannelLost, LocalTransport, Transport, choose
 
 CONNECTING_THREADS = 64
 IDLE_SECONDS = 2.0  #: a connecting thread with nothing to do ends

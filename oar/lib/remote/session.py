@@ -15,9 +15,9 @@ from typing import Protocol, Self
 
 from oar.lib.base.errors import NodeUnavailable
 from oar.lib.remote import bootstrap
-from oar.lib.remote.channels import ChannelLost, SessionChannel
 from oar.lib.remote.protocol import SessionOrder
 from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest
+from oar.lib.remote.transports import ChannelLost, SessionChannel
 
 WRITE_SECONDS = 10.0
 LONGEST_LINE = 4 << 20  #: a node that sends more without a newline does not speak our language

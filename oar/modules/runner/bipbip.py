@@ -25,19 +25,19 @@ from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
 from oar.modules.runner import bipbip_pipe
 from oar.modules.runner.actions import (
-    check,
     desktop,
+    energy,
     finish,
     launch,
+    node_checks,
     notices,
-    power,
     probe,
     server_scripts,
     signals,
     suspend,
 )
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
-from oar.modules.runner.actions.together import Together
+from oar.modules.runner.actions.shared_steps import SharedSteps
 from oar.modules.runner.bipbip_pipe import ActionEnded, InterruptLaunch, PipeMessage, RunAction
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
@@ -67,11 +67,11 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.SUSPEND: lambda context, action: suspend.suspend(context, action.job_id),
     ActionKind.RESUME: lambda context, action: suspend.resume(context, action.job_id),
     ActionKind.PROBE: lambda context, action: probe.probe(context, action.host),
-    ActionKind.CHECK: lambda context, action: check.check(context, action.host),
+    ActionKind.CHECK: lambda context, action: node_checks.check(context, action.host),
     ActionKind.SWEEP: lambda context, action: probe.sweep(context, action.host),
     ActionKind.TELL: lambda context, action: notices.tell(context, action.job_id, action.args),
     ActionKind.NOTICE: lambda context, action: notices.run_command(context, action.job_id, action.args),
-    ActionKind.ENERGY: lambda context, _: power.carry_out(context),
+    ActionKind.ENERGY: lambda context, _: energy.carry_out(context),
     ActionKind.HEAL: lambda context, action: server_scripts.heal(context, action.args),
     ActionKind.EXPIRE: lambda context, _: desktop.remove_old(context),
     ActionKind.AR_EVENT: lambda context, action: server_scripts.tell_site(context, action.args),
@@ -118,7 +118,7 @@ class Bipbip:
             database=runtime_.database,
             remote=remote,
             interrupted=self._interrupted.__contains__,
-            together=Together(runtime_.database),
+            steps=SharedSteps(runtime_.database),
             run_in_thread=lambda name, body: threading.Thread(target=body, name=name, daemon=True).start(),
             oardir=runtime_.oardir,
         )
@@ -141,7 +141,7 @@ class Bipbip:
 
     def settle(self) -> None:
         """Run the postponed steps and send the collected notifications before this process ends."""
-        self._context.together.settle()
+        self._context.steps.settle()
         self._runtime.database.tell_gathered()
 
     def carry_out(self, action: Action) -> ActionEnded:

@@ -31,7 +31,7 @@ from oar.lib.jobs.ends import ExecCode
 from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
-from oar.modules.runner import id_watch
+from oar.modules.runner import restored_database
 from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing
 from oar.modules.runner.bipbip_pipe import ActionEnded, BipbipProcess, InterruptLaunch, RunAction
@@ -394,7 +394,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             try:
-                id_watch.repair_if_restored(opened.database, opened.config.oar_run_dir)
+                restored_database.repair_if_restored(opened.database, opened.config.oar_run_dir)
             except OSError as error:
                 log.error("whether the database was restored cannot be told: %s", error)
             ahead = retention.seconds_set_ahead(opened.database, clock_watch.read_memory(opened.config.oar_run_dir))

@@ -59,7 +59,8 @@ class UserNotices:
                 self._run_command(notice, subscription)
                 return
             for mail in [notice] if subscription.is_each else self._array_mails.instead_of(notice):
-                self._mail(mail, subscription)
+                if subscription.wants(mail.tag):
+                    self._mail(mail, subscription)
         except (BadRequest, DatabaseUnavailable) as error:
             of_job(log, notice.job_id).warning("the notice %s is not sent: %s", notice.tag, error)
 
@@ -81,11 +82,10 @@ class UserNotices:
             tx.events.add(EventType.USER_EXEC_NOTIFICATION_ERROR, notice.job_id, text)
 
     def _mail(self, notice: Notice, subscription: Subscription) -> None:
-        if subscription.wants(notice.tag):
-            subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self.mailer.instance)
-            text = f"{notice.text}\n\n{notice.why}" if notice.why else notice.text
-            note = partial(self._note, notice.job_id, f"[{notice.tag}] {notice.notify}")
-            self.mailer.user(subscription.targets, subject, text, note, notice.user)
+        subject = mail_subject(notice.tag, notice.job_id, notice.job_name, self.mailer.instance)
+        text = f"{notice.text}\n\n{notice.why}" if notice.why else notice.text
+        note = partial(self._note, notice.job_id, f"[{notice.tag}] {notice.notify}")
+        self.mailer.user(subscription.targets, subject, text, note, notice.user)
 
     def _note(self, job_id: int, text: str, error: str) -> None:
         """Store the event of a mail: sent, or failed with ``error``. The mailer's thread calls this."""

@@ -8,7 +8,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.remote.pool import Remote
 from oar.lib.runtime import DEFAULT_OARDIR
-from oar.modules.runner.actions.together import Together
+from oar.modules.runner.actions.shared_steps import SharedSteps
 
 log = logging.getLogger("bipbip")
 
@@ -21,7 +21,7 @@ class ActionContext:
     database: Database
     remote: Remote
     interrupted: Callable[[int], bool]  #: whether a kill or a signal waits for the launch of the job
-    together: Together  #: steps in the database that other actions share
+    steps: SharedSteps  #: steps in the database that other actions share
     run_in_thread: Callable[[str, Callable[[], None]], None]  #: start a named thread that may outlive the action
     oardir: str = DEFAULT_OARDIR  #: directory of the programs of the site that are configured without a path
 

@@ -96,7 +96,7 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
     fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
     traces = [*_end_traces(context, data, answers, fault), *traces, *_node_failures(context, data, answers)]
     end = _End(data, data.exec_host(context.config), traces, _usage(data, context, answers), fault)
-    context.together.do(_conclude, end)
+    context.steps.do(_conclude, end)
     return None
 
 
@@ -127,7 +127,7 @@ def _read_jobs(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
 
 def _begin(context: ActionContext, job_id: int) -> JobData | None:
     """Move a job to Finishing and return it. Return None if its end needs no more steps."""
-    data = context.together.do(_read_jobs, job_id)
+    data = context.steps.do(_read_jobs, job_id)
     if data is not None and not data.job.is_final and data.job.state is not JobState.FINISHING:
         with context.database.begin() as tx:
             run = tx.job_runs.find(job_id)

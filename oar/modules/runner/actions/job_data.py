@@ -304,9 +304,7 @@ _FILES = ("resources", "first_nodes", "node_file_db_fields", "node_file_db_field
 def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> dict[str, Any]:
     """Return the input of node_probe. With ``fence``, the node refuses all attempts up to that number from now on."""
     return {
-        "oar_tmp_directory": config.oar_runtime_directory,
-        "cpuset_path": config.cpuset_path or None,
-        "options": manager_options(config),
+        **_node_data(config),
         "jobs": [
             {
                 "job_id": data.job.id,
@@ -321,27 +319,25 @@ def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> di
     }
 
 
-def survey_data(config: Config) -> dict[str, Any]:
-    """Return the input of node_probe for a survey of the jobs on a node."""
-    return {"oar_tmp_directory": config.oar_runtime_directory}
-
-
 def check_data(checks: Iterable[tuple[NodeCheck, str]], config: Config) -> dict[str, Any]:
+    """Return the input of node_check."""
+    return {**_node_data(config), "checks": [{"kind": kind, "user": user} for kind, user in checks]}
+
+
+def sweep_data(jobs: Iterable[JobData], config: Config) -> dict[str, Any]:
+    """Return the input of a sweep: the jobs that may be on the node."""
     return {
-        "oar_tmp_directory": config.oar_runtime_directory,
-        "cpuset_path": config.cpuset_path or None,
-        "options": manager_options(config),
-        "checks": [{"kind": kind, "user": user} for kind, user in checks],
+        **_node_data(config),
+        "jobs": [{"job_id": data.job.id, "name": data.job.cpuset_name} for data in jobs],
     }
 
 
-def sweep_data(jobs: Collection[JobData], config: Config) -> dict[str, Any]:
-    """Return the input of a sweep: the jobs that may be on the node."""
+def _node_data(config: Config) -> dict[str, Any]:
+    """Return where a node keeps files and groups of jobs."""
     return {
         "oar_tmp_directory": config.oar_runtime_directory,
         "cpuset_path": config.cpuset_path or None,
         "options": manager_options(config),
-        "jobs": [{"job_id": data.job.id, "name": data.job.cpuset_name} for data in jobs],
     }
 
 

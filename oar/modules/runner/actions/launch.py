@@ -93,7 +93,7 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
     fault = launch_needs.find_fault(context.config, context.oardir)
     if fault and _hold(context, job_id, fault):
         return RetryAfter(HELD_SECONDS)
-    claimed = context.together.do(_claim, _Claim(context, job_id))
+    claimed = context.steps.do(_claim, _Claim(context, job_id))
     if claimed is None:
         return None
     launch = Launch(context, claimed.data, claimed.run)
@@ -367,7 +367,7 @@ def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | N
 
 def _send_go(launch: Launch, dialogue: Dialogue) -> None:
     """Move the job to Running, then send GO. Raises KillRequested, LaunchUndone."""
-    refusal = launch.context.together.do(_go, _HeadHeard(launch, dialogue.boot_id))
+    refusal = launch.context.steps.do(_go, _HeadHeard(launch, dialogue.boot_id))
     if refusal is not None:
         dialogue.send(ExecOrder.ABORT)
         raise refusal
@@ -409,8 +409,8 @@ def _note_started(launch: Launch, dialogue: Dialogue) -> None:
 
     If no oarsub waits, it is stored a little later, unless the job has ended by then.
     """
-    together = launch.context.together
-    note = together.do if launch.data.is_interactive else together.do_soon
+    steps = launch.context.steps
+    note = steps.do if launch.data.is_interactive else steps.do_soon
     note(_started, _HeadHeard(launch, dialogue.boot_id))
     if launch.context.config.detach_job_from_server:
         dialogue.close()

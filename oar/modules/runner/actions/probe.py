@@ -114,7 +114,7 @@ def read_status(value: Any) -> int | None:
 
 def probe(context: ActionContext, host: str) -> RetryAfter | None:
     """Probe a host for all jobs that should run on it, and store the results."""
-    context.together.settle()  # store the pending starts first: they do not come from the node
+    context.steps.settle()  # store the pending starts first: they do not come from the node
     with context.database.begin() as tx:
         asked = tx.now
         ids = tx.job_runs.jobs_of_head(host)
@@ -190,7 +190,11 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
             note_death(tx, data)
         case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
             note_recovered(tx, data, finding.boot_id)
-            _note_frozen(tx, data, finding)
+            # a node may be frozen or not, against the state of the job
+            if data.job.state is JobState.SUSPENDED and not finding.frozen:
+                tx.outbox.append(Ask(JobAction.SUSPEND, job_id))
+            elif data.job.state is JobState.RUNNING and finding.frozen:
+                tx.outbox.append(Ask(JobAction.RESUME, job_id))
 
 
 def note_usage(tx: Transaction, context: ActionContext, data: JobData, host: str, finding: Finding) -> None:
@@ -198,14 +202,6 @@ def note_usage(tx: Transaction, context: ActionContext, data: JobData, host: str
     values = data.processors(context.config).get(host)
     if values is not None and finding.usage:
         tx.job_runs.add_usage([(data.job.id, read_usage(host, count_processors(values), finding.usage))])
-
-
-def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
-    """Request that a job is frozen or thawed on nodes whose state differs from the job's state."""
-    if data.job.state is JobState.SUSPENDED and not finding.frozen:
-        tx.outbox.append(Ask(JobAction.SUSPEND, data.job.id))
-    elif data.job.state is JobState.RUNNING and finding.frozen:
-        tx.outbox.append(Ask(JobAction.RESUME, data.job.id))
 
 
 def note_end(tx: Transaction, job_id: int, code: int, status: int | None, ago: int = 0) -> None:
@@ -219,15 +215,11 @@ def note_death(tx: Transaction, data: JobData, ago: int = 0) -> None:
 
     If the job has not been updated since the database was restored, its end is unknown.
     """
-    is_unknown = data.run is not None and data.run.updated < _date_of_restore(tx)
+    restores = tx.events.latest(1, type_=EventType.DATABASE_RESTORED, before=None)
+    is_unknown = data.run is not None and any(data.run.updated < restore.date for restore in restores)
     note_end(tx, data.job.id, ExecCode.DIED, None, ago)
     if is_unknown:
         tx.job_runs.update(data.job.id, detail=END_NOT_RECORDED)
-
-
-def _date_of_restore(tx: Transaction) -> int:
-    """Return the time of the last restore of the database, 0 if there was none."""
-    return max((event.date for event in tx.events.latest(1, type_=EventType.DATABASE_RESTORED, before=None)), default=0)
 
 
 def note_recovered(tx: Transaction, data: JobData, boot_id: str) -> None:
@@ -248,7 +240,7 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     if pause := survey(context, host):
         return pause
     with context.database.begin() as tx:
-        jobs = list(job_data.read_all(tx, tx.jobs.on_nodes([host])).values())
+        jobs = job_data.read_all(tx, tx.jobs.on_nodes([host])).values()
     request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
     seconds = nodes.manager_seconds(context.config)
     answer = nodes.answer_of(context.remote.run({host: request}, seconds)[host])
@@ -295,7 +287,8 @@ def _to_survey(tx: Transaction, host: str) -> tuple[list[int], bool]:
 
 def find_jobs(context: ActionContext, host: str) -> list[FoundJob] | None:
     """Return the jobs whose head is this host, None if the host does not answer."""
-    request = NodeRequest("node_probe", NodeAction.SURVEY, job_data.survey_data(context.config))
+    content = {"oar_tmp_directory": context.config.oar_runtime_directory}
+    request = NodeRequest("node_probe", NodeAction.SURVEY, content)
     outcome = context.remote.run({host: request}, SECONDS)[host]
     if not isinstance(outcome, CommandRan) or outcome.exit:
         of_nodes(log, host).info("survey of %s: %s", host, nodes.answer_of(outcome).error)

@@ -10,8 +10,8 @@ from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.modules.runner.actions import together
-from oar.modules.runner.actions.together import STEPS_AT_A_TIME, Together
+from oar.modules.runner.actions import shared_steps
+from oar.modules.runner.actions.shared_steps import STEPS_AT_A_TIME, SharedSteps
 from tests.builders import add_job
 from tests.process.this_machine import wait_until
 
@@ -20,7 +20,7 @@ class Desk:
     """A kind of step that notes which items came together; the first of them waits until it may go on."""
 
     def __init__(self, database: Database) -> None:
-        self.together = Together(database)
+        self.together = SharedSteps(database)
         self.batches: list[list[int]] = []
         self.go_on = threading.Event()
 
@@ -44,7 +44,7 @@ class Desk:
 
 @pytest.fixture
 def desk(database: Database, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(together, "PATIENCE", 60.0)
+    monkeypatch.setattr(shared_steps, "PATIENCE", 60.0)
     return Desk(database)
 
 
@@ -82,7 +82,7 @@ def test_a_step_that_fails_costs_the_others_nothing(desk: Desk) -> None:
 
 
 def test_a_lock_that_somebody_holds_on_one_job_delays_no_other(database: Database) -> None:
-    steps = Together(database)
+    steps = SharedSteps(database)
     locked, other, third = (add_job(database) for _ in range(3))
     done: list[int] = []
     begun = threading.Event()
@@ -113,11 +113,11 @@ def test_so_many_share_a_transaction_and_no_more(desk: Desk) -> None:
 
 
 def test_steps_that_nobody_waits_for_are_done_soon_and_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "SOON", 0.0)
+    monkeypatch.setattr(shared_steps, "SOON", 0.0)
     desk.go_on.set()
     desk.together.do_soon(desk.step, 1)
     wait_until(lambda: desk.batches == [[1]])
-    monkeypatch.setattr(together, "SOON", 3600.0)
+    monkeypatch.setattr(shared_steps, "SOON", 3600.0)
     for item in (2, -1, 3):
         desk.together.do_soon(desk.step, item)
     desk.together.settle()
@@ -127,7 +127,7 @@ def test_steps_that_nobody_waits_for_are_done_soon_and_together(desk: Desk, monk
 
 def test_all_are_told_that_the_database_is_gone_and_the_next_one_is_tried(settings: DatabaseSettings) -> None:
     gone = Database(settings._replace(host="/nowhere", patience=0))
-    steps = Together(gone)
+    steps = SharedSteps(gone)
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable):
             steps.do(lambda tx, items: items, 1)

@@ -1,9 +1,11 @@
-"""When the server waits for its database, what it says meanwhile, and when it gives up."""
+"""When the server waits for its database, and when it gives up; when a worker process is replaced."""
 
 import pytest
 
 from oar.lib.bus.exit_codes import ServerCode
+from oar.lib.bus.frames import Renewal
 from oar.modules.children import RunnerRestarts
+from oar.modules.worker import PASSES_OF_A_LIFE, SETTLING, Lifetime
 
 DATABASE = "db:5432"
 
@@ -51,3 +53,37 @@ def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:
     restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0)
     restarts.note_ready()
     assert restarts.end_after(ServerCode.REFUSED, 1000.0) is None
+
+
+MIB = 1 << 20
+
+
+def asked(*held: int, most: float = 1000) -> list[Renewal]:
+    """Return what a worker asks for after passes after which it holds so many MiB."""
+    lifetime = Lifetime()
+    return [lifetime.renewal(each * MIB, most * MIB) for each in held]
+
+
+def test_a_worker_below_its_bound_stays() -> None:
+    assert set(asked(50, 300, 999, 999, 999)) == {Renewal.NONE}
+
+
+def test_a_worker_that_has_grown_is_replaced_when_idle() -> None:
+    assert asked(50, 50, 50, 999, 1000, 1999) == [*[Renewal.NONE] * 4, Renewal.WHEN_IDLE, Renewal.WHEN_IDLE]
+
+
+def test_a_worker_that_has_grown_far_too_much_is_replaced_before_its_next_pass() -> None:
+    assert asked(50, 50, 50, 2000)[-1] is Renewal.NOW
+
+
+def test_a_worker_whose_work_needs_more_than_the_bound_stays() -> None:
+    """Otherwise each pass would be the first of a process."""
+    assert set(asked(4000, 5000, 5000, 6000, 7400)) == {Renewal.NONE}
+    assert asked(4000, 5000, 5000, 7500)[-1] is Renewal.WHEN_IDLE
+    assert asked(4000, 5000, 5000, 15000)[-1] is Renewal.NOW
+
+
+@pytest.mark.parametrize("held", [100, 10**6])
+def test_without_a_bound_only_the_number_of_passes_counts(held: int) -> None:
+    passes = asked(*[50] * SETTLING, *[held] * (PASSES_OF_A_LIFE - SETTLING), most=0)
+    assert passes == [Renewal.NONE] * (PASSES_OF_A_LIFE - 1) + [Renewal.WHEN_IDLE]

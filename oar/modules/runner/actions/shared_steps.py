@@ -135,7 +135,7 @@ class _Queue(Generic[Item, Result]):
             turn.result = result
 
 
-class Together:
+class SharedSteps:
     """The queues of steps of a process, by kind."""
 
     def __init__(self, database: Database) -> None:
