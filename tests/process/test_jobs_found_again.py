@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.ends import EndCode
-from oar.lib.jobs.ends import Cause
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState, Phase
 from oar.lib.nodes import restoration, state_changes
 from oar.lib.nodes.states import ResourceState
