@@ -25,7 +25,7 @@ from oar.lib.base.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 SUDOERS = REPOSITORY / "setup" / "nodes" / "sudoers"
-CLIENT = (REPOSITORY / "oar" / "cli" / "warm" / "client.pl").read_text()
+CLIENT = (REPOSITORY / "oar" / "cli" / "command_server" / "client.pl").read_text()
 
 
 def written(*words: bytes, count: int | None = None, umask: int = 0o022, **fields: bytes) -> bytes:
