@@ -18,7 +18,7 @@ from oar.lib.base.errors import Bug, UserError
 from oar.lib.bus.exit_codes import NodeChangeStateCode
 from oar.lib.bus.messages import Ask, Mail, Tag, Wake
 from oar.lib.history import event_consequences
-from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, event_type
+from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, consequence_of, event_type
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
 from oar.lib.jobs import control, launch_holds, lifecycle
