@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from oar.lib.access.records import User
-from oar.lib.bus.messages import Tag, Wake
-from oar.lib.bus.messages import Channel, Topic
+from oar.lib.bus.messages import Channel, Tag, Topic, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
