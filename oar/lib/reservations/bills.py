@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.reservations.records import REMOVED, AdvanceReservation, ReservationUsage, ResourceInterval
@@ -113,6 +112,8 @@ def reporting_lines(tx: "Transaction", since: int = 0) -> Iterator[str]:
     They are made from the tables, so the file is always complete, without partial lines.  Lines of the same second are
     in the order of the sources below.
     """
+    from heapq import merge  # not needed by qrdel and qralter, which close reservations
+
     reports = tx.reservation_logs
     sources = (
         _lines(0, "new_ar", reports.new_for_report(since)),
