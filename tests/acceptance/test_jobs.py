@@ -280,15 +280,3 @@ def test_a_job_for_a_frontend_runs_there_with_the_nodes_it_booked_and_leaves_no_
     alice.run(f"oardel {killed}")
     cluster.wait_for_state(killed, "Error")
     wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the killed job runs on the server")
-
-
-def test_a_command_of_a_notice_leaves_no_process(cluster: Cluster, alice: Person) -> None:
-    left = 'pgrep -fx "sleep 98765"'
-    program = f"#!/bin/sh\n{ESCAPE}\nuntil {left}; do sleep 0.1; done\ncat /proc/self/cgroup >noticed\n"
-    alice.run("rm -f noticed; cat >leave; chmod 755 leave", stdin=program.replace("noticed", "/home/alice/noticed"))
-    job = alice.submit("--notify '[END]exec:/home/alice/leave' true")
-    assert cluster.wait_for_end(job) == {job: ("Terminated", "0")}
-    told = f"SELECT 1 FROM event_logs WHERE job_id = {job} AND type = 'USER_EXEC_NOTIFICATION'"
-    wait_until(lambda: cluster.sql(told), what="the command has run")
-    wait_until(lambda: alice.attempt(left).code == 1, what="nothing of the command runs on the server")
-    assert "/oar_commands/alice_command_" in alice.run("cat noticed")

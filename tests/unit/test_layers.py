@@ -351,11 +351,6 @@ def run_python(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", sorted(tools()))
-def test_programs_for_nodes_have_the_syntax_of_python_3_6(name: str) -> None:
-    ast.parse(tools()[name].path.read_text(encoding="utf-8"), feature_version=(3, 6))
-
-
 IMPORT_ALL = """
 import importlib, os, signal, sys, threading
 
