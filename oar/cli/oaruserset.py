@@ -1,7 +1,7 @@
 """oaruserset: list and change the named lists of users that advance reservations know."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -59,7 +59,14 @@ def main(
         with context.database.snapshot() as tx:
             names = tx.access.userset_names() if lists else []
             usersets = {name: userset_changes.entries_of(tx, name) for name in dict.fromkeys((*names, *shown))}
-        _show(usersets, shown, as_json=as_json)
+        if as_json:
+            click.echo(dump({name: list(entries) for name, entries in usersets.items()}, Format.JSON), nl=False)
+            return
+        for name, entries in usersets.items():
+            if name in shown:
+                click.echo(f"name    {name}\ntype    ACL\nentries {','.join(entries) or 'NONE'}")
+            else:
+                click.echo(name)
 
 
 def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[str], *, force: bool) -> list[str]:
@@ -78,17 +85,6 @@ def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[st
             userset_changes.delete(tx, context.user, name, force=force)
             lines.append(f'deleted userset "{name}"')
     return lines
-
-
-def _show(usersets: Mapping[str, tuple[str, ...]], shown: Sequence[str], *, as_json: bool) -> None:
-    if as_json:
-        click.echo(dump({name: list(entries) for name, entries in usersets.items()}, Format.JSON), nl=False)
-        return
-    for name, entries in usersets.items():
-        if name in shown:
-            click.echo(f"name    {name}\ntype    ACL\nentries {','.join(entries) or 'NONE'}")
-        else:
-            click.echo(name)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.index_programs import environment
 
 __all__ = ["home"]
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.slow]
 
 Start = Callable[[str], subprocess.Popen[str]]
 

@@ -216,7 +216,7 @@ def test_a_file_that_comes_later_or_begins_anew_is_followed(
 def test_a_stream_ends_some_time_after_the_job(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_output, "LAST_SECONDS", 5.0)
+    monkeypatch.setattr(job_output, "LAST_SECONDS", 2.0)
     job = _job(database, home)
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:

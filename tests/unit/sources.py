@@ -27,27 +27,24 @@ class Module:
         """Whether it is an ``__init__.py``."""
         return self.path.name == "__init__.py"
 
-    def imports(self) -> Iterator[str]:
-        """Give the full name of everything that is imported anywhere in the file, for type checking too."""
-        return imported_in(self.tree)
-
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        """Give all functions and methods."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
+    @cached_property
+    def imports(self) -> tuple[str, ...]:
+        """The full name of everything that is imported anywhere in the file, for type checking too."""
+        return tuple(imported_in(self.tree))
 
     def texts(self) -> Iterator[tuple[int, str]]:
         """Give line and value of each string that is not a docstring; an f-string's parts are one text."""
-        ignored = set(_docstrings(self.tree))
-        for node in ast.walk(self.tree):
+        ignored: set[ast.AST] = set()
+        for node in ast.walk(self.tree):  # a node comes before its parts
             if isinstance(node, ast.JoinedStr):
                 constants = [part for part in node.values if isinstance(part, ast.Constant)]
                 ignored.update(constants)
                 yield node.lineno, " ".join(str(part.value) for part in constants)
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in ignored:
-                yield node.lineno, node.value
+            elif isinstance(node, ast.Constant):
+                if isinstance(node.value, str) and node not in ignored:
+                    yield node.lineno, node.value
+            elif isinstance(body := getattr(node, "body", None), list) and body and isinstance(body[0], ast.Expr):
+                ignored.add(body[0].value)  # a docstring
 
 
 def imported_in(tree: ast.Module) -> Iterator[str]:
@@ -57,13 +54,6 @@ def imported_in(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            yield body[0].value
 
 
 @cache
@@ -85,10 +75,3 @@ def tools() -> dict[str, Module]:
     return {
         path.name: Module(path.name, path) for path, text in sorted(texts.items()) if not text.startswith("#!/bin/sh")
     }
-
-
-@cache
-def others() -> dict[str, Module]:
-    """Return everything else in Python: tests, benchmarks, set-up, generator of the documentation."""
-    paths = sorted(path for top in ("tests", "bench", "setup", "docs") for path in (ROOT / top).rglob("*.py"))
-    return {str(path): Module(path.stem, path) for path in paths}

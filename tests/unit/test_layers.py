@@ -167,7 +167,7 @@ def arrows() -> list[tuple[str, str]]:
     return [
         (module.name, target)
         for module in modules().values()
-        for target in map(imported_module, module.imports())
+        for target in map(imported_module, module.imports)
         if target and target != module.name
     ]
 
@@ -255,7 +255,7 @@ def test_no_circles() -> None:
 def test_every_library_is_imported_at_home_only() -> None:
     strangers = []
     for module in modules().values():
-        for name in module.imports():
+        for name in module.imports:
             library = name.partition(".")[0]
             known = library == "oar" or library in sys.stdlib_module_names
             known |= library in {"psycopg2", "sqlalchemy"} and has_statements(module.name)
@@ -271,7 +271,7 @@ def test_what_decides_reaches_for_nothing() -> None:
     assert not [
         (name, imported)
         for name in sorted(pure | subjects)
-        for imported in modules()[name].imports()
+        for imported in modules()[name].imports
         if imported.partition(".")[0] in OUTER_WORLD
     ]
 
@@ -282,7 +282,7 @@ def test_programs_of_nodes_stand_alone() -> None:
     strangers = [
         (tool.name, name)
         for tool in tools().values()
-        for name in tool.imports()
+        for name in tool.imports
         if name.partition(".")[0] not in sys.stdlib_module_names and name.partition(".")[0] not in own
     ]
     assert not strangers

@@ -145,7 +145,7 @@ def test_tools_without_a_suffix_are_named_where_mypy_and_ruff_look_for_files() -
 def test_programs_are_sent_after_those_that_they_import() -> None:
     sent: list[str] = []
     for name in PROGRAMS:
-        needed = {module.partition(".")[0] for module in tools()[name].imports()}
+        needed = {module.partition(".")[0] for module in tools()[name].imports}
         assert not [other for other in PROGRAMS if other.removesuffix(".py") in needed and other not in sent]
         sent.append(name)
     assert SESSION not in sent

@@ -1,6 +1,7 @@
 """The route that answers a request is the first that matches, and few are tried to find it."""
 
 import re
+from functools import cache
 
 import pytest
 from starlette.routing import Match, Route
@@ -29,10 +30,16 @@ def _addresses() -> list[str]:
     return sorted({*paths, *near, *STRANGE})
 
 
+@cache
+def _matching(path: str) -> list[Route]:
+    """Return the routes that match a path, for any method."""
+    return [route for route in ROUTES.all if route.matches(_scope("GET", path))[0] is not Match.NONE]
+
+
 def _expected(method: str, path: str) -> tuple[Match, Route | None, set[str] | None]:
     """Return the route that takes a request if all are tried, else the methods of those that take others."""
     scope = _scope("GET" if method == "HEAD" else method, path)
-    found = [(route.matches(scope)[0], route) for route in ROUTES.all]
+    found = [(route.matches(scope)[0], route) for route in _matching(path)]
     if full := [route for match, route in found if match is Match.FULL]:
         return Match.FULL, full[0], None
     if partial := [route for match, route in found if match is Match.PARTIAL]:

@@ -28,5 +28,5 @@ def test_a_transaction_has_each_class_of_statements_once() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_class_of_statements_uses_no_other_one(module: str) -> None:
-    imports = {name for name in modules()[module].imports() if name in MODULES}
+    imports = {name for name in modules()[module].imports if name in MODULES}
     assert not imports

@@ -54,8 +54,10 @@ def read_by(text: str) -> set[str]:
         return {name for key, name in NAMES.items() if re.search(rf"\b{key}\b", text)}
     words: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _is_config(node.value):
-            words |= _options_of(node.attr)
+        if isinstance(node, ast.Attribute):
+            options = _options_of(node.attr) & OPTIONS
+            if options and _is_config(node.value):
+                words |= options
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             words.add(NAMES.get(node.value, ""))
     return words & OPTIONS

@@ -128,30 +128,33 @@ def test_scripts_import_what_is_there_by_relative_path() -> None:
             assert (path.parent / name).resolve() in SCRIPTS, (path.name, name)
 
 
-def packed(names: Iterable[str]) -> int:
-    assets = Assets()
-    return sum(len(found.packed) for name in names if (found := assets.find(name)))
+@pytest.fixture(scope="module")
+def assets() -> Assets:
+    """All files, packed."""
+    return Assets()
+
+
+def packed_size(assets: Assets, names: Iterable[str]) -> int:
+    return sum(len(file.packed) for name in names if (file := assets.find(name)))
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in (DIRECTORY / "js" / "pages").glob("*.js")))
-def test_a_page_is_small(page: str) -> None:
+def test_a_page_is_small(assets: Assets, page: str) -> None:
     scripts = {f"js/pages/{page}", "js/theme.js", "js/stream-worker.js"}
     if page == "gantt.js":
         scripts |= {"js/gantt/first.js", "js/gantt/worker.js"}
-    assert packed(scripts) <= MOST_SCRIPT
-    assert packed({*scripts, "style.css", "icon.svg", "i18n/fr.json"}) <= MOST_IN_ALL
+    assert packed_size(assets, scripts) <= MOST_SCRIPT
+    assert packed_size(assets, {*scripts, "style.css", "icon.svg", "i18n/fr.json"}) <= MOST_IN_ALL
 
 
-def test_only_scripts_that_are_named_are_served_each_with_all_that_it_imports() -> None:
-    assets = Assets()
+def test_only_scripts_that_are_named_are_served_each_with_all_that_it_imports(assets: Assets) -> None:
     texts = {f"js/{name}": found.content.decode() for name in SERVED if (found := assets.find(f"js/{name}"))}
     assert set(texts) == {f"js/{name}" for name in SERVED}
     assert assets.find("js/common/dom.js") is None
     assert [name for name, text in texts.items() if re.search(r"^import\b", text, re.MULTILINE)] == []
 
 
-def test_files_are_packed_and_their_address_changes_with_them() -> None:
-    assets = Assets()
+def test_files_are_packed_and_their_address_changes_with_them(assets: Assets) -> None:
     style = assets.find("style.css")
     assert style is not None
     assert gzip.decompress(style.packed) == style.content

@@ -31,9 +31,9 @@ def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
             stack.enter_context(migrator.alone())
         with migrator.database.snapshot() as tx:
             sql_adoption.require_empty(tx)
-        live = _waited(old) if waits and not dry else live_jobs(old)
+        live = _wait_for_jobs(old) if waits and not dry else live_jobs(old)
         if dry or live.number:
-            return _told(migrator, old, live, dry=dry)
+            return _print_plan(migrator, old, live, dry=dry)
         with migrator.database.begin() as tx:
             planned = sql_adoption.plan(tx, old, _choices(migrator))
             with _ProgressLine() as progress:
@@ -47,9 +47,15 @@ def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
     return 0
 
 
-def _told(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) -> int:
+def _print_plan(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) -> int:
     """Print the plan, or why it cannot be executed; return the exit code."""
-    refusal = _refusal(live) if live.number else ""
+    names = ", ".join(map(str, live.first)) + (", ..." if live.number > len(live.first) else "")
+    refusal = (
+        f"{live.number} jobs run or wait for an answer under the old server ({names}), which alone can end them: let no"
+        " other job start there (oarnotify, oarqueue -d), and wait with --running, or delete them there (oardel)."
+        if live.number
+        else ""
+    )
     if dry:
         with migrator.database.snapshot() as tx:
             planned = sql_adoption.plan(tx, old, _choices(migrator))
@@ -61,28 +67,20 @@ def _told(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) ->
     return 1 if live.number else 0
 
 
-def _refusal(live: LiveJobs) -> str:
-    names = ", ".join(map(str, live.first)) + (", ..." if live.number > len(live.first) else "")
-    return (
-        f"{live.number} jobs run or wait for an answer under the old server ({names}), which alone can end them: let no"
-        " other job start there (oarnotify, oarqueue -d), and wait with --running, or delete them there (oardel)."
-    )
-
-
-def _waited(old: OldDatabase) -> LiveJobs:
+def _wait_for_jobs(old: OldDatabase) -> LiveJobs:
     """Wait for the end of the jobs that only the old server can end; print their number when it changes."""
     shown_count = -1
     while (live := live_jobs(old)).number:
         if live.number != shown_count:
-            click.echo(f"Waiting for {live.number} jobs of the old server; {_ends(live.last_end)}.")
+            click.echo(f"Waiting for {live.number} jobs of the old server; {_format_last_end(live.last_end)}.")
             shown_count = live.number
         time.sleep(LOOK)
         old.refresh()
     return live
 
 
-def _ends(date: int) -> str:
-    """Say when the last of the jobs ends that are waited for; 0: unknown."""
+def _format_last_end(date: int) -> str:
+    """Return when the walltimes of the jobs end; ``date``: of the last one, 0 if it is unknown."""
     end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else "unknown"
     if not date or date > time.time():
         return f"their walltimes end {end}"
@@ -100,10 +98,10 @@ def _choices(migrator: Migrator) -> sql_adoption.AdoptionChoices:
 
 
 class _ProgressLine:
-    """A progress line on a terminal; nothing is printed without a terminal."""
+    """A progress line, printed only on a terminal."""
 
     def __init__(self) -> None:
-        self._is_seen = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
         self._next = 0.0
         self._table = ""
 
@@ -111,12 +109,12 @@ class _ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_seen:
+        if self._is_terminal:
             click.echo("\r\033[K", nl=False, err=True)
 
     def show(self, table: str, rows: int, total: int) -> None:
         """Print the progress, at most a few times a second."""
-        if self._is_seen and (table != self._table or time.monotonic() >= self._next):
+        if self._is_terminal and (table != self._table or time.monotonic() >= self._next):
             self._table, self._next = table, time.monotonic() + _PROGRESS
             progress = f"{table}: {rows} of {total} rows" if total else table
             click.echo(f"\r\033[K{progress}", nl=False, err=True)

@@ -69,9 +69,10 @@ def _server_name(config: Config) -> Iterator[str]:
 
 def _missing(config: Config, oardir: str) -> Iterator[str]:
     """Give the programs, files and directories of the server that keys name, and that do not exist."""
+    needs_taktuk = bool(config.pingchecker_taktuk_arg_command) and not ping_checker.replaces_taktuk(config)
     for key in Config.options():
         value = getattr(config, key.name)
-        if key.fixed or not value or (key is Config.taktuk_cmd and not _needs_taktuk(config)):
+        if key.fixed or not value or (key is Config.taktuk_cmd and not needs_taktuk):
             continue
         if isinstance(value, Mapping):
             for name, command in value.items():
@@ -83,18 +84,10 @@ def _missing(config: Config, oardir: str) -> Iterator[str]:
         yield from _fault(rules.key, rules.kind.target, config.admission_rules_path, oardir)
 
 
-def _needs_taktuk(config: Config) -> bool:
-    return bool(config.pingchecker_taktuk_arg_command) and not ping_checker.replaces_taktuk(config)
-
-
 def _fault(key: str, target: Target, value: str, oardir: str) -> Iterator[str]:
     find = _FAULTS.get(target)
     if fault := find(value, key.partition(":")[0], oardir) if find else "":
         yield f"{key}: {fault}"
-
-
-def _find_program_fault(command: str, key: str, _: str) -> str:
-    return programs.find_fault(command, key)
 
 
 def _find_site_program_fault(path: str, key: str, oardir: str) -> str:
@@ -125,7 +118,7 @@ def _find_output_fault(path: str, _: str, __: str) -> str:
 
 #: What finds out why a target cannot be used: from the value of the key, the key and OARDIR.
 _FAULTS: Mapping[Target, Callable[[str, str, str], str]] = {
-    Target.SERVER_PROGRAM: _find_program_fault,
+    Target.SERVER_PROGRAM: lambda command, key, _: programs.find_fault(command, key),
     Target.SITE_PROGRAM: _find_site_program_fault,
     Target.SERVER_FILE: _find_file_fault,
     Target.SERVER_OUTPUT: _find_output_fault,
@@ -225,24 +218,22 @@ def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]
 
 
 def _site(tx: Transaction, config: Config) -> _Site:
-    orders = list(_orders(tx, config))
+    bad_orders = []
+    for key in _ORDERS:
+        order = getattr(config, key.name)
+        try:
+            tx.rounds.resources((), order, order)  # the statement of scheduling passes
+        except ConfigError as error:
+            trouble = str(error).partition(": ")[2]
+            bad_orders.append(
+                f"{key.key}: {trouble}: rounds take resources by the names of their nodes until it is right"
+            )
     may_sleep = any(
         node.earliest_upto > NEVER_HALTED_NOR_WOKEN and node.latest_upto < ALWAYS_AVAILABLE
         for node in tx.nodes.energy_nodes().values()
     )
     most = tx.figures.database_figures().most_connections
-    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), orders, may_sleep, most)
-
-
-def _orders(tx: Transaction, config: Config) -> Iterator[str]:
-    """Have the statement of the rounds judge each order of resources."""
-    for key in _ORDERS:
-        order = getattr(config, key.name)
-        try:
-            tx.rounds.resources((), order, order)
-        except ConfigError as error:
-            trouble = str(error).partition(": ")[2]
-            yield f"{key.key}: {trouble}: rounds take resources by the names of their nodes until it is right"
+    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), bad_orders, may_sleep, most)
 
 
 def _queues(config: Config, site: _Site) -> Iterator[str]:
@@ -256,21 +247,15 @@ def _queues(config: Config, site: _Site) -> Iterator[str]:
 
 
 def _properties(config: Config, site: _Site) -> Iterator[str]:
-    for key, name in _named_properties(config):
-        if name not in site.columns:
-            yield f"{key.key}: resources have no property {name}: oarproperty --list shows them, --add NAME adds one"
-
-
-def _named_properties(config: Config) -> "Iterator[tuple[Key[Any], str]]":
-    for key in _PROPERTIES:
-        if name := getattr(config, key.name):
-            yield key, name
-    levels = Config.scheduler_priority_hierarchy_order
-    yield from ((levels, name) for name in config.scheduler_priority_hierarchy_order.split("/") if name)
+    named: list[tuple[Key[Any], str]] = [(key, getattr(config, key.name)) for key in _PROPERTIES]
+    hierarchy = Config.scheduler_priority_hierarchy_order
+    named += [(hierarchy, name) for name in config.scheduler_priority_hierarchy_order.split("/")]
     for group in parse_request(config.oarsub_default_resources).groups:
-        for level in group.levels:
-            if level.property not in ("nodes", "node"):
-                yield Config.oarsub_default_resources, level.property
+        named += [(Config.oarsub_default_resources, level.property) for level in group.levels]
+    for key, name in named:
+        is_alias = key is Config.oarsub_default_resources and name in ("nodes", "node")
+        if name and not is_alias and name not in site.columns:
+            yield f"{key.key}: resources have no property {name}: oarproperty --list shows them, --add NAME adds one"
 
 
 def _quotas(config: Config, site: _Site) -> Iterator[str]:
@@ -306,20 +291,16 @@ def _connections(config: Config, site: _Site) -> Iterator[str]:
 
 
 def _conditions(config: Config, database: Database) -> Iterator[str]:
-    """Have the account that only reads judge the conditions of the file."""
+    """Evaluate the conditions of the file under the read-only account."""
     texts: list[tuple[Key[Any], str]] = [(Config.phoenix_broken_nodes, config.phoenix_broken_nodes)]
     texts += [(Config.energy_saving_nodes_keepalive, text) for text, _ in config.energy_saving_nodes_keepalive]
     try:
         with session(database, Subject.RESOURCES, SITE) as conditions:
             for key, text in texts:
-                yield from _condition(key, text, conditions.ids)
+                try:
+                    conditions.ids(text)
+                except BadCondition as error:
+                    yield f"{key.key}: {text}: {error}"
     except DatabaseUnavailable as error:
         reason = f"{config.db_base_login_ro}: {explain_failure(str(error), quotes=True)}"
         yield f"DB_BASE_LOGIN_RO: {reason}. Conditions of users are not evaluated: correct the login and its password."
-
-
-def _condition(key: "Key[Any]", text: str, ask: Callable[[str], object]) -> Iterator[str]:
-    try:
-        ask(text)
-    except BadCondition as error:
-        yield f"{key.key}: {text}: {error}"
