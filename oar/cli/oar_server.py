@@ -227,7 +227,7 @@ class Server:
         return 1 if self._errors else 0
 
     def prepare(self) -> pwd.struct_passwd:
-        """Make what the server needs and is not there: directory, files of its logs, keys."""
+        """Create the run directory, the log files and the keys if they are missing."""
         account = self._account or _account()
         _own_directory(Path(self._config.oar_run_dir), account, 0o755)
         for path in (self._config.log_file, self._config.completion_log or ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -99,6 +100,18 @@ def looked_after(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[C
         raise
     finally:
         if request.session.stash.get(_FAILED, False):
+            keep_logs(cluster)
+        cluster.stop()
+
+
+@contextlib.contextmanager
+def own_room(request: pytest.FixtureRequest, name: str, *options: str) -> Iterator[Cluster]:
+    """A room for the tests of one file; its logs are kept if a test has failed."""
+    cluster = Cluster.start(f"{name}-{os.getpid()}", *options)
+    try:
+        yield cluster
+    finally:
+        if request.session.testsfailed:
             keep_logs(cluster)
         cluster.stop()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import keep_logs
+from tests.acceptance.conftest import own_room
 from tests.acceptance.faults import Machine, processes_of
 from tests.acceptance.harness import Cluster, wait_until
 
@@ -95,8 +94,7 @@ class Controllers:
 def site(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Controllers]]:
     """A cluster of three nodes of one core, of which idle ones are switched off but for one."""
     settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-    made = Cluster.start(f"energy-{os.getpid()}", "--nodes", "3", "--cores", "1", "--fast-db", *settings)
-    try:
+    with own_room(request, "energy", "--nodes", "3", "--cores", "1", "--fast-db", *settings) as made:
         root = made.as_user("root")
         root.run("install -d -o oar /home/site /home/site/controllers")
         root.run("cat >/home/site/power; chmod 755 /home/site/power", stdin=POWER)
@@ -104,10 +102,6 @@ def site(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Controllers]
         root.run("oarnodesetting --sql true -p available_upto=2147483646")
         yield made, controllers
         controllers.close()
-    finally:
-        if request.session.testsfailed:
-            keep_logs(made)
-        made.stop()
 
 
 class Scene:

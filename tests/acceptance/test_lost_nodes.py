@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import keep_logs
+from tests.acceptance.conftest import own_room
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.test_outages import WORK, assert_ran_once, let_end, started
 
@@ -19,13 +18,8 @@ PAUSE_SECONDS = 60
 @pytest.fixture(scope="module")
 def plain(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of two nodes with the shipped configuration."""
-    cluster = Cluster.start(f"lost-{os.getpid()}", "--nodes", "2", "--cores", "1", "--fast-db")
-    try:
+    with own_room(request, "lost", "--nodes", "2", "--cores", "1", "--fast-db") as cluster:
         yield cluster
-    finally:
-        if request.session.testsfailed:
-            keep_logs(cluster)
-        cluster.stop()
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import keep_logs
+from tests.acceptance.conftest import own_room
 from tests.acceptance.harness import Cluster, wait_until
 from tests.documents import SOURCE, named_blocks
 
@@ -31,17 +30,12 @@ WAKE = (
 def site(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of two nodes of one core, with the programs of the site."""
     settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-    made = Cluster.start(f"site-{os.getpid()}", "--nodes", "2", "--cores", "1", "--fast-db", *settings)
-    try:
+    with own_room(request, "site", "--nodes", "2", "--cores", "1", "--fast-db", *settings) as made:
         root = made.as_user("root")
         root.run("install -d -o oar /home/site /usr/lib/oar/schedulers")
         for name, text in (("halt", HALT), ("wake", WAKE)):
             root.run(f"cat >/home/site/{name}; chmod 755 /home/site/{name}", stdin=text)
         yield made
-    finally:
-        if request.session.testsfailed:
-            keep_logs(made)
-        made.stop()
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class HostResult(NamedTuple):
 
 
 def read_hosts(path: str) -> Iterator[str]:
-    """Give the hosts of a file, - is stdin; what follows a # is a remark.  Raises Stop."""
+    """Iterate over the hosts of a file (-: standard input); # begins a comment.  Raises Stop."""
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The steps of ``oar-database --adopt``, and what a person sees of them."""
+"""The steps of ``oar-database --adopt`` and their output."""
 
 import sys
 import time

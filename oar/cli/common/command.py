@@ -107,7 +107,7 @@ class Context:
         self._user = user
         self._runtime = runtime
         self._is_ours = False  #: it was opened here
-        self.fate = LATER  #: what becomes of a request of which the server cannot be told; '' = nothing to be said
+        self.fate = LATER  #: the fate of a request if the server cannot be notified; '' = print no warning
         self._is_checked = False
         self._follows_server = False
 
@@ -467,7 +467,7 @@ def invoke(
     user: User | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run a command inside this process: for tests, and for a command that is another one in disguise."""
+    """Run a command inside this process: for tests, and for commands that call another one."""
     from contextlib import redirect_stderr, redirect_stdout
     from io import StringIO
 
@@ -481,7 +481,7 @@ def invoke(
 
 
 def _printable(text: str) -> str:
-    """Return the text as it can always be written, without what could move a terminal's cursor."""
+    """Return a text that every stream can print; control characters are escaped."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return "".join(
         f"\\x{ord(character):02x}"
@@ -500,7 +500,7 @@ def _forget_stdout() -> None:
 
 
 def _unexpected(error: Exception) -> str:
-    """Return what to say of an error that no program of ours means to raise."""
+    """Return the message for an error that no code of OAR raises on purpose."""
     if isinstance(error, OSError):
         try:
             sys.stdout.flush()

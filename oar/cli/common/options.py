@@ -129,9 +129,9 @@ class OptionalText(ParamType):
 
 
 class NameList(ParamType):
-    """The argument of an option that names something, or several with commas between them; ``kind``: what it names.
+    """A name, or several separated by commas; ``kind``: of the names, for messages.
 
-    One without a word is refused: a script whose variable is empty does not mean all.
+    A list without a name is rejected: an empty variable in a script does not mean all.
     """
 
     name = "list"
@@ -149,7 +149,7 @@ class NameList(ParamType):
 
 
 def names_nothing(program: str, option: str, text: str, kind: str) -> Stop:
-    """Return the error for a list without a name.  ``option``: '' = it is an argument; ``kind``: what it may name."""
+    """Return the error for a list without a name.  ``option``: '' for an argument; ``kind``: of the names."""
     from oar.cli.common.render import visible
 
     place = f" {option}" if option else ""

@@ -28,7 +28,10 @@ class Hangup(BaseException):
 
 
 def prepare_process(kept_variables: Collection[str] = ()) -> None:
-    """Make what surrounds the program the same for everybody.  ``kept_variables``: of PostgreSQL."""
+    """Set umask, streams, signals and environment to the same values for all users.
+
+    ``kept_variables``: variables of PostgreSQL that are not deleted.
+    """
     os.umask(os.umask(0o077) & 0o077 | 0o022)  # what it makes in our directories is for the next user's command, too
     gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
     for name in [name for name in os.environ if name.startswith("PG") and name not in kept_variables]:
@@ -76,7 +79,7 @@ def ending_with_caller(*, once: bool = False) -> Iterator[None]:
 
 
 def _hang_up_once(number: int, frame: object) -> NoReturn:
-    """The terminal and the caller mostly go together: the second signal must not disturb what the first lets do."""
+    """Handle the first signal only: terminal and caller often end together, and nothing may interrupt the clean-up."""
     _ignore_departures()
     hang_up(number, frame)
 
