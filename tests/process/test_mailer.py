@@ -105,16 +105,6 @@ def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
     assert "refused" in told[0]
 
 
-def test_a_mail_server_that_takes_no_connection_is_given_up() -> None:
-    errors = list[str]()
-    with deaf_server() as port:
-        config = Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@server")
-        mailer = Mailer(config, step=0.2, longest=1)
-        mailer.user(["alice@site"], "subject", "text", errors.append)
-        mailer.close(60)
-    assert errors == ["timed out"]
-
-
 def test_closing_does_not_wait_for_a_mail_server_that_is_silent_even_when_a_thousand_mails_wait() -> None:
     problems: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
