@@ -20,16 +20,18 @@ _BATCH = 64
 class BitRuns:
     """Blocks that are disjoint runs of bits, and queries about all of them at once. A result marks top bits."""
 
-    __slots__ = ("_body", "_bottoms", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "low_of", "tops")
+    __slots__ = ("_body", "_bottoms", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "block_of", "tops")
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         """``spans``: lowest and highest bit of each block, in ascending order."""
         self._spans = spans
         self.tops = from_positions(high for _, high in spans)
         self._bottoms = from_positions(low for low, _ in spans)
-        self.low_of = {high: low for low, high in spans}  #: lowest bit of each block by its top bit
         self._body = self._fields(lambda width: (1 << (width - 1)) - 1)
         widths = {high - low + 1 for low, high in spans}
+        ones = {width: _ones(0, width) for width in widths}
+        #: by top bit: lowest bit, and the bits of the block from there; a whole set would be as long as the machine
+        self.block_of = {high: (low, ones[high - low + 1]) for low, high in spans}
         self._widest = max(widths, default=1)
         self._width = self._widest if len(widths) == 1 else 0
         self._steps = (self._widest - 1).bit_length()
@@ -73,14 +75,9 @@ class BitRuns:
             return (marks << 1) - (marks >> (self._width - 1))
         members = 0
         for top in positions(marks):
-            low = self.low_of[top]
-            members |= ((1 << (top - low + 1)) - 1) << low
+            low, ones = self.block_of[top]
+            members |= ones << low
         return members
-
-    def inside(self, members: ResourceSet, top: int) -> ResourceSet:
-        """Return the members in the block with this top bit."""
-        low = self.low_of[top]
-        return (members >> low & ((1 << (top - low + 1)) - 1)) << low
 
     def lowest(self, members: ResourceSet, count: int) -> ResourceSet:
         """Return the ``count`` lowest members of each block; return all of a block with fewer members."""

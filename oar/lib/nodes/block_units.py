@@ -21,7 +21,7 @@ class BlockUnits:
         self._runs = runs
         self._pool = pool
         self._tops = list(positions(marks))
-        self._lows = [runs.low_of[top] for top in self._tops]
+        self._lows = [runs.block_of[top][0] for top in self._tops]
         self._unit_of = {top: unit for unit, top in enumerate(self._tops)}
         self._last: tuple[ResourceSet, ResourceSet] = 0, 0  #: what ``members`` has answered last, and to what
         self.everything = (1 << len(self._tops)) - 1  #: all blocks

@@ -138,15 +138,15 @@ def _ascending_pieces(bits: Sequence[int]) -> list[list[int]]:
 class _Partition:
     """The blocks of nested properties (``/switch/node``: the nodes of each switch)."""
 
-    blocks: Sequence[Sequence[int]]  #: bits of each block; () when each block is one resource
+    blocks: Sequence[range | ResourceSet]  #: a range for a run of bits; () when each block is one resource
     runs: BitRuns | None  #: None when they are not disjoint runs, or each is one resource
     is_units: bool
 
     @property
     def masks(self) -> Iterator[ResourceSet]:
-        """Iterate over the sets of the blocks. They are not stored: the size of a set grows with the machine."""
+        """Iterate over the sets of the blocks. Those of runs are not stored: they grow with the machine."""
         for bits in self.blocks:
-            yield _mask(bits)
+            yield ((1 << len(bits)) - 1) << bits.start if isinstance(bits, range) else bits
 
 
 #: No bound: all resources.
@@ -200,19 +200,14 @@ class Layout:
             blocks[values[bit]].append(bit)
         if all(len(bits) == 1 for bits in blocks.values()):
             return _Partition((), None, is_units=True)
-        ordered = [_shorten(bits) for bits in sorted(blocks.values())]
+        ordered = sorted(blocks.values())
         spans = [(bits[0], bits[-1]) for bits in ordered]
         disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
-        return _Partition(ordered, BitRuns(spans) if disjoint else None, is_units=False)
-
-
-def _shorten(bits: Sequence[int]) -> Sequence[int]:
-    """Return ascending bits, as a range if they form a run."""
-    return range(bits[0], bits[-1] + 1) if bits[-1] - bits[0] == len(bits) - 1 else bits
-
-
-def _mask(bits: Sequence[int]) -> ResourceSet:
-    return ((1 << len(bits)) - 1) << bits[0] if isinstance(bits, range) else from_positions(bits)
+        sets = [
+            range(bits[0], bits[-1] + 1) if bits[-1] - bits[0] == len(bits) - 1 else from_positions(bits)
+            for bits in ordered
+        ]
+        return _Partition(sets, BitRuns(spans) if disjoint else None, is_units=False)
 
 
 class _Units:
@@ -339,11 +334,12 @@ class _NestedGroup:
             return self._runs[depth].expand(chosen) & self._pool if self._is_whole else chosen
         runs, inner = self._runs[depth], marks[depth + 1]
         quantity, order = self._quantities[depth + 1], self._orders[depth + 1]
-        if order.is_plain and 0 < quantity < chosen.bit_count():  # all blocks at once
+        if 0 < quantity < chosen.bit_count() and order.is_plain:  # all blocks at once
             return self._take(depth + 1, runs.lowest(inner & runs.expand(chosen), quantity), marks)
-        members = 0
+        members, block_of = 0, runs.block_of
         for top in positions(chosen):
-            candidates = runs.inside(inner, top)
+            low, ones = block_of[top]
+            candidates = (inner >> low & ones) << low
             members |= _choose(candidates, quantity, order, candidates.bit_count())
         return self._take(depth + 1, members, marks)
 
