@@ -1,4 +1,4 @@
-"""Texts: suggestions for misspelt names, lists of names in a sentence, words of a command line."""
+"""Texts: suggestions for misspelt names, lists of names in a sentence, storable texts, words of a command line."""
 
 from collections.abc import Iterable, Sequence
 
@@ -35,6 +35,14 @@ def enumerated(names: Sequence[object], most: int = MAX_NAMED) -> str:
     ('5, 3', 'a, b and others')
     """
     return ", ".join(map(str, names[:most])) + (" and others" if len(names) > most else "")
+
+
+def is_storable(text: str) -> bool:
+    """Return whether the database can store a text: UTF-8 (invalid bytes are lone surrogates) without NUL."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def shell_words(text: str) -> list[str]:

@@ -96,9 +96,8 @@ class Rehearsals:
     def _admit(self, present: Proposal, altered: Proposal, changes: JobChanges) -> Admission | UserError:
         try:
             admitted = admission.rehearse(self._database, self._config, altered)
-            with suppress(
-                BadSubmission, RuleRefused
-            ):  # the rules would reject the present job today: compare it as it is
+            # If the rules would reject the present job today, it is compared as it is.
+            with suppress(BadSubmission, RuleRefused):
                 present = admission.amended(self._database, self._config, present)
             _check_same(present, altered, admitted.proposal, changes)
         except UserError as error:

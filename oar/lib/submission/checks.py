@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import is_storable
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import JobTypeName
@@ -159,7 +160,7 @@ def check_file_names(stdout: str | None, stderr: str | None) -> None:
 
 def check_command(command: str) -> None:
     """Raise BadSubmission if the kernel or the database would reject the command."""
-    if not _is_storable(command):
+    if not is_storable(command):
         raise BadSubmission(Code.COMMAND, "the command is not UTF-8 text.")
     size = len(command.encode())
     if size > LONGEST_COMMAND:
@@ -182,16 +183,8 @@ def check_text(label: str, text: str | None, longest: int = LONGEST_TEXT) -> Non
 
 def check_storable(label: str, text: str) -> None:
     """Raise BadSubmission if the database cannot store the text; ``label``: the name of the text in the message."""
-    if not _is_storable(text):
+    if not is_storable(text):
         raise BadSubmission(Code.REQUEST, f"the {label} is not UTF-8 text.")
-
-
-def _is_storable(text: str) -> bool:
-    """Return whether a text is valid UTF-8 without NUL; invalid bytes appear as lone surrogates."""
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False
 
 
 def quote(text: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import is_storable
 
 #: The variable that holds the text of the spooled script here, and its path in the job.
 SCRIPT = "OAR_SCRIPT"
@@ -73,15 +74,7 @@ def chosen(requests: Iterable[str], caller: Mapping[str, str]) -> dict[str, str]
 def _is_portable(name: str, value: str) -> bool:
     if not re.match(_NAME, name) or name in _OF_SESSION | _OF_JOB or name.startswith(_SESSIONS):
         return False
-    return _is_text(value)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in value
+    return is_storable(value)
 
 
 def check(environment: Mapping[str, str], jobs: int) -> None:
@@ -89,7 +82,7 @@ def check(environment: Mapping[str, str], jobs: int) -> None:
     for name, value in environment.items():
         if not re.match(_NAME, name) or (name.startswith(_RESERVED) and name != SCRIPT):
             raise BadRequest(f'a job cannot have the variable "{name}".')
-        if not _is_text(value):
+        if not is_storable(value):
             label = "the script" if name == SCRIPT else f"the variable {name}"
             raise BadRequest(f"{label} is not UTF-8 text.")
     script = len(environment.get(SCRIPT, "").encode())
