@@ -65,7 +65,7 @@ def run(program: Sequence[str], directory: Path, environment: Mapping[str, str],
 
 @contextlib.contextmanager
 def _handle_of(pid: int) -> Iterator[int]:
-    """Return a descriptor that is readable after the end of the process."""
+    """Provide a descriptor that becomes readable when the process ends; close it afterwards."""
     handle = os.pidfd_open(pid)
     try:
         yield handle

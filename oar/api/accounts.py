@@ -1,6 +1,6 @@
-"""Look-ups of accounts within a limit of time.
+"""Look-ups of accounts with a timeout.
 
-The C library may ask a name service on another machine for an account (LDAP, SSSD), without a limit of time.
+For an account, the C library may query a name service on another machine (LDAP, SSSD), and does so without a timeout.
 """
 
 import threading

@@ -106,9 +106,9 @@ def _oardir(context: Context) -> str:
 
 
 def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterator[str]:
-    """Iterate over what the file names and neither the machine nor the database has.
+    """Iterate over the problems of a configuration on this machine and in its database.
 
-    A file that is not installed may name any host: connect only if requested.
+    The database is checked only for the installed oar.conf, or if ``connect`` is set: another file may name any host.
     """
     from oar.cli.common import conf_checks
 

@@ -67,7 +67,7 @@ def restrict(groups: "node_cgroups.Groups", leaf: str, allowed: "Iterable[str]")
 def allowed_devices(data: "Data") -> "list[str] | None":
     """Return the values of ``gpudevice`` of the job's resources on this node; None if it is not used here.
 
-    ``gpu_hosts`` of the data: nodes with GPUs of which the job has none.
+    ``gpu_hosts`` of the data: nodes that have GPUs, but none for this job.
     """
     node = node_base.this_node()
     resources = [resource for resource in data["resources"] if resource.get("network_address") == node]

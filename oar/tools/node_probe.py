@@ -106,7 +106,10 @@ def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") ->
 
 
 def seconds_since_end(phase: str, state: "Data") -> int:
-    """Return how long ago a job has ended; one that died with its node, at the boot at the latest."""
+    """Return the seconds since a job ended.
+
+    A job that died with its node ended before the boot: return the time since then; 0 if it died since the boot.
+    """
     if phase == JobAnswer.DIED:
         return 0 if state.get("boot_id") == node_base.boot_id() else node_base.seconds_up()
     now = int(time.time())

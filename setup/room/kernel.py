@@ -81,7 +81,7 @@ def make_mounts_private() -> None:
 
 
 def detach(target: str | Path) -> None:
-    """Unmount as soon as the mount is no longer used (lazy unmount)."""
+    """Remove a mount from the tree at once; the kernel releases it when it is no longer used (lazy unmount)."""
     _check(_libc.umount2(str(target).encode(), _MNT_DETACH), f"umount {target}")
 
 

@@ -1,4 +1,7 @@
-"""Records of jobs and resources with the keys of OAR 2.5 and of OAR 3. The names of job keys are in ``job_fields``."""
+"""Records of jobs and resources with the keys of OAR 2.5 and of OAR 3.
+
+``oar/lib/jobs/fields.py`` declares the keys of jobs.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -324,7 +324,7 @@ def _limited(limits: CallerLimits) -> dict[int, tuple[int, int]]:
 
 
 def _open_streams() -> None:
-    """Have new objects for the streams, which know what they are now."""
+    """Replace the stream objects: the descriptors below them have changed, so their kind may have, too."""
     sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _stream(1, "w")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "w", buffering=1)  # type: ignore[misc]

@@ -86,7 +86,7 @@ class WalltimeGrants:
         return LATER if grant <= 0 or (request.is_whole and grant < request.pending) else GrantDecision(grant)
 
     def _step(self, request: RequestedWalltime, job: RunningJob, steps: GrantSteps) -> int:
-        """Return how many seconds the steps of the queue allow now; 0 = none yet."""
+        """Return by how many seconds the queue allows a job to be extended now; 0: too early."""
         if request.is_forced:
             return request.pending
         original = job.walltime - request.granted

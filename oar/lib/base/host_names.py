@@ -63,7 +63,9 @@ class _Run(NamedTuple):
 
 
 def shorten_host_list(names: Iterable[str]) -> str:
-    """Return a list of host names, with consecutive numbers combined. A long list is shortened.
+    """Return host names as text. Consecutive numbers are combined if there are more than two hosts.
+
+    After the first ranges, only the number of the other hosts is given.
 
     >>> shorten_host_list(f"node-{number}" for number in range(1, 101))
     'node-[1-100]'

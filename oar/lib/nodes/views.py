@@ -162,7 +162,7 @@ def placement_texts(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, str]:
     return texts
 
 
-#: Who decided what no user asked for.
+#: The author of changes that no user requested.
 OAR = "OAR"
 DRAINED, MAINTAINED = "drain", "maintenance"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-#: The entry that means: nobody.  For maintenance.
+#: The entry of an access list without users, for maintenance.
 NOBODY = "NONE"
 
 MAX_ENTRIES = 1000

@@ -118,7 +118,7 @@ def _read_rule(directory: str, match: re.Match[str]) -> AdmissionRule:
         return AdmissionRule(number, number, match[1] is None, file.read())
 
 
-#: A condition with this word needs parentheses beside another condition.
+#: A condition with this word needs parentheses when it is joined to another condition.
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 
 

@@ -224,7 +224,7 @@ class SubmissionChecks(Table):
         return [dict(zip(names, row, strict=False)) for row in rows], pools
 
     def conditions_of_live_jobs(self) -> list[StoredCondition]:
-        """Return the conditions of the jobs that have not ended, by job."""
+        """Return the non-empty conditions of the jobs that have not ended, ordered by job id."""
         return [StoredCondition(*row) for row in self._tx.rows(_OF_LIVE_JOBS)]
 
 

@@ -30,7 +30,7 @@ _STORED = {
     if field in COLUMNS and field not in ("command", "array_limit", "cpuset_name")
 }
 
-#: ``jobs``: where numbers, indexes and commands come from.
+#: ``jobs``: source of the ids, indexes and commands.
 _JOBS = f"""
     INSERT INTO jobs (job_id, array_id, array_index, array_limit, cpuset_name, job_type, state, reservation, message,
         submission_time, start_time, resubmit_job_id, exit_code, {", ".join(_STORED.values())}, command)

@@ -356,9 +356,9 @@ class PlacementSearch:
     def _shortened(
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int
     ) -> SlotMatch | None:
-        """Return the earliest match of an alternative with a cut walltime, on resources that are free until that cut.
+        """Return the earliest match of an alternative whose walltime may be shortened to end at ``cut_at``.
 
-        The later the start, the more resources are free until then.
+        Its resources are free until then.  The later the start, the more resources qualify.
         """
         slots, end = task.space.slots, alternative.cut_at
         starts = sorted({start for start in (begin, *slots.starts()) if begin <= start < end})

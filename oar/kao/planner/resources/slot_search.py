@@ -232,11 +232,11 @@ class _Search:
         return last
 
 
-#: Of so many different requests of each family bounds are kept, the latest ones.
+#: Number of different requests of a family for which bounds are kept: the latest ones.
 MAX_BOUNDS = 64
 
 
-#: What is wanted, durations, and the starts that these have at least, both ascending.
+#: Requested quantities; durations and their earliest possible starts, both ascending.
 _Bounds = tuple[tuple[int, ...], list[int], list[int]]
 
 

@@ -101,7 +101,7 @@ def _estimate(snapshot: Snapshot, forecast: JobForecast, job: HypotheticalJob) -
 
 
 def _not_before(forecast: JobForecast) -> int | None:
-    """Return the date before which a job without a placement does not start, if it may start later."""
+    """Return the earliest date at which a job without a placement may start; None if it is unknown."""
     latest = forecast.reason.data.get("latest") if forecast.reason else None
     return latest if isinstance(latest, int) else forecast.not_before
 

@@ -46,7 +46,7 @@ NEAR = 3600
 PREDICTION_RETENTION = 90 * 86400
 
 
-#: Old predictions are looked for so often, in seconds.
+#: Seconds between two searches for old predictions.
 SWEEP_PERIOD = 86400
 
 
