@@ -1,7 +1,7 @@
 """Cost of API requests: ``python -m bench.api [REQUESTS]``.
 
 CPU is measured per request in the serving process only, over one persistent connection, without the work of the
-database.  The first figure is an empty FastAPI route on the same server: the difference to it is our code.
+database.  The first figure is an empty Starlette route on the same server: the difference to it is our code.
 The second part measures clients of the event stream: CPU of the process as a share of a core, and its memory.
 """
 
@@ -20,13 +20,15 @@ from pathlib import Path
 from statistics import median
 
 import uvicorn
-from fastapi import FastAPI, Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from bench.commands import CORES, RUNNING, add_jobs
 from bench.figures import Figures, heading
 from bench.ground import ground
-from oar.api.connections import PeerProtocol
-from oar.api.server import listening_sockets, server_of, spare_what_stays
+from oar.api.server import PeerProtocol, listening_sockets, server_of, spare_what_stays
 from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.access.records import User
@@ -85,7 +87,7 @@ def main() -> None:
         settings = stand.database.settings
         heading(f"CPU of a request; {RESOURCES} resources, {RUNNING} running jobs, {WAITING} waiting")
         with _served(_empty) as server:
-            figures.note("an empty route of FastAPI", server.cost("/", {}, requests))
+            figures.note("an empty route of Starlette", server.cost("/", {}, requests))
         with _served(lambda listening: _service(settings, listening)) as server:
             for what, (address, most, is_known) in _ADDRESSES.items():
                 headers = {"Authorization": f"Bearer {token}"} if is_known else {}
@@ -190,12 +192,10 @@ def _served(serve: Callable[[socket.socket], None]) -> Iterator[_Server]:
 
 
 def _empty(listening: socket.socket) -> None:
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.get("/")
-    def nothing() -> Response:
+    def nothing(_: Request) -> Response:
         return Response(b"{}", media_type="application/json")
 
+    app = Starlette(routes=[Route("/", nothing)])
     protocol = partial(PeerProtocol, site=Config)
     config = uvicorn.Config(
         app,

@@ -325,15 +325,10 @@ def interface() -> str:
     """Return the OpenAPI document of the REST API."""
     import json
 
-    from oar.api.application import application
-    from oar.api.service import Service
-    from oar.lib.config.files import Config
-    from oar.lib.db.connections import DatabaseSettings
-    from oar.lib.db.database import Database
-    from oar.lib.runtime import Runtime
+    from oar.api.application import all_routes
+    from oar.api.openapi import document
 
-    service = Service(Runtime(Config(), Database(DatabaseSettings())))
-    return json.dumps(application(service).openapi(), indent=1, sort_keys=True) + "\n"
+    return json.dumps(document(all_routes().all), indent=1, sort_keys=True) + "\n"
 
 
 def main() -> None:

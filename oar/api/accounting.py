@@ -1,24 +1,87 @@
-"""Accounting: who used what over time, nodes that were lost, waiting times; what oaraccounting does."""
+"""Usage: who used what over time, lost nodes, waiting times, fair share; what oaraccounting does."""
 
 import time
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, NotRequired, cast
 
-from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
-from oar.api.parameters import LARGEST_ID, STRICT
-from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing import ApiRoute
+from oar.api.parameters import LARGEST_ID, PRINTABLE, STRICT
+from oar.api.records import records_of
+from oar.api.responses import Answer
+from oar.api.routing import Router
 from oar.api.service import Asking, administering, asking, note, service_of
 from oar.api.workers import Desk, Outcome, answer_of
-from oar.lib.base.errors import BadRequest
+from oar.kao.facts import snapshot
+from oar.kao.facts.snapshot import ConsumptionSums
+from oar.kao.planner.fair_share import Share, share_of
+from oar.kao.rounds.reading.consumption_reader import summed
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.history.sql_usage import UsedByGroup
 from oar.lib.jobs import accounting
-from oar.lib.jobs.sql_waits import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
+from oar.lib.jobs.sql_waits import BLOCK_HOURS, CLASSES, LastStarted
 from oar.lib.reservations.recurrence import local_zone
 
-router = APIRouter(tags=["usage"], route_class=ApiRoute)
+router = Router("usage")
+
+
+AccountingUpdateResult = TypedDict("AccountingUpdateResult", {"jobs": int, "windows": int, "complete": bool})
+AccountingPurgeResult = TypedDict("AccountingPurgeResult", {"windows": int})
+UsageEntry = TypedDict(
+    "UsageEntry",
+    {
+        "from": int,
+        "used": int,
+        "asked": int,
+        "user": NotRequired[str],
+        "project": NotRequired[str],
+        "queue": NotRequired[str],
+    },
+)
+
+
+Usage = TypedDict("Usage", {"items": list[UsageEntry], "capacity": int, "unavailable": dict[str, int]})
+SizeClass = TypedDict("SizeClass", {"from": int, "to": int | None})
+
+
+class WaitingTimeBySize(TypedDict):
+    size: int
+    queue: str | None
+    jobs: int
+    half: int
+    most: int
+
+
+WaitingTimeByHour = TypedDict("WaitingTimeByHour", {"size": int, "block": int, "jobs": int, "half": int})
+WaitingTimeTrend = TypedDict("WaitingTimeTrend", {"size": int, "from": int, "jobs": int, "half": int, "most": int})
+
+
+class WaitingTimes(TypedDict):
+    sizes: list[SizeClass]
+    items: list[WaitingTimeBySize]
+    hours: list[WaitingTimeByHour]
+    block_hours: int
+    trend: list[WaitingTimeTrend]
+    is_cut: bool
+
+
+class PredictionError(TypedDict):
+    queue: str | None
+    jobs: int
+    half: int
+    most: int
+    late: int
+    most_late: int
+
+
+PredictionAccuracy = TypedDict("PredictionAccuracy", {"items": list[PredictionError]})
+NodeUnavailabilityItem = TypedDict("NodeUnavailabilityItem", {"node": str, "suspected": int, "seconds": dict[str, int]})
+NodeUnavailability = TypedDict("NodeUnavailability", {"items": list[NodeUnavailabilityItem], "halted": int})
+
 
 #: The group that sums up the consumption of other users where it is private.
 OTHERS = "others"
@@ -30,67 +93,66 @@ MAX_STARTED = 20_000
 MAX_AGE = 30.0
 #: Nodes of a response, at most: those that were suspected most often and unavailable for longest.
 MAX_NODES = 20
-Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
-End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
+Begin = Annotated[int, Field(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
+End = Annotated[int, Field(ge=0, le=2**40, description="End of the period, epoch seconds.")]
 Since = Annotated[
-    int | None, Query(ge=0, le=LARGEST_ID, description="Only jobs that started after this date, epoch seconds.")
+    int | None, Field(ge=0, le=LARGEST_ID, description="Only jobs that started after this date, epoch seconds.")
 ]
-Bucket = Annotated[Literal["day", "week", "month"], Query(description="Bucket length.")]
+Bucket = Annotated[Literal["day", "week", "month"], Field(description="Bucket length.")]
 
 
-@router.get("/v1/usage", operation_id="usage", summary="Resource consumption over time")
+@router.get("/v1/usage", "usage", "Resource consumption over time")
 def usage(
     request: Request,
     begin: Begin,
     to: End,
-    group: Annotated[Literal["user", "project", "queue"], Query(description="Grouping of the consumption.")] = "user",
+    group: Annotated[Literal["user", "project", "queue"], Field(description="Grouping of the consumption.")] = "user",
     bucket: Bucket = "day",
-) -> Answer:
+) -> Usage:
     """Return used and requested resource seconds, by time bucket and group."""
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
-    return answer_unless_known(request, usage_record(asking(request), begin, to, group, bucket))
+    return usage_record(asking(request), begin, to, group, bucket)
 
 
-def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: str = "day") -> dict[str, object]:
+def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: str = "day") -> Usage:
     """Return the consumption of a period as far as the caller may see it."""
     with who.database.snapshot() as tx:
         rows = tx.usage.series(begin, to, group=group, bucket=bucket)
         lost = tx.usage.unavailable(begin, to)
         capacity = tx.resources.count_by_type().get("default", 0) * (to - begin)
     items = [
-        {"from": row.begin, group: row.group, "used": row.used, "asked": row.asked}
+        cast("UsageEntry", {"from": row.begin, group: row.group, "used": row.used, "asked": row.asked})
         for row in _shown(rows, who, by_user=group == "user")
     ]
     return {"items": items, "capacity": capacity, "unavailable": lost}
 
 
-@router.get("/v1/usage/nodes", operation_id="usage_nodes", summary="Unavailability of nodes")
-def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
+@router.get("/v1/usage/nodes", "usage_nodes", "Unavailability of nodes")
+def usage_nodes(request: Request, begin: Begin, to: End) -> NodeUnavailability:
     """Return the nodes that were unavailable, those with the most changes to Suspected first.
 
     `seconds` are resource seconds by state; `halted` is the total of resource seconds of nodes halted to save energy.
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
-    who, cache = asking(request), service_of(request).periods
-    record = cache.recent(("nodes", begin, to), lambda: _lost_nodes(who, begin, to), MAX_AGE)
-    return answer_unless_known(request, record)
+    who = asking(request)
+
+    def compute() -> NodeUnavailability:
+        with who.database.snapshot() as tx:
+            lost, halted = tx.usage.lost_nodes(begin, to, MAX_NODES), tx.usage.halted(begin, to)
+        return {"items": records_of(lost, NodeUnavailabilityItem), "halted": halted}
+
+    return service_of(request).periods.recent(("nodes", begin, to), compute, MAX_AGE)
 
 
-def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
-    with who.database.snapshot() as tx:
-        lost, halted = tx.usage.lost_nodes(begin, to, MAX_NODES), tx.usage.halted(begin, to)
-    return {"items": [node._asdict() for node in lost], "halted": halted}
-
-
-@router.get("/v1/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
+@router.get("/v1/usage/waits", "usage_waits", "Waiting times of jobs")
 def usage_waits(
     request: Request,
     begin: Begin,
     to: End,
     bucket: Bucket = "day",
-) -> Answer:
+) -> WaitingTimes:
     """Return the waiting times of the jobs that started in a period, by number of resources, queue, hour and day.
 
     `is_cut` is true if only the last jobs of the period were evaluated. `hours` group by submission time in the time
@@ -102,10 +164,10 @@ def usage_waits(
     who = asking(request)
     cache = service_of(request).periods
     key = ("waits", begin, to, bucket)
-    return answer_unless_known(request, cache.recent(key, lambda: _waits(who, begin, to, bucket), MAX_AGE))
+    return cache.recent(key, lambda: _waits(who, begin, to, bucket), MAX_AGE)
 
 
-def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
+def _waits(who: Asking, begin: int, to: int, bucket: str) -> WaitingTimes:
     period = LastStarted(begin, to, MAX_STARTED)
     with who.database.snapshot() as tx:
         by_size = tx.job_waits.waits_by_size(period)
@@ -114,33 +176,31 @@ def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
     ends = [first - 1 for first in CLASSES[1:]]
     return {
         "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
-        "items": [row._asdict() for row in by_size],
-        "hours": [row._asdict() for row in by_hour],
+        "items": records_of(by_size, WaitingTimeBySize),
+        "hours": records_of(by_hour, WaitingTimeByHour),
         "block_hours": BLOCK_HOURS,
-        "trend": [{"size": row.size, "from": row.begin, **_spread(row)} for row in by_piece],
+        "trend": [
+            {"size": row.size, "from": row.begin, "jobs": row.jobs, "half": row.half, "most": row.most}
+            for row in by_piece
+        ],
         "is_cut": sum(row.jobs for row in by_size if row.queue is None) >= MAX_STARTED,
     }
 
 
-def _spread(waits: WaitByPiece) -> dict[str, int]:
-    return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
-
-
-@router.get("/v1/predictions", operation_id="prediction_errors", summary="Accuracy of predicted start times")
-def prediction_errors(request: Request, since: Since = None) -> Answer:
+@router.get("/v1/predictions", "prediction_errors", "Accuracy of predicted start times")
+def prediction_errors(request: Request, since: Since = None) -> PredictionAccuracy:
     """Return by queue how far jobs started from their first predicted start. Default: the last week."""
     who = asking(request)
     with who.database.snapshot() as tx:
         errors = tx.job_waits.prediction_errors(tx.now - _WEEK if since is None else since)
-    return answer_unless_known(request, {"items": [error._asdict() for error in errors]})
+    return {"items": records_of(errors, PredictionError)}
 
 
 def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedByGroup]:
     """Return the consumption that the caller may see; other users are summed up where consumption is private."""
-    user = who.caller.user
-    if not who.config.api_accounting_private or (user and user.is_admin):
+    if _shows_others(who):
         return rows
-    own = user.name if user and by_user else None
+    own = who.caller.user.name if who.caller.user and by_user else None
     sums: dict[tuple[int, str], UsedByGroup] = {}
     for row in rows:
         group = row.group if row.group == own else OTHERS
@@ -149,7 +209,7 @@ def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedB
     return list(sums.values())
 
 
-administration = APIRouter(tags=["administration"], route_class=ApiRoute)
+administration = Router("administration")
 
 #: Seconds of one request; the next one counts the jobs that are left.
 SECONDS = 10.0
@@ -189,7 +249,9 @@ class CountJobs(NamedTuple):
         return Outcome(HTTPStatus.OK, {"jobs": number, "windows": windows, "complete": is_whole})
 
 
-@administration.post("/v1/accounting", operation_id="accounting_count", summary="Update the accounting of ended jobs")
+@administration.post(
+    "/v1/accounting", "accounting_count", "Update the accounting of ended jobs", record=AccountingUpdateResult
+)
 def accounting_count(request: Request, body: AccountingUpdate | None = None) -> Answer:
     """Add ended jobs to the accounting, as `oaraccounting` does. Administrators only.
 
@@ -206,14 +268,153 @@ def accounting_count(request: Request, body: AccountingUpdate | None = None) -> 
     return answer_of(request, outcome)
 
 
-@administration.delete("/v1/accounting", operation_id="accounting_purge", summary="Purge old accounting data")
+@administration.delete("/v1/accounting", "accounting_purge", "Purge old accounting data")
 def accounting_purge(
     request: Request,
     older_than: Annotated[
-        int, Query(ge=0, le=2**40, description="Minimum age of the deleted windows: seconds since their end.")
+        int, Field(ge=0, le=2**40, description="Minimum age of the deleted windows: seconds since their end.")
     ],
-) -> Answer:
+) -> AccountingPurgeResult:
     """Delete older accounting windows, as `oaraccounting --delete-before` does. Administrators only."""
     with administering(request) as act:
         removed = act.tx.accounting.delete_before(act.tx.now - older_than)
-    return answer({"windows": removed})
+    return {"windows": removed}
+
+
+class FairShareTerm(TypedDict):
+    name: str
+    used: float
+    target: float
+    weight: float
+    karma: float
+
+
+FairShareUser = TypedDict("FairShareUser", {"user": str, "project": str, "waiting": int, "karma": float, "by": str})
+
+
+class FairShare(TypedDict):
+    user: str
+    project: str
+    karma: float
+    window: int
+    terms: list[FairShareTerm]
+    ahead: list[FairShareUser] | None
+    step: int
+    fades: list[float]
+
+
+DAY = 86400
+#: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
+STEPS, MAX_AHEAD = 7, 20
+#: Queue, user, project, USED or ASKED, resource seconds.
+_Rows = Sequence[tuple[str, str, str, str, int]]
+
+
+@router.get("/v1/fairshare/{user}", "fairshare", "Get the fair share of a user")
+def fairshare(
+    request: Request,
+    user: Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="User name.")],
+    project: Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="Project name.")] = "default",
+) -> FairShare:
+    """Return the karma of a user in a project: for each term the consumption, its target and its weight.
+
+    `ahead` lists users with waiting jobs and a smaller karma, smallest first; null if consumption is private. `fades`
+    is the karma after each `step` of seconds if the user submits nothing and the other users continue as before.
+    """
+    who = asking(request)
+    caller = who.caller.user
+    if not _shows_others(who) and not (caller and caller.name == user):
+        raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
+    keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
+    with who.database.snapshot() as tx:
+        queues, since = [queue.name for queue in tx.queues.all()], tx.now - window
+        sums = summed(tx.rounds.consumption(queues, since, tx.now))
+        ended = tx.usage.in_pieces(user, queues, since, _step(window), STEPS)  # what leaves the window next
+        waiting = tx.usage.waiting_by_share() if _shows_others(who) else None
+    share = share_of(user, project, sums, keys)
+    return {
+        "user": user,
+        "project": project,
+        "karma": share.karma(keys) + 0.0,
+        "window": window,
+        "terms": [cast("FairShareTerm", {**term._asdict(), "karma": term.karma}) for term in _terms(share, keys)],
+        "ahead": None if waiting is None else _ahead(waiting, (user, project), sums, keys),
+        "step": _step(window),
+        "fades": _fades(sums, ended, (user, project), keys),
+    }
+
+
+def _step(window: int) -> int:
+    return max(1, min(DAY, window // STEPS))
+
+
+def _fades(sums: ConsumptionSums, ended: Sequence[_Rows], of: tuple[str, str], keys: snapshot.FairShare) -> list[float]:
+    """Return the karma after each piece of time, when what the user consumed in it no longer counts."""
+    karmas = []
+    for piece in ended:
+        sums = _without(sums, summed(piece))
+        karmas.append(share_of(*of, sums, keys).karma(keys) + 0.0)
+    return karmas
+
+
+def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:
+    """Subtract consumption that no longer counts."""
+
+    def left(all_: Mapping[str, int], part: Mapping[str, int]) -> dict[str, int]:
+        return {**all_, **{name: all_.get(name, 0) - seconds for name, seconds in part.items()}}
+
+    return ConsumptionSums(
+        sums.used - gone.used,
+        sums.asked - gone.asked,
+        left(sums.used_by_user, gone.used_by_user),
+        left(sums.asked_by_user, gone.asked_by_user),
+        left(sums.used_by_project, gone.used_by_project),
+    )
+
+
+def _ahead(
+    waiting: Sequence[tuple[str, str, int]], of: tuple[str, str], sums: ConsumptionSums, keys: snapshot.FairShare
+) -> list[FairShareUser]:
+    """Return the users whose waiting jobs come first, and the term in which they are farthest ahead."""
+    own = share_of(*of, sums, keys)
+    others = [(share_of(name, project, sums, keys), name, project, jobs) for name, project, jobs in waiting]
+    before = sorted((share.karma(keys), name, project, jobs, share) for share, name, project, jobs in others)
+    users: list[FairShareUser] = [
+        {"user": name, "project": project, "waiting": jobs, "karma": karma + 0.0, "by": _farthest(share, own, keys)}
+        for karma, name, project, jobs, share in before
+        if karma < own.karma(keys) and (name, project) != of
+    ]
+    return users[:MAX_AHEAD]
+
+
+def _farthest(share: Share, own: Share, keys: snapshot.FairShare) -> str:
+    """Return the name of the term by which a share is the farthest below another one."""
+    pairs = zip(_terms(share, keys), _terms(own, keys), strict=True)
+    return max((other.karma - this.karma, this.name) for this, other in pairs)[1]
+
+
+class Term(NamedTuple):
+    """A term of the karma of a user: the share that was used, its target and its weight."""
+
+    name: str
+    used: float
+    target: float
+    weight: float
+
+    @property
+    def karma(self) -> float:
+        """What the term adds to the karma; of a weight of 0 without the sign."""
+        return self.weight * (self.used - self.target) + 0.0
+
+
+def _terms(share: Share, keys: snapshot.FairShare) -> list[Term]:
+    return [
+        Term("project", share.project_used, share.project_target, keys.coefficient_project),
+        Term("user", share.user_used, share.user_target, keys.coefficient_user),
+        Term("asked", share.user_asked, share.asked_target, keys.coefficient_asked),
+    ]
+
+
+def _shows_others(who: Asking) -> bool:
+    caller = who.caller.user
+    return not who.config.api_accounting_private or bool(caller and caller.is_admin)

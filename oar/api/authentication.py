@@ -4,30 +4,162 @@ The peer of the socket, as the kernel reports it, decides.  A header counts only
 """
 
 import base64
+import json
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import Request
+from starlette.requests import Request
 
-from oar.api import signed_tokens
-from oar.api.accounts import user_named, user_of
 from oar.api.clients import client_of
-from oar.api.errors import Unidentified
+from oar.api.concurrency import FairPlaces, present_holder
+from oar.api.errors import TooMany, Unidentified
+from oar.lib.access import accounts
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.access.records import User
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
-from oar.lib.base.errors import NotAllowed
+from oar.lib.base.errors import NotAllowed, Unavailable
+from oar.lib.runtime import FileVersion, file_version
 
 if TYPE_CHECKING:
     from oar.api.passwords import Passwords
     from oar.lib.access.sql_access import ApiToken
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
+
+
+_DATE = "%Y-%m-%d %H:%M:%S"
+#: Other algorithms would accept a public key, or no signature.
+_ALGORITHMS = frozenset({"HS256", "HS384", "HS512"})
+_MAX_BYTES = 4096
+
+
+def make_signed_token(user: str, config: "Config", now: datetime) -> str | None:
+    """Return a new token of a user, None if they are disabled."""
+    import jwt
+
+    if not _is_on(config):
+        return None
+    expires = now + timedelta(minutes=config.api_access_token_expire_minutes)
+    claims = {"user": user, "date": now.strftime(_DATE), "exp": int(expires.timestamp())}
+    return jwt.encode(claims, config.api_secret_key or "", config.api_secret_algorithm)
+
+
+def signed_token_user(token: str, config: "Config") -> str | None:
+    """Return the user of a token, None if it is invalid, expired or revoked, or if tokens are disabled."""
+    import jwt
+
+    if not _is_on(config) or len(token) > _MAX_BYTES:
+        return None
+    try:
+        claims = jwt.decode(
+            token,
+            config.api_secret_key or "",
+            algorithms=[config.api_secret_algorithm],
+            options={"require": ["exp", "user", "date"]},
+        )
+        user, date = str(claims["user"]), datetime.strptime(str(claims["date"]), _DATE)
+    except (jwt.InvalidTokenError, ValueError):
+        return None
+    return None if _is_revoked(user, date, config) else user
+
+
+def _is_on(config: "Config") -> bool:
+    return bool(config.api_secret_key) and config.api_secret_algorithm in _ALGORITHMS
+
+
+def _is_revoked(user: str, date: datetime, config: "Config") -> bool:
+    """Return whether tokens of this date are revoked; a file that cannot be read revokes all."""
+    path = config.api_revoked_tokens
+    if not path:
+        return False
+    try:
+        dates = _revocations(path, file_version(path))
+        ends = [dates.get("global"), (dates.get("revoked") or {}).get(user)]
+        return any(date < datetime.strptime(end, _DATE) for end in ends if end)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return True
+
+
+@lru_cache(maxsize=1)
+def _revocations(path: str, version: FileVersion) -> dict[str, Any]:
+    dates: dict[str, Any] = json.loads(Path(path).read_text())
+    return dates
+
+
+#: Seconds that a look-up may take, and seconds for which its result counts.  The C library may query a name service on
+#: another machine (LDAP, SSSD), and does so without a timeout.
+ANSWER_SECONDS, KEPT_SECONDS = 5.0, 5.0
+#: Look-ups that may wait at once: a thread that waits in the C library cannot be ended.
+MAX_WAITING = 8
+
+_places = FairPlaces(MAX_WAITING, "too many other look-ups wait for the name service (LDAP, SSSD)", ANSWER_SECONDS)
+#: The accounts that were looked up, each with the time until which it counts.
+_kept: dict[tuple[object, ...], tuple[User, float]] = {}
+
+
+def user_of(uid: int, config: "Config") -> User:
+    """Do as ``accounts.user_of``.  Raises NotAllowed, Unavailable."""
+    return _look_up((uid, config.api_admin_group), lambda: accounts.user_of(uid, config))
+
+
+def user_named(name: str, config: "Config", *, administers: bool) -> User:
+    """Do as ``accounts.user_named``.  Raises NotAllowed, Unavailable."""
+    key = (name, administers, config.api_admin_group)
+    return _look_up(key, lambda: accounts.user_named(name, config, administers=administers))
+
+
+def _look_up(key: tuple[object, ...], find: Callable[[], User]) -> User:
+    now = time.monotonic()
+    kept = _kept.get(key)
+    if kept and kept[1] > now:
+        return kept[0]
+    user = _find_in_time(find, str(key[0]))
+    for old in [old for old, (_, until) in list(_kept.items()) if until <= now]:
+        _kept.pop(old, None)
+    _kept[key] = user, now + KEPT_SECONDS
+    return user
+
+
+def _find_in_time(find: Callable[[], User], name: str) -> User:
+    """Look up an account in a separate thread.  Raises the errors of the look-up, Unavailable and TooMany."""
+    result: list[User | Exception] = []
+    place = ExitStack()
+
+    def run() -> None:
+        with place:
+            try:
+                result.append(find())
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                result.append(error)
+
+    try:
+        place.enter_context(_places.place(present_holder()))
+    except TooMany as error:
+        raise TooMany(_describe_failure(name, str(error))) from None
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if not result:
+        reason = f"the name service (LDAP, SSSD) did not answer within {ANSWER_SECONDS:.0f} s"
+        raise Unavailable(_describe_failure(name, reason))
+    if isinstance(result[0], Exception):
+        raise result[0]
+    return result[0]
+
+
+def _describe_failure(name: str, reason: str) -> str:
+    return f"cannot look up the account: {name}: {reason}. Try again later."
+
 
 __all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Way", "check_meant"]
 
@@ -210,7 +342,7 @@ class Identities:
 
     def by_token(self, token: str, config: "Config") -> Caller:
         """Return whose token this is.  Raises Unidentified, NotAllowed."""
-        if "." in token and (name := signed_tokens.user_of(token, config)):
+        if "." in token and (name := signed_token_user(token, config)):
             return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
         stored = self._find(token)
         if stored is None or SESSION in Scopes.parse(stored.scope).words:
@@ -267,7 +399,7 @@ class Identities:
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
         """Return the caller of a session; without a valid session the caller is anonymous and may log in."""
         secret = session_in(request) or ""
-        if "." in secret and (name := signed_tokens.user_of(secret, config)):
+        if "." in secret and (name := signed_token_user(secret, config)):
             return Caller(_named(name, config), Way.SESSION, rests_on_token=True)
         stored = self._find(secret)
         if stored is None:
@@ -284,7 +416,6 @@ class Identities:
         return self._caller(stored, user, Way.SESSION, self._of_live_jobs(allowed))
 
     def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
-        """Return the caller of a token or a session."""
         origin = shown.id if way is Way.TOKEN else shown.parent
         find_submitted = self._find_submitted(origin)
         return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
@@ -312,7 +443,6 @@ class Identities:
         return scopes._replace(jobs=live)
 
     def _write_use(self, token: "ApiToken", expires: int) -> None:
-        """Record the last use of a token, not more often than every minute."""
         if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
             return
         with self._database.begin() as tx:

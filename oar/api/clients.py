@@ -14,7 +14,7 @@ from starlette.types import Scope
 from oar.lib.base.allowed_networks import THIS_MACHINE, Networks, holder_of
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
     from oar.lib.config.files import Config
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import IO, TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import FileResponse
 
 from oar.api.authentication import AgentToken, check_encrypted
@@ -19,9 +19,9 @@ from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES, bad_request_of
 from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId
-from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, FormReader, agent_boundary_of
+from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, agent_boundary_of, form_events
 from oar.api.responses import Answer, answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Router
 from oar.api.service import asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.base.errors import BadRequest, NotAllowed, WrongState
@@ -31,7 +31,7 @@ from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, AgentReq
 if TYPE_CHECKING:
     from oar.api.service import Service
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+router = Router("jobs")
 
 #: Jobs in a request of an agent, characters of a reason, and bytes that are written at a time, at most.
 MAX_JOBS, MAX_REASON, BLOCK = 1000, 1000, 1 << 20
@@ -73,13 +73,13 @@ class AgentQuestion(BaseModel):
     job_id: int | None = Field(None, ge=1, le=LARGEST_ID)
 
 
-@router.post("/oar-cgi", include_in_schema=False)
+@router.post("/oar-cgi")
 async def oar_cgi(request: Request) -> Answer:
     """Answer an agent."""
     agent = await in_thread(_identify, request)
     boundary = agent_boundary_of(request.headers.get("content-type", ""))
     if boundary is not None:
-        return await _keep_results(request, agent, FormReader(boundary))
+        return await _keep_results(request, agent, boundary)
     if request.headers.get("content-type", "").startswith(MULTIPART):
         raise BadRequest("the form names no boundary")  # it may be large, and is no question
     question = _question(await request.body())
@@ -109,7 +109,6 @@ def _check_host(request: Request, agent: AgentToken, host: str) -> None:
 
 
 def _answer(request: Request, agent: AgentToken, question: AgentQuestion) -> Answer:
-    """Answer a question without a file."""
     _check_host(request, agent, question.hostname)
     service = service_of(request)
     if question.request is AgentRequest.PULL:
@@ -154,12 +153,12 @@ def _check_job(is_there: bool, job_id: int, host: str) -> None:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-async def _keep_results(request: Request, agent: AgentToken, reader: FormReader) -> Answer:
+async def _keep_results(request: Request, agent: AgentToken, boundary: str) -> Answer:
     """Store the results of a job, which come as the file of a form.  Raises BadRequest, NotAllowed, WrongState."""
     service = service_of(request)
     request.state.seat.give_back()
     fields: dict[str, str] = {}
-    events = _events(request, reader)
+    events = form_events(boundary, request.stream())
     async for event in events:
         if isinstance(event, FormField):
             fields[event.name] = event.value
@@ -183,13 +182,6 @@ def _check_upload(request: Request, agent: AgentToken, fields: dict[str, str]) -
     with service_of(request).runtime.database.snapshot() as tx:
         _check_job(tx.desktop_computers.is_job_of(int(text), host), int(text), host)
     return int(text)
-
-
-async def _events(request: Request, reader: FormReader) -> "AsyncIterator[FormField | FileBegins | FileData]":
-    async for data in request.stream():
-        for event in reader.feed(data):
-            yield event
-    reader.check_whole()
 
 
 async def _store(service: "Service", job_id: int, events: "AsyncIterator[object]") -> None:
@@ -216,7 +208,11 @@ def _check_size(left: int) -> None:
 
 
 @router.get(
-    "/v1/jobs/{job_id}/stageout", operation_id="job_stageout", summary="Download the results of a desktop computing job"
+    "/v1/jobs/{job_id}/stageout",
+    "job_stageout",
+    "Download the results of a desktop computing job",
+    has_tag=False,
+    media_types=("application/gzip",),
 )
 def job_stageout(request: Request, job_id: JobId) -> Answer:
     """Return the tar archive that the agent of a desktop computer uploaded; 404 if there is none."""

@@ -1,19 +1,16 @@
 """Errors: their statuses and codes, and the responses that report them.  See docs/api.rst, "Errors"."""
 
-import inspect
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
-from oar.api.parameters import PRINTABLE, query_parameters
+from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer
 from oar.lib.access.userset_changes import NoUserset, UsersetInUse
 from oar.lib.base.errors import (
@@ -84,6 +81,16 @@ class OtherVersion(UserError):
     def tag(self) -> str:
         """The ETag of the current version."""
         return f'W/"{self.version}"'
+
+
+class InvalidRequest(Exception):
+    """Parameters or the body of a request do not have their types."""
+
+    def __init__(self, place: str, faults: Sequence[Mapping[str, Any]]) -> None:
+        """``place``: ``query`` or ``body``; ``faults``: as pydantic reports them."""
+        super().__init__(place)
+        self.place = place
+        self.faults = faults
 
 
 class UnfitBody(HTTPException):
@@ -249,10 +256,10 @@ def internal_error(request: Request) -> Answer:
     return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, "bug", text)
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """Let an application report every error as a problem."""
     app.add_exception_handler(OarError, _report_error)
-    app.add_exception_handler(RequestValidationError, _report_fault)
+    app.add_exception_handler(InvalidRequest, _report_fault)
     app.add_exception_handler(HTTPException, _report_status)
     app.add_exception_handler(ClientDisconnect, _report_disconnect)
     app.add_exception_handler(Exception, _report_bug)
@@ -274,18 +281,18 @@ def _report_error(request: Request, error: Exception) -> Answer:
 
 def _report_fault(request: Request, error: Exception) -> Answer:
     """Report the first field that is wrong."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    field = field_of(first["loc"][1:])
+    assert isinstance(error, InvalidRequest)
+    first = error.faults[0]
+    field = field_of(first["loc"])
     more: dict[str, str] = {}
     if first["type"] == "json_invalid":
         text = f"the body is not JSON from character {first['loc'][-1]} on"
     elif first["type"] == "extra_forbidden":
-        near = nearest(field, _known_fields(request))
+        near = nearest(field, request.scope["operation"].parameters.names)
         text, more = f"there is no {field!r}", {"field": field, "hint": f"did you mean {near!r}?" if near else ""}
     elif not field and "json" not in request.headers.get("content-type", ""):
         text, more = "the body must be JSON", {"hint": "send Content-Type: application/json"}
-    elif first["loc"] == ("body",) and first["type"] in _NO_OBJECT:
+    elif error.place == "body" and not first["loc"] and first["type"] in _NO_OBJECT:
         hint = "docs/api.rst and /openapi.json show what a request looks like"
         text, more = _NO_OBJECT[first["type"]], {"hint": hint}
     else:
@@ -298,15 +305,6 @@ _NO_OBJECT = {
     "missing": "there is no body: this request needs one",
     **dict.fromkeys(("model_attributes_type", "model_type"), "the body must be a JSON object: {...}"),
 }
-
-
-def _known_fields(request: Request) -> Collection[str]:
-    """Return the names of the fields in the body and in the query of the route of a request."""
-    route = request.scope["route"]
-    kinds = get_type_hints(route.endpoint).values()
-    models = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)]
-    fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
-    return sorted(fields | query_parameters(route))
 
 
 def _report_status(request: Request, error: Exception) -> Answer:

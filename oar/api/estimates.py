@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 
 from oar.api.authentication import Caller
 from oar.api.errors import problem_record
 from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.parameters import STRICT
+from oar.api.records import Estimates
 from oar.api.responses import Answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Router
 from oar.api.service import asking, service_of
 from oar.api.submission import files_of, proposal_of, scanned
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from oar.kao.rounds.reading.situation import HypotheticalJob
     from oar.lib.submission.admission import Admission
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+router = Router("jobs")
 
 
 class EstimateRequest(BaseModel):
@@ -38,7 +39,7 @@ class EstimateRequest(BaseModel):
     alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
 
 
-@router.post("/v1/estimates", operation_id="estimates", summary="Estimate start times")
+@router.post("/v1/estimates", "estimates", "Estimate start times", record=Estimates)
 def estimate(request: Request, body: EstimateRequest) -> Answer:
     """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
     return answer_of(

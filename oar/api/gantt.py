@@ -7,13 +7,15 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
-from oar.api.gantt_cache import packed
 from oar.api.parameters import PRINTABLE, split_list
-from oar.api.response_cache import Record
-from oar.api.responses import REVALIDATED, Answer, answer_unless_known
-from oar.api.routing import ApiRoute
+from oar.api.records import Pair
+from oar.api.response_cache import Record, packed
+from oar.api.responses import REVALIDATED, Answer
+from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
@@ -24,20 +26,139 @@ from oar.lib.nodes.records import SYSTEM_PROPERTIES
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.history.sql_gantt_days import DayVersion, DrawnJob, DrawnState
+    from oar.lib.history import sql_gantt_days
     from oar.lib.planning.sql_plan import FormerlyPlanned
 
-router = APIRouter(tags=["gantt"], route_class=ApiRoute)
+router = Router("gantt")
+
+GanttDay = TypedDict("GanttDay", {"day": str, "version": str, "jobs": int, "states": int, "from": int})
+GanttIndex = TypedDict("GanttIndex", {"items": list[GanttDay]})
+
+
+class DrawnJob(TypedDict):
+    id: int
+    name: str | None
+    user: str
+    project: str
+    queue: str
+    types: list[str]
+    state: str
+    kind: str
+    submitted: int
+    start: int
+    walltime: int
+    is_planned: bool
+    resources: list[Pair]
+
+
+class PlannedJob(DrawnJob):
+    reason: str | None
+
+
+SuspendedSpan = TypedDict("SuspendedSpan", {"job": int, "from": int, "to": int | None})
+DrawnState = TypedDict("DrawnState", {"state": str, "from": int, "resources": list[Pair]})
+DrawnReservation = TypedDict(
+    "DrawnReservation",
+    {
+        "id": int,
+        "name": str | None,
+        "user": str,
+        "from": int,
+        "to": int,
+        "resources": list[Pair],
+        "missing": list[Pair],
+    },
+)
+
+
+class GanttLive(TypedDict):
+    running: list[DrawnJob]
+    planned: list[PlannedJob]
+    suspended: list[SuspendedSpan] | None
+    states: list[DrawnState] | None
+    reservations: list[DrawnReservation] | None
+    gone: list[int]
+    since: str | None
+    cursor: str
+
+
+GanttOccupancy = TypedDict(
+    "GanttOccupancy",
+    {
+        "from": int,
+        "bucket": int,
+        "now": int,
+        "resources": int,
+        "used": list[float],
+        "planned": list[float],
+        "unusable": list[float],
+    },
+)
+
+
+DrawnNode = TypedDict("DrawnNode", {"name": str, "resources": list[Pair]})
+
+
+class NodeJob(TypedDict):
+    id: int
+    name: str | None
+    user: str
+    state: str
+    start: int
+    end: int | None
+    is_over: bool
+    is_planned: bool
+    resources: list[Pair]
+
+
+NodeState = TypedDict("NodeState", {"state": str, "from": int, "to": int | None, "resources": list[Pair]})
+GanttNodes = TypedDict(
+    "GanttNodes", {"from": int, "to": int, "nodes": list[DrawnNode], "jobs": list[NodeJob], "states": list[NodeState]}
+)
+GanttDensity = TypedDict(
+    "GanttDensity",
+    {
+        "from": int,
+        "bucket": int,
+        "parts": int,
+        "groups": list[list[Pair]],
+        "used": str,
+        "besteffort": str,
+        "unusable": str,
+    },
+)
+
+
+GanttPlans = TypedDict("GanttPlans", {"items": list[int]})
+
+
+class PlanItem(TypedDict):
+    id: int
+    name: str | None
+    user: str
+    start: int
+    end: int
+    started: int | None
+    ended: int | None
+    resources: list[Pair]
+
+
+GanttPlan = TypedDict("GanttPlan", {"date": int, "items": list[PlanItem], "is_cut": bool})
+QuotaSpan = TypedDict("QuotaSpan", {"name": str, "from": int, "to": int, "rules": int})
+GanttQuotas = TypedDict("GanttQuotas", {"items": list[QuotaSpan]})
+GanttRow = TypedDict("GanttRow", {"type": str, "labels": Sequence[str], "number": int, "resources": list[Pair]})
+GanttRows = TypedDict("GanttRows", {"levels": Sequence[str], "items": list[GanttRow], "properties": list[str]})
+
 
 #: The last day that the columns of a chunk can express.
 LAST_DAY = 2**32 // DAY - 1
 MAX_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
-Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Day in UTC, YYYY-MM-DD.")]
-Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier response.")]
+Day = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Day in UTC, YYYY-MM-DD.")]
+Since = Annotated[str | None, Field(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier response.")]
 Version = Annotated[
     str | None,
-    Query(
+    Field(
         max_length=60,
         pattern=PRINTABLE,
         description="`version` of the day; with it the response can be cached forever.",
@@ -45,15 +166,15 @@ Version = Annotated[
 ]
 EndedSince = Annotated[
     int,
-    Query(
+    Field(
         ge=0, le=LAST_DAY * DAY, description="Only jobs and states that ended at this date (epoch seconds) or later."
     ),
 ]
-Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description="Start of the period, epoch seconds.")]
-End = Annotated[int, Query(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
+Begin = Annotated[int, Field(alias="from", ge=0, le=LAST_DAY * DAY, description="Start of the period, epoch seconds.")]
+End = Annotated[int, Field(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
 
 
-@router.get("/v1/gantt/index", operation_id="gantt_index", summary="Days with archived chunks")
+@router.get("/v1/gantt/index", "gantt_index", "Days with archived chunks", record=GanttIndex)
 def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     """Return the days of a period that have a chunk, with the version to request it with.
 
@@ -64,28 +185,28 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     if not begin <= to < begin + MAX_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MAX_DAYS} days at most")
 
-    def found(tx: "Transaction") -> dict[str, Any]:
-        return {"items": [_day_item(day) for day in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
+    def compute(tx: "Transaction") -> GanttIndex:
+        return {
+            "items": [
+                {
+                    "day": datetime.fromtimestamp(version.day * DAY, UTC).strftime("%Y-%m-%d"),
+                    "version": chunk_version(version),
+                    "jobs": version.jobs,
+                    "states": version.states,
+                    "from": version.first,
+                }
+                for version in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)
+            ]
+        }
 
-    return service_of(request).periods.current(request, who.database, ("days", begin // DAY, to // DAY), found)
-
-
-def _day_item(version: "DayVersion") -> dict[str, object]:
-    return {
-        "day": _written(version.day),
-        "version": chunk_version(version),
-        "jobs": version.jobs,
-        "states": version.states,
-        "from": version.first,
-    }
+    return service_of(request).periods.current(request, who.database, ("days", begin // DAY, to // DAY), compute)
 
 
 @router.get(
     "/v1/gantt/chunks/{day}",
-    operation_id="gantt_chunk",
-    summary="Jobs and node states that ended on a day",
-    response_class=Answer,
-    responses={200: {"content": {"application/octet-stream": {}}}},
+    "gantt_chunk",
+    "Jobs and node states that ended on a day",
+    media_types=("application/octet-stream",),
 )
 def gantt_chunk(
     request: Request,
@@ -118,8 +239,8 @@ def _packed(body: bytes, headers: dict[str, str]) -> Answer:
     return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
 
 
-@router.get("/v1/gantt/live", operation_id="gantt_live", summary="Running and planned jobs")
-def gantt_live(request: Request, since: Since = None) -> Answer:
+@router.get("/v1/gantt/live", "gantt_live", "Running and planned jobs", record=GanttLive)
+def gantt_live(request: Request, since: Since = None) -> Record | Answer:
     """Return the jobs that occupy resources, the planned jobs, and the current states of resources.
 
     With the `cursor` of an earlier response as `since`: only new and changed jobs, the ids of jobs that are `gone`, and
@@ -134,14 +255,14 @@ def gantt_live(request: Request, since: Since = None) -> Answer:
         return service.cache.current(request, who.database, "live", whole)
     with who.database.snapshot() as tx:
         record = live_record(tx)
-    return answer_unless_known(request, service.moments.answer(record, since))
+    return service.moments.answer(record, since)
 
 
-@router.get("/v1/gantt/rows", operation_id="gantt_rows", summary="Rows of the Gantt diagram")
+@router.get("/v1/gantt/rows", "gantt_rows", "Rows of the Gantt diagram", record=GanttRows)
 def gantt_rows(
     request: Request,
     rows: Annotated[
-        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+        str, Field(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
     ] = "",
 ) -> Answer:
     """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
@@ -151,16 +272,16 @@ def gantt_rows(
     )
 
 
-def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
+def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> GanttRows:
     """Return the rows.  Raises BadRequest."""
     properties = tx.resources.columns()
     unknown = [level for level in levels if level not in properties]
     if unknown:
         raise BadRequest(f"{unknown[0]!r} is no property of resources")
     groups = tx.listings.grouped(("type", *levels))
-    items = [
+    items: list[GanttRow] = [
         {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
-        for kind, labels, ids in sorted(_labelled(groups), key=lambda row: _natural(row[0], row[1]))
+        for kind, labels, ids in sorted(_labelled(groups), key=_natural)
     ]
     named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
     return {"levels": levels, "items": items, "properties": named}
@@ -175,24 +296,16 @@ def _labelled(groups: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tup
     return ((*key, ids) for key, ids in rows.items())
 
 
-def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
+def _natural(row: tuple[str, tuple[str, ...], list[int]]) -> tuple[object, ...]:
     """Return the key for natural sorting: the default type first, n2 before n10."""
-    return (
-        kind != "default",
-        kind,
-        *map(_ranks, labels),
-    )
+    kind, labels, _ = row
+    return kind != "default", kind, *map(_ranks, labels)
 
 
 @lru_cache(maxsize=100_000)
 def _ranks(label: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return the sort key of a label, cached."""
-    return tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label)))
-
-
-def _rank(part: str) -> tuple[bool, int, str]:
-    is_number = part.isdecimal()
-    return not is_number, int(part) if is_number else 0, part
+    parts = [(part, part.isdecimal()) for part in re.findall(r"[0-9]{1,18}|[^0-9]+", label)]
+    return tuple([(not is_number, int(part) if is_number else 0, part) for part, is_number in parts])
 
 
 def _day(text: str) -> int:
@@ -203,10 +316,6 @@ def _day(text: str) -> int:
     if not 0 <= day <= LAST_DAY:
         raise NoSuchResource(f"there is no day {text}")
     return day
-
-
-def _written(day: int) -> str:
-    return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
 #: Parts of a period at most.
@@ -221,13 +330,13 @@ def max_age(bucket: int = 0) -> float:
     return min(max(30.0, bucket / 60), 3600.0)
 
 
-@router.get("/v1/gantt/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
+@router.get("/v1/gantt/occupancy", "gantt_occupancy", "Cluster utilization over time", record=GanttOccupancy)
 def gantt_occupancy(
     request: Request,
     begin: Begin,
     to: End,
-    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
-) -> Answer:
+    bucket: Annotated[int, Field(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
+) -> Record:
     """Return the mean number of used, planned and unavailable resources in each bucket of a period.
 
     A running job counts as used until now, and as planned for the rest of its walltime.
@@ -242,18 +351,18 @@ def gantt_occupancy(
             return occupancy_curve(tx, begin, bucket, number)
 
     key = ("occupancy", begin, bucket, number)
-    return answer_unless_known(request, service_of(request).periods.recent(key, make, max_age(bucket)))
+    return service_of(request).periods.recent(key, make, max_age(bucket))
 
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
 MAX_NODES, MAX_NODE_DAYS, MAX_JOBS = 16, 31, 500
 Names = Annotated[
-    str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MAX_NODES} at most.")
+    str, Field(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MAX_NODES} at most.")
 ]
 
 
-@router.get("/v1/gantt/nodes", operation_id="gantt_nodes", summary="Jobs on some nodes over time")
-def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
+@router.get("/v1/gantt/nodes", "gantt_nodes", "Jobs on some nodes over time")
+def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> GanttNodes:
     """Return the past, running and planned jobs on some nodes, and the periods in which the nodes were unavailable.
 
     Resources of a job on other nodes are left out. `end` is null for a running job without walltime.
@@ -263,10 +372,10 @@ def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
         raise BadRequest(f"a period goes from a date to a later one, over {MAX_NODE_DAYS} days at most")
     if len(names) > MAX_NODES:
         raise BadRequest(f"{len(names)} nodes: {MAX_NODES} at most")
-    return answer_unless_known(request, strip_record(asking(request), names, begin, to))
+    return strip_record(asking(request), names, begin, to)
 
 
-def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> dict[str, Any]:
+def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> GanttNodes:
     """Return what some nodes do in a period.  Raises BadRequest."""
     with who.database.snapshot() as tx:
         by_node = tx.resources.ids_of_nodes(names)
@@ -293,7 +402,7 @@ def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> d
     }
 
 
-def _item(job: "DrawnJob", resources: set[int]) -> dict[str, object]:
+def _item(job: "sql_gantt_days.DrawnJob", resources: set[int]) -> NodeJob:
     return {
         "id": job.id,
         "name": job.name or None,
@@ -315,16 +424,16 @@ MAX_DATES, MAX_PLANNED = 200, 2000
 MAX_QUOTA_DAYS = 92
 
 
-@router.get("/v1/gantt/density", operation_id="gantt_density", summary="Resource usage as a density map")
+@router.get("/v1/gantt/density", "gantt_density", "Resource usage as a density map", record=GanttDensity)
 def gantt_density(
     request: Request,
     begin: Begin,
     to: End,
-    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
+    bucket: Annotated[int, Field(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
     rows: Annotated[
-        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+        str, Field(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
     ] = "",
-) -> Answer:
+) -> Record:
     """Return which share of the rows was used by ended jobs in a period, and which share was unavailable.
 
     Adjacent rows are merged into at most 200 groups. Each group has one byte per time bucket (255: fully used). `used`,
@@ -343,25 +452,23 @@ def gantt_density(
             return record
 
     key = ("density", begin, to, bucket, *levels)
-    return answer_unless_known(request, service_of(request).periods.recent(key, make, max_age(bucket)))
+    return service_of(request).periods.recent(key, make, max_age(bucket))
 
 
-@router.get("/v1/gantt/plans", operation_id="gantt_plans", summary="List stored plans")
-def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
+@router.get("/v1/gantt/plans", "gantt_plans", "List stored plans")
+def gantt_plans(request: Request, begin: Begin, to: End) -> GanttPlans:
     """Return the dates of stored plans in a period, at most 200. Empty if `SCHEDULER_LOG_DECISIONS` is off."""
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
     with asking(request).database.snapshot() as tx:
         dates = tx.plan.former_dates(begin, to, MAX_DATES)
-    return answer_unless_known(request, {"items": dates})
+    return {"items": dates}
 
 
-@router.get(
-    "/v1/gantt/plans/{date}", operation_id="gantt_plan", summary="Compare a stored plan with the actual schedule"
-)
+@router.get("/v1/gantt/plans/{date}", "gantt_plan", "Compare a stored plan with the actual schedule")
 def gantt_plan(
-    request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
-) -> Answer:
+    request: Request, date: Annotated[int, Field(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
+) -> GanttPlan:
     """Return the plan of the last scheduling pass before a date, with the actual start and end of each job.
 
     `is_cut` is true if jobs with later planned starts were left out.
@@ -372,10 +479,10 @@ def gantt_plan(
     if not made:
         raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
     items = [_planned(job) for job in jobs[:MAX_PLANNED]]
-    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(jobs) > MAX_PLANNED})
+    return {"date": made, "items": items, "is_cut": len(jobs) > MAX_PLANNED}
 
 
-def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
+def _planned(job: "FormerlyPlanned") -> PlanItem:
     return {
         "id": job.id,
         "name": job.name or None,
@@ -388,8 +495,8 @@ def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
     }
 
 
-@router.get("/v1/gantt/quotas", operation_id="gantt_quotas", summary="List quota periods")
-def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
+@router.get("/v1/gantt/quotas", "gantt_quotas", "List quota periods")
+def gantt_quotas(request: Request, begin: Begin, to: End) -> GanttQuotas:
     """Return the quota periods between two dates. Empty if the quotas have no calendar."""
     if not begin < to <= begin + MAX_QUOTA_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MAX_QUOTA_DAYS} days at most")
@@ -399,14 +506,14 @@ def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
     file = PolicyFiles(who.config).quota_file(policies, settings_of(who.config), [])
     changes = file.calendar.expand(begin, to) if file and file.calendar else []
     rules = file.rules if file else {}
-    items = [
+    items: list[QuotaSpan] = [
         {"name": name, "from": date, "to": end, "rules": len(rules.get(name, ()))}
         for (date, name), (end, _) in zip(changes, [*changes[1:], (to, "")], strict=False)
     ]
-    return answer_unless_known(request, {"items": items})
+    return {"items": items}
 
 
-def live_record(tx: "Transaction") -> dict[str, Any]:
+def live_record(tx: "Transaction") -> Record:
     """Return the jobs on resources, those whose start is planned, and the states of resources that last."""
     running, planned = tx.gantt_days.running(), tx.gantt_days.planned()
     reasons = tx.job_waits.reasons([job.id for job in planned])
@@ -419,7 +526,10 @@ def live_record(tx: "Transaction") -> dict[str, Any]:
             {"job": job, "from": begin, "to": end or None}
             for job, begin, end in tx.gantt_days.pauses([job.id for job in running])
         ],
-        "states": [_state_item(state) for state in tx.gantt_days.open_states()],
+        "states": [
+            {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}
+            for state in tx.gantt_days.open_states()
+        ],
         "reservations": [
             {
                 "id": reservation.number,
@@ -436,7 +546,7 @@ def live_record(tx: "Transaction") -> dict[str, Any]:
     }
 
 
-def _live_job_item(job: "DrawnJob") -> dict[str, object]:
+def _live_job_item(job: "sql_gantt_days.DrawnJob") -> DrawnJob:
     return {
         "id": job.id,
         "name": job.name or None,
@@ -452,7 +562,3 @@ def _live_job_item(job: "DrawnJob") -> dict[str, object]:
         "is_planned": job.state in NOT_STARTED,
         "resources": list(ranges(job.resources)),
     }
-
-
-def _state_item(state: "DrawnState") -> dict[str, object]:
-    return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
-from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 
 from oar.api.errors import problem, problem_record, problem_response
 from oar.api.jobs import JobListing
 from oar.api.parameters import LARGEST_ID, STRICT, Count, IfMatch, JobId, Text
-from oar.api.preconditions import Expected
+from oar.api.records import BulkResult, BulkResults, ItemProblem, JobResult
 from oar.api.responses import Answer, answer
-from oar.api.routing import ApiRoute
-from oar.api.service import Asking, asking, service_of
+from oar.api.routing import Router
+from oar.api.service import Asking, Expected, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_duration
@@ -59,9 +59,13 @@ class ActOutcome(NamedTuple):
         return self.refusal["status"] if self.refusal else HTTPStatus.ACCEPTED
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> BulkResult:
         """The item of this job in a response."""
-        return {"id": self.job_id, "problem": self.refusal} if self.refusal else {"id": self.job_id, "done": self.done}
+        return (
+            {"id": self.job_id, "problem": cast("ItemProblem", self.refusal)}
+            if self.refusal
+            else {"id": self.job_id, "done": self.done}
+        )
 
 
 class Acted(NamedTuple):
@@ -142,7 +146,7 @@ def _result(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome
     return ActOutcome(answer.job_id, refusal=problem_record(status, code, why_not(answer).removeprefix("/!\\ ")))
 
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+router = Router("jobs")
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
@@ -196,12 +200,12 @@ class BesteffortSetting(BaseModel):
     on: bool = Field(description="Whether the job is besteffort.")
 
 
-@router.delete("/v1/jobs/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
+@router.delete("/v1/jobs/{job_id}", "job_delete", "Delete a job", status=HTTPStatus.ACCEPTED, record=JobResult)
 def job_delete(
     request: Request,
     job_id: JobId,
     force: Annotated[
-        bool, Query(description="Also end a job that is stuck in Finishing (administrators only).")
+        bool, Field(description="Also end a job that is stuck in Finishing (administrators only).")
     ] = False,
     match: IfMatch = None,
 ) -> Answer:
@@ -210,26 +214,21 @@ def job_delete(
     return _on_one(request, JobAct.DELETE, job_id, act, match)
 
 
-@router.post("/v1/jobs/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
+@router.post("/v1/jobs/{job_id}/hold", "job_hold", "Hold a job", status=HTTPStatus.ACCEPTED, record=JobResult)
 def job_hold(request: Request, job_id: JobId, body: HoldRequest | None = None) -> Answer:
     """Hold a waiting job until it is resumed, as `oarhold` does."""
     running = bool(body and body.running)
     return _on_one(request, JobAct.HOLD, job_id, lambda orders: orders.hold(running=running))
 
 
-@router.post(
-    "/v1/jobs/{job_id}/resume", operation_id="job_resume", summary="Resume a job", status_code=HTTPStatus.ACCEPTED
-)
+@router.post("/v1/jobs/{job_id}/resume", "job_resume", "Resume a job", status=HTTPStatus.ACCEPTED, record=JobResult)
 def job_resume(request: Request, job_id: JobId) -> Answer:
     """Resume a held or suspended job, as `oarresume` does."""
     return _on_one(request, JobAct.RESUME, job_id, JobOrders.resume)
 
 
 @router.post(
-    "/v1/jobs/{job_id}/checkpoint",
-    operation_id="job_checkpoint",
-    summary="Checkpoint a job",
-    status_code=HTTPStatus.ACCEPTED,
+    "/v1/jobs/{job_id}/checkpoint", "job_checkpoint", "Checkpoint a job", status=HTTPStatus.ACCEPTED, record=JobResult
 )
 def job_checkpoint(request: Request, job_id: JobId) -> Answer:
     """Send the checkpoint signal to a job, as `oardel -c` does."""
@@ -237,10 +236,7 @@ def job_checkpoint(request: Request, job_id: JobId) -> Answer:
 
 
 @router.post(
-    "/v1/jobs/{job_id}/signal",
-    operation_id="job_signal",
-    summary="Send a signal to a job",
-    status_code=HTTPStatus.ACCEPTED,
+    "/v1/jobs/{job_id}/signal", "job_signal", "Send a signal to a job", status=HTTPStatus.ACCEPTED, record=JobResult
 )
 def job_signal(request: Request, job_id: JobId, body: JobSignal) -> Answer:
     """Send a signal to a job, as `oardel -s` does."""
@@ -250,11 +246,11 @@ def job_signal(request: Request, job_id: JobId, body: JobSignal) -> Answer:
 
 @router.post(
     "/v1/jobs/{job_id}/walltime",
-    operation_id="job_walltime",
-    summary="Request a walltime change",
-    status_code=HTTPStatus.ACCEPTED,
+    "job_walltime",
+    "Request a walltime change",
+    status=HTTPStatus.ACCEPTED,
 )
-def job_walltime(request: Request, job_id: JobId, body: WalltimeChange) -> Answer:
+def job_walltime(request: Request, job_id: JobId, body: WalltimeChange) -> JobResult | Answer:
     """Request a walltime change of a running job, as `oarwalltime` does. The next scheduling pass decides."""
     who = asking(request)
     user = who.caller.acting(JobAct.WALLTIME, [job_id])
@@ -264,14 +260,15 @@ def job_walltime(request: Request, job_id: JobId, body: WalltimeChange) -> Answe
     except ChangeRefused as refused:
         status = _CHANGES_REFUSED[refused.outcome]
         return problem(request, status, "change-refused", f"{refused.outcome.value}: {refused}")
-    return answer({"id": job_id, "done": text, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+    return {"id": job_id, "done": text, "warnings": warnings}
 
 
 @router.put(
     "/v1/jobs/{job_id}/besteffort",
-    operation_id="job_besteffort",
-    summary="Make a running job besteffort or not besteffort",
-    status_code=HTTPStatus.ACCEPTED,
+    "job_besteffort",
+    "Make a running job besteffort or not besteffort",
+    status=HTTPStatus.ACCEPTED,
+    record=JobResult,
 )
 def job_besteffort(request: Request, job_id: JobId, body: BesteffortSetting, match: IfMatch = None) -> Answer:
     """Make a running job besteffort, or no longer besteffort, as `oardel -b` does. Administrators only."""
@@ -354,8 +351,8 @@ class BulkRequest(BaseModel):
         return self.model_dump(exclude={"act", "signal", "ids", "condition", "dry_run"}, exclude_unset=True)
 
 
-@router.post("/v1/job-acts", operation_id="jobs_act", summary="Delete, hold, resume or signal several jobs")
-def jobs_act(request: Request, body: BulkRequest) -> Answer:
+@router.post("/v1/job-acts", "jobs_act", "Delete, hold, resume or signal several jobs")
+def jobs_act(request: Request, body: BulkRequest) -> BulkResults:
     """Delete, hold, resume or signal jobs in one transaction, and return a result for each.
 
     The actions are those of `oardel`, `oarhold` and `oarresume`.
@@ -365,11 +362,11 @@ def jobs_act(request: Request, body: BulkRequest) -> Answer:
     act = _act_of(body)
     ids = _meant(who, body)
     if body.dry_run:
-        return answer({"items": [{"id": job_id} for job_id in ids], "warnings": []})
+        return {"items": [{"id": job_id} for job_id in ids], "warnings": []}
     user = _allowed(who, body.act, ids)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
         acted = act(JobOrders(tx, who.config, user, ids))
-    return answer({"items": [outcome.record for outcome in acted.outcomes], "warnings": [*acted.warnings, *warnings]})
+    return {"items": [outcome.record for outcome in acted.outcomes], "warnings": [*acted.warnings, *warnings]}
 
 
 def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 
 from oar.api.job_request import JobUpdate
 from oar.api.parameters import IfMatch, JobId
-from oar.api.preconditions import Expected
+from oar.api.records import BulkResults, JobResult
 from oar.api.responses import Answer
-from oar.api.routing import ApiRoute
-from oar.api.service import asking
+from oar.api.routing import Router
+from oar.api.service import Expected, asking
 from oar.api.submission import by_worker
 from oar.api.workers import Desk, Outcome, problem_of
 from oar.lib.access.records import User
@@ -24,17 +24,17 @@ from oar.lib.submission.alteration import JobChanges, Rehearsals
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+router = Router("jobs")
 
 
-@router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
+@router.patch("/v1/jobs/{job_id}", "job_alter", "Update a waiting job", record=JobResult)
 def job_alter(request: Request, job_id: JobId, body: JobUpdate, match: IfMatch = None) -> Answer:
     """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
     return by_worker(request, AlterJob(user, job_id, body.changes, Expected.of(match)))
 
 
-@router.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
+@router.patch("/v1/arrays/{array_id}", "array_alter", "Update the waiting jobs of an array", record=BulkResults)
 def array_alter(request: Request, array_id: JobId, body: JobUpdate) -> Answer:
     """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
     who = asking(request)

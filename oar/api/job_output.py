@@ -1,4 +1,7 @@
-"""The output files of jobs, read as their owner: the kernel decides what it may read."""
+"""The output files of jobs, read by programs that run as their owner: the kernel decides what these may read.
+
+A user may stop such a program at any time, and no thread waits for it.
+"""
 
 import asyncio
 import codecs
@@ -6,26 +9,28 @@ import errno
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, suppress
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES
 from oar.api.hub import BYE, Message, Subscriber
 from oar.api.long_polling import changes_of
-from oar.api.parameters import LARGEST_ID, JobId
-from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_known
-from oar.api.routing import ApiRoute
+from oar.api.parameters import LARGEST_ID, Header, JobId
+from oar.api.responses import EVENT_STREAM, Answer, EventStream
+from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
-from oar.api.user_programs import BLOCK, UserCommand, UserProgram
 from oar.lib.access.scopes import JobAct
 from oar.lib.base.errors import NotAllowed, OarError, UserError
 from oar.lib.bus.messages import Topic
@@ -34,7 +39,135 @@ from oar.lib.jobs.privacy import check_reads_output
 from oar.lib.jobs.states import FINAL, JobType
 from oar.lib.jobs.views import JobView, job_view
 from oar.lib.user_files import files as user_files
-from oar.lib.user_files.files import FilePart, UserFiles
+from oar.lib.user_files.files import FilePart, SilentProgram, UserFiles
+
+#: Bytes that are read and written at a time.
+BLOCK = 1 << 18
+#: Seconds given to a program after its pipes are closed; then it is killed.
+CLEANING_SECONDS = 10.0
+
+
+class UserCommand(NamedTuple):
+    """A program that is to run as a user."""
+
+    files: UserFiles  #: of that user
+    user: str
+    words: tuple[Sequence[str], Mapping[str, Any]]  #: its words, and the identity of the process
+    one_more: AbstractContextManager[None]  #: counts it
+
+
+class UserProgram:
+    """A program that runs as a user, and its pipes."""
+
+    #: Programs that are ending; they count until they have.
+    _ending: ClassVar[set[asyncio.Task[None]]] = set()
+
+    def __init__(self, command: UserCommand, process: "subprocess.Popen[bytes]", counted: ExitStack) -> None:
+        self._command, self._process, self._counted = command, process, counted
+        assert process.stdin
+        assert process.stdout
+        self._sink, self._source = process.stdin.fileno(), process.stdout.fileno()
+        self._held = bytearray()  # what was read behind a line
+        for descriptor in (self._sink, self._source):
+            os.set_blocking(descriptor, False)
+
+    @classmethod
+    async def start(cls, command: UserCommand) -> Self:
+        """Start it.  Raises TooMany."""
+        with ExitStack() as stack:
+            stack.enter_context(command.one_more)
+            process = await in_thread(_started, command)
+            return cls(command, process, stack.pop_all())
+
+    async def line(self, longest: int, seconds: float | None) -> bytes:
+        """Return the next line without its end, b'' if there is none.  Raises SilentProgram."""
+        seen = 0
+        while (end := self._held.find(b"\n", seen)) < 0:
+            seen = len(self._held)
+            piece = await self._read(seconds)
+            if not piece or len(self._held) > longest:
+                return b""
+            self._held += piece
+        line = bytes(self._held[:end])
+        del self._held[: end + 1]
+        return line
+
+    async def exactly(self, length: int, seconds: float | None) -> bytes:
+        """Return the next bytes, fewer if no more come.  Raises SilentProgram."""
+        while len(self._held) < length and (piece := await self._read(seconds)):
+            self._held += piece
+        data = bytes(self._held[:length])
+        del self._held[:length]
+        return data
+
+    async def some(self, seconds: float | None) -> bytes:
+        """Return the next data, b'' at the end.  Raises SilentProgram."""
+        held = bytes(self._held)
+        self._held.clear()
+        return held or await self._read(seconds)
+
+    async def write(self, data: bytes, seconds: float) -> None:
+        """Write to the program; ignored if it has ended.  Raises SilentProgram."""
+        left = memoryview(data)
+        loop = asyncio.get_running_loop()
+        with suppress(BrokenPipeError):
+            while left:
+                try:
+                    left = left[os.write(self._sink, left) :]
+                except BlockingIOError:
+                    await self._ready(self._sink, loop.add_writer, loop.remove_writer, seconds)
+
+    async def _read(self, seconds: float | None) -> bytes:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return os.read(self._source, BLOCK)
+            except BlockingIOError:
+                await self._ready(self._source, loop.add_reader, loop.remove_reader, seconds)
+
+    async def _ready(
+        self, pipe: int, begin: Callable[..., object], end: Callable[[int], object], seconds: float | None
+    ) -> None:
+        """Wait until a pipe can be used.  Raises SilentProgram."""
+        is_ready = asyncio.Event()
+        begin(pipe, is_ready.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await is_ready.wait()
+        except TimeoutError:
+            raise SilentProgram(self._command.user) from None
+        finally:
+            end(pipe)
+
+    async def close(self) -> None:
+        """Close the pipes, so that the program ends."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with suppress(OSError):
+                    pipe.close()
+        task = asyncio.create_task(self._end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        await asyncio.wait({task}, timeout=CLEANING_SECONDS)
+
+    async def _end(self) -> None:
+        """Wait for the end of the program without a limit: it is counted (``one_more``) until then."""
+        pause, waited = 0.005, 0.0
+        while self._process.poll() is None:
+            if waited > CLEANING_SECONDS:
+                await in_thread(self._command.files.kill, self._process)
+            await asyncio.sleep(pause)
+            pause, waited = min(2 * pause, 1.0), waited + pause
+        self._counted.close()
+
+
+def _started(command: UserCommand) -> "subprocess.Popen[bytes]":
+    command_line, identity = command.words
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(
+        command_line, stdin=pipe, stdout=pipe, stderr=nothing, bufsize=0, start_new_session=True, **identity
+    )
+
 
 #: Bytes from the end with which a stream begins.
 TAIL = 1 << 16
@@ -129,7 +262,9 @@ async def output_events(
                 output = asyncio.ensure_future(follower.next())
             if news in done:
                 received = news.result()
-                has_ended = has_ended or any(map(_is_end, received))
+                has_ended = has_ended or any(
+                    isinstance(message.data, JobStateChange) and message.data.state in FINAL for message in received
+                )
                 if await _must_end(received, may_read):
                     yield encode_event(BYE, {})
                     return
@@ -152,11 +287,12 @@ async def _must_end(received: list[Message], may_read: Callable[[], Awaitable[bo
     return BYE in names or (not names.isdisjoint((Topic.TOKENS, "reset")) and not await may_read())
 
 
-def _is_end(message: Message) -> bool:
-    return isinstance(message.data, JobStateChange) and message.data.state in FINAL
+router = Router("jobs")
 
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+OutputFile = TypedDict("OutputFile", {"path": str, "size": int | None, "modified": int | None, "problem": str | None})
+JobOutput = TypedDict("JobOutput", {"stdout": OutputFile, "stderr": OutputFile, "complete": bool})
+
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20
@@ -233,28 +369,36 @@ class _JobOutput(NamedTuple):
         return OutputNotHere(f"{path} cannot be read on {os.uname().nodename}: {error.strerror}")
 
 
-@router.get("/v1/jobs/{job_id}/output", operation_id="job_output", summary="List the output files of a job")
-def job_output(request: Request, job_id: JobId) -> Answer:
+@router.get("/v1/jobs/{job_id}/output", "job_output", "List the output files of a job")
+def job_output(request: Request, job_id: JobId) -> JobOutput:
     """Return the paths and sizes of the output files of a job."""
     output = _output(asking(request), job_id)
     with service_of(request).reading(output.view.job.user):
-        record: dict[str, object] = {stream.value: _file(output, stream) for stream in OutputStream}
-    return answer_unless_known(request, {**record, "complete": output.is_complete})
+        stdout, stderr = (_file(output, stream) for stream in (OutputStream.STDOUT, OutputStream.STDERR))
+    return {"stdout": stdout, "stderr": stderr, "complete": output.is_complete}
 
 
-@router.get("/v1/jobs/{job_id}/output/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
+@router.get(
+    "/v1/jobs/{job_id}/output/{stream}",
+    "job_output_bytes",
+    "Read the output of a job",
+    has_tag=False,
+    media_types=("text/plain", "text/event-stream"),
+    other_statuses={206: "The bytes of `Range`.", 416: "The file has no bytes in this `Range`."},
+)
 async def job_output_bytes(
     request: Request,
     job_id: JobId,
-    stream: Annotated[OutputStream, Path(description="Standard output or standard error.")],
-    piece: Annotated[OutputPiece, Query()],
+    stream: Annotated[OutputStream, Field(description="Standard output or standard error.")],
+    piece: OutputPiece,
     *,
     range_: Annotated[
-        str | None, Header(alias="Range", description="Byte range, such as `bytes=0-999` or `bytes=-999`.")
+        str | None, Header(), Field(alias="Range", description="Byte range, such as `bytes=0-999` or `bytes=-999`.")
     ] = None,
     last: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last received event."),
+        Header(),
+        Field(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last received event."),
     ] = None,
 ) -> Answer:
     """Return at most 1 MiB of an output file; request the next part with the next `offset`.
@@ -267,7 +411,13 @@ async def job_output_bytes(
     if piece.follow or request.headers.get("accept", "").startswith(EVENT_STREAM):
         begin = piece.offset if "offset" in piece.model_fields_set else -TAIL
         return await _follow(request, job_id, stream, begin if last is None else int(last))
-    return await in_thread(_read, request, job_id, stream, piece, range_)
+
+    def read() -> Answer:
+        output = _output(asking(request), job_id)
+        with service_of(request).reading(output.view.job.user):
+            return _piece(output, stream, piece, range_)
+
+    return await in_thread(read)
 
 
 async def _follow(request: Request, job_id: int, stream: OutputStream, offset: int) -> Answer:
@@ -299,12 +449,6 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
         return EventStream(events, stack.pop_all())
 
 
-def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
-    output = _output(asking(request), job_id)
-    with service_of(request).reading(output.view.job.user):
-        return _piece(output, stream, piece, range_)
-
-
 def _piece(output: _JobOutput, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     offset, limit = piece.offset, piece.limit
     byte_range = _RANGE.fullmatch(range_ or "")
@@ -331,7 +475,7 @@ def _piece(output: _JobOutput, stream: OutputStream, piece: OutputPiece, range_:
     return Response(part.data, status, headers, "text/plain; charset=utf-8")
 
 
-def _file(output: _JobOutput, stream: OutputStream) -> dict[str, object]:
+def _file(output: _JobOutput, stream: OutputStream) -> OutputFile:
     try:
         part = output.read(stream, 0, 0)
     except (OutputNotHere, NotAllowed) as error:

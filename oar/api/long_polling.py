@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from fastapi import Request
+from starlette.requests import Request
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import problem_record

@@ -1,27 +1,90 @@
-"""Prometheus metrics: jobs, resources, the scheduler, the service itself.  See docs/api.rst, "Metrics"."""
+"""For monitoring: health checks, and metrics for Prometheus.  See docs/api.rst, "Metrics"."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
 from oar.api.clients import client_of
-from oar.api.responses import Answer
-from oar.api.routing import ApiRoute
+from oar.api.responses import Answer, answer
+from oar.api.routing import Router
 from oar.api.service import Service, service_of
 from oar.lib.base.allowed_networks import Networks
-from oar.lib.base.errors import NotAllowed
+from oar.lib.base.errors import DatabaseUnavailable, NotAllowed
+from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus.control_client import ask
 from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
 
-router = APIRouter(tags=["health"], route_class=ApiRoute)
+router = Router("health")
+
+
+Liveness = TypedDict("Liveness", {"status": str})
+FeedState = TypedDict("FeedState", {"mode": str, "lag": float, "is_well": bool})
+Workers = TypedDict("Workers", {"idle": int, "all": int})
+Threads = TypedDict("Threads", {"busy": int, "all": int})
+ServerHealth = TypedDict("ServerHealth", {"running": bool | None, "round_age": int | None})
+
+
+class Readiness(TypedDict):
+    database: str
+    schema: str
+    feed: FeedState
+    workers: Workers
+    threads: Threads
+    server: ServerHealth
+
+
+#: Seconds without a look at the database after which the feed counts as stuck.
+MAX_FEED_AGE = 30.0
+
+
+@router.get("/health/live", "health_live", "Liveness check", record=Liveness, has_tag=False)
+async def live() -> Answer:
+    """Return 200 while the process runs; no other component is checked."""
+    return answer({"status": "ok"})
+
+
+@router.get("/health/ready", "health_ready", "Readiness check", record=Readiness, has_tag=False)
+def ready(request: Request) -> Answer:
+    """Return the state of the database, the event feed, the workers and the threads; 503 if not ready.
+
+    `server` is the state of the OAR server. Jobs can be submitted while it is down.
+    """
+    service = service_of(request)
+    hub = service.hub
+    try:
+        with service.runtime.database.snapshot() as tx:
+            mismatch, last_round = explain_schema_mismatch(tx.system.schema_version()), tx.usage.last_round()
+            server: dict[str, bool | int | None] = {
+                "running": bool(tx.system.lock_holder(SERVER_LOCK)),
+                "round_age": tx.now - last_round if last_round else None,
+            }
+        database = "ok"
+    except DatabaseUnavailable:
+        mismatch, database, server = "unknown", "unreachable", {"running": None, "round_age": None}
+    age = time.monotonic() - hub.checked_at
+    feed = {"mode": "notify" if hub.reports_changes else "poll", "lag": round(age, 1), "is_well": age < MAX_FEED_AGE}
+    is_ready = database == "ok" and not mismatch
+    config = service.runtime.config
+    record = {
+        "database": database,
+        "schema": "another version" if mismatch else "ok",
+        "feed": feed,
+        "workers": {"idle": service.workers.idle, "all": config.api_submission_workers},
+        "threads": {"busy": service.requests.threads_busy, "all": config.api_threads},
+        "server": server,
+    }
+    return answer(record, status=200 if is_ready else 503)
+
 
 #: Seconds for which a response is returned again.
 KEPT_SECONDS = 10.0
@@ -69,14 +132,10 @@ class Measured(Collector):
                 [((), time.monotonic() - hub.checked_at)],
             ),
         ]
-        status = self._status()
+        response = ask(self._service.runtime.config, StatusQuestion(), Status, PATIENCE)
+        status = response.state if isinstance(response, Status) else {}  # a server that does not answer at once
         yield from map(_metric, [*present, *server_families(status, time.time())])
         yield from map(_histogram, [*happenings.histograms(), *self._service.requests.histograms(), *rounds_of(status)])
-
-    def _status(self) -> Mapping[str, Any]:
-        """Return the status of the server; nothing if it does not answer at once."""
-        answer = ask(self._service.runtime.config, StatusQuestion(), Status, PATIENCE)
-        return answer.state if isinstance(answer, Status) else {}
 
 
 def metrics_registry(service: Service) -> CollectorRegistry:
@@ -86,7 +145,13 @@ def metrics_registry(service: Service) -> CollectorRegistry:
     return registry
 
 
-@router.get("/metrics", operation_id="metrics", summary="Prometheus metrics")
+@router.get(
+    "/metrics",
+    "metrics",
+    "Prometheus metrics",
+    has_tag=False,
+    media_types=("text/plain", "application/openmetrics-text"),
+)
 def metrics(request: Request) -> Answer:
     """Return metrics of jobs, resources and the scheduler. Allowed for the networks of API_METRICS_NETWORKS.
 

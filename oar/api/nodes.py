@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 
-from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
-from oar.api.openapi_schemas import NODE, RESOURCE
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
-from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
-from oar.api.routing import ApiRoute
+from oar.api.records import Conditions, Event, selectable
+from oar.api.responses import select_fields
+from oar.api.routing import OF_RESOURCES, Router
 from oar.api.service import Asking, asking
 from oar.lib.base.errors import BadRequest, NoSuchResource
+from oar.lib.bus.messages import Topic
 from oar.lib.history.views import event_item
 from oar.lib.jobs.sql_listings import NodeInterval
 from oar.lib.nodes.occupancy import NodeOccupancy, by_node, total
@@ -22,13 +24,76 @@ from oar.lib.nodes.views import ResourceView, reasons_by_node, resource_views
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=ApiRoute)
+router = Router("nodes")
+
+
+class Occupancy(Conditions):
+    total: int
+    drain: bool
+
+
+@selectable
+class NodeItem(Occupancy):
+    name: str
+    jobs: list[int]
+    reason: str | None
+
+
+NodePage = TypedDict("NodePage", {"items": list[NodeItem], "total": Occupancy})
+
+
+class Resource(TypedDict):
+    id: int
+    node: str | None
+    state: str
+    available_upto: int
+    drain: str
+    next_state: str
+    jobs: list[int]
+    advance_reservations: list[int]
+    properties: dict[str, Any]
+    maintenance: NotRequired[str]
+
+
+class Node(Occupancy):
+    name: str
+    jobs: list[int]
+    reason: str | None
+    resources: list[Resource]
+    events: list[Event]
+
+
+NodeSpan = TypedDict(
+    "NodeSpan", {"attribute": str, "value": str, "from": int, "to": int | None, "resources": Sequence[int]}
+)
+NodeHistory = TypedDict("NodeHistory", {"items": list[NodeSpan], "from": int, "to": int, "seconds": dict[str, int]})
+
+
+@selectable
+class ResourceItem(Resource):
+    pass
+
+
+ResourcePage = TypedDict("ResourcePage", {"items": list[ResourceItem]})
+
+
+class ResourceDetails(Resource):
+    version: str
+
+
+ResourceLogEntry = TypedDict(
+    "ResourceLogEntry", {"id": int, "attribute": str, "value": str, "from": int, "to": int | None}
+)
+
+
+ResourceLog = TypedDict("ResourceLog", {"items": list[ResourceLogEntry], "next": int | None})
+
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50
 #: System columns that are shown with the properties of a resource.
 SHOWN_COLUMNS = ("state", "available_upto", "drain", "maintenance", "next_state")
-NodeName = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Node name (network address).")]
+NodeName = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="Node name (network address).")]
 
 
 class NodeListing(BaseModel):
@@ -48,31 +113,31 @@ class NodeListing(BaseModel):
         return [view for view in views if view.node and view.node in chosen]
 
 
-@router.get("/v1/nodes", operation_id="nodes_list", summary="List nodes")
-def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
+@router.get("/v1/nodes", "nodes_list", "List nodes", exports=True, topics=OF_RESOURCES | {Topic.EVENTS})
+def nodes_list(request: Request, listing: NodeListing) -> NodePage:
     """Return the nodes with their jobs and the number of their resources in each state, and the totals."""
     record = nodes_record(asking(request), listing)
-    return list_answer(request, {**record, "items": select_fields(record["items"], listing.fields, NODE)})
+    return {**record, "items": select_fields(record["items"], listing.fields, NodeItem.__annotations__)}
 
 
-@router.get("/v1/nodes/{name}", operation_id="node", summary="Get a node")
-def get_node(request: Request, name: NodeName) -> Answer:
+@router.get("/v1/nodes/{name}", "node", "Get a node")
+def get_node(request: Request, name: NodeName) -> Node:
     """Return a node with its resources, their jobs, and the last events of the node."""
-    return answer_unless_known(request, node_record(asking(request), name))
+    return node_record(asking(request), name)
 
 
-def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, Any]:
+def nodes_record(who: Asking, listing: NodeListing | None = None) -> NodePage:
     """Return nodes with the numbers of their resources, and the totals.  Raises BadRequest."""
     with who.database.snapshot() as tx:
         views = (listing or NodeListing(node=None, state=None)).views(tx)
         reasons = reasons_by_node(tx, views)
     jobs = _jobs(views)
     nodes = by_node(views)
-    items = [{**_node_item(node, reasons), "jobs": jobs[node.node]} for node in nodes]
-    return {"items": items, "total": total(nodes).record}
+    items = [_node_item(node, reasons, jobs) for node in nodes]
+    return {"items": items, "total": cast("Occupancy", total(nodes).record)}
 
 
-def node_record(who: Asking, name: str) -> dict[str, object]:
+def node_record(who: Asking, name: str) -> Node:
     """Return a node.  Raises NoSuchResource."""
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=[name])
@@ -82,15 +147,14 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
         raise NoSuchResource(f"there is no node {name!r}")
     (node,) = by_node(views)
     return {
-        **_node_item(node, reasons),
-        "jobs": _jobs(views)[name],
+        **_node_item(node, reasons, _jobs(views)),
         "resources": resource_items(views),
-        "events": [event_item(event) for event in who.privacy.events(events)],
+        "events": [cast("Event", event_item(event)) for event in who.privacy.events(events)],
     }
 
 
-@router.get("/v1/resources", operation_id="resources_list", summary="List resources")
-def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
+@router.get("/v1/resources", "resources_list", "List resources", exports=True, topics=OF_RESOURCES)
+def resources_list(request: Request, listing: NodeListing) -> ResourcePage:
     """Return the resources with their properties and jobs.
 
     Without the `node` filter, resources without a node are included.
@@ -100,12 +164,10 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=split_list(listing.node) or None)
     chosen = views if states is None else [view for view in views if view.state in states]
-    return list_answer(
-        request, {"items": select_fields(resource_items(chosen), listing.fields, RESOURCE["properties"])}
-    )
+    return {"items": select_fields(resource_items(chosen), listing.fields, ResourceItem.__annotations__)}
 
 
-def resource_items(views: Sequence[ResourceView]) -> list[dict[str, object]]:
+def resource_items(views: Sequence[ResourceView]) -> list[Resource]:
     """Return resources with their properties; all of them have the same columns."""
     if not views:
         return []
@@ -113,20 +175,24 @@ def resource_items(views: Sequence[ResourceView]) -> list[dict[str, object]]:
     shown = [name for name in SHOWN_COLUMNS if name in columns]
     names = [name for name, _ in views[0].user_columns]
     return [
-        {
-            "id": row["resource_id"],
-            "node": row["network_address"] or None,
-            **{name: row[name] for name in shown},
-            "jobs": jobs,
-            "advance_reservations": reserved,
-            "properties": {name: value for name in names if (value := row[name]) is not None},
-        }
+        cast(
+            "Resource",
+            {
+                "id": row["resource_id"],
+                "node": row["network_address"] or None,
+                **{name: row[name] for name in shown},
+                "jobs": jobs,
+                "advance_reservations": reserved,
+                "properties": {name: value for name in names if (value := row[name]) is not None},
+            },
+        )
         for row, jobs, reserved in views
     ]
 
 
-def _node_item(node: NodeOccupancy, reasons: Mapping[str, str]) -> dict[str, object]:
-    return {"name": node.node, **node.record, "reason": reasons.get(node.node)}
+def _node_item(node: NodeOccupancy, reasons: Mapping[str, str], jobs: Mapping[str, list[int]]) -> NodeItem:
+    counts = cast("Occupancy", node.record)
+    return {"name": node.node, **counts, "reason": reasons.get(node.node), "jobs": jobs[node.node]}
 
 
 def _jobs(views: Iterable[ResourceView]) -> dict[str, list[int]]:
@@ -149,30 +215,30 @@ def _states(text: str | None) -> frozenset[ResourceState]:
 
 #: Ids that the column can hold.
 _LARGEST_RESOURCE = 2**31 - 1
-ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Resource id.")]
+ResourceNumber = Annotated[int, Field(ge=1, le=LARGEST_ID, description="Resource id.")]
 
 
-@router.get("/v1/resources/{resource_id}", operation_id="resource", summary="Get a resource")
-def get_resource(request: Request, resource_id: ResourceNumber) -> Answer:
+@router.get("/v1/resources/{resource_id}", "resource", "Get a resource")
+def get_resource(request: Request, resource_id: ResourceNumber) -> ResourceDetails:
     """Return a resource with its properties and jobs. Its `version` changes with each change of a value."""
     with asking(request).database.snapshot() as tx:
         (item,) = resource_items([_find_resource(tx, resource_id)])
         version = version_of_resource(tx, resource_id)
-    return answer_unless_known(request, {**item, "version": version})
+    return {**item, "version": version}
 
 
-@router.get("/v1/resources/{resource_id}/log", operation_id="resource_log", summary="Attribute history of a resource")
+@router.get("/v1/resources/{resource_id}/log", "resource_log", "Attribute history of a resource")
 def resource_log(
     request: Request,
     resource_id: ResourceNumber,
-    after: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="`next` of the previous page.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
-) -> Answer:
+    after: Annotated[int | None, Field(ge=1, le=LARGEST_ID, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="Page size.")] = 100,
+) -> ResourceLog:
     """Return the current and past values of a resource, newest first; `to` is null for current values."""
     with asking(request).database.snapshot() as tx:
         _find_resource(tx, resource_id)
         values = tx.listings.resource_log(resource_id, after, limit + 1)
-    items = [
+    items: list[ResourceLogEntry] = [
         {
             "id": value.id,
             "attribute": value.attribute,
@@ -182,7 +248,7 @@ def resource_log(
         }
         for value in values[:limit]
     ]
-    return answer_unless_known(request, {"items": items, "next": values[limit - 1].id if len(values) > limit else None})
+    return {"items": items, "next": values[limit - 1].id if len(values) > limit else None}
 
 
 def version_of_resource(tx: "Transaction", resource_id: int) -> str:
@@ -231,25 +297,30 @@ class NodePast(BaseModel):
         return begin, end
 
 
-@router.get("/v1/nodes/{name}/history", operation_id="node_history", summary="State history of a node")
-def node_history(request: Request, name: NodeName, period: Annotated[NodePast, Query()]) -> Answer:
+@router.get("/v1/nodes/{name}/history", "node_history", "State history of a node")
+def node_history(request: Request, name: NodeName, period: NodePast) -> NodeHistory:
     """Return the periods in which resources of a node had a state, were drained or in maintenance, oldest first.
 
     `seconds` is the time in each state within the period, summed over all resources.
     """
-    return answer_unless_known(request, history_record(asking(request), name, period))
+    return history_record(asking(request), name, period)
 
 
-def history_record(who: Asking, name: str, period: NodePast) -> dict[str, object]:
+def history_record(who: Asking, name: str, period: NodePast) -> NodeHistory:
     """Return the history of a node.  Raises BadRequest, NoSuchResource."""
     with who.database.snapshot() as tx:
         begin, end = period.dates(tx.now)
         if not (name and tx.resources.of_nodes([name])):
             raise NoSuchResource(f"there is no node {name!r}")
         intervals = tx.listings.node_history(name, begin, end)
-    items = [
-        {"attribute": interval.attribute, "value": interval.value, "from": interval.start, "to": interval.stop or None}
-        | {"resources": interval.resources}
+    items: list[NodeSpan] = [
+        {
+            "attribute": interval.attribute,
+            "value": interval.value,
+            "from": interval.start,
+            "to": interval.stop or None,
+            "resources": interval.resources,
+        }
         for interval in intervals
     ]
     return {"from": begin, "to": end, "items": items, "seconds": seconds_by_state(intervals, begin, end)}

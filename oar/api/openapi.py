@@ -5,24 +5,25 @@
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from starlette.routing import BaseRoute
+from pydantic import TypeAdapter
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
-from oar.api.legacy.routes import ROUTES, Operation
-from oar.api.openapi_operations import ANSWERS
-from oar.api.openapi_schemas import NAME
+from oar.api.legacy.routes import ROUTES
+from oar.api.legacy.routes import Operation as LegacyOperation
 from oar.api.responses import LINES, Answer, answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Operation, Router
 from oar.lib.base.version import VERSION
 
-router = APIRouter(include_in_schema=False, route_class=ApiRoute)
+router = Router()
 
 _JOB = {"command": "./run.sh", "resources": "nodes=2/core=4", "walltime": 7200, "name": "sim"}
 _PERIOD = {"name": "course", "start": "2030-01-07 08:00", "duration": "4:00"}
@@ -122,7 +123,7 @@ _ALWAYS = (400, 401, 403, 405, 408, 413, 414, 429, 431, 500, 503)
 _OF_CHANGES = (404, 409)
 _OF_PATHS = (404,)
 #: Status of a failed precondition, by header.
-_OF_HEADERS = {"if-match": 412}
+_OF_HEADERS = {"If-Match": 412}
 #: Headers of responses to clients with a rate limit.
 _HEADERS: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "integer", "minimum": 0}}
@@ -136,6 +137,7 @@ _HEADERS: Mapping[str, Schema] = {
         ("Retry-After", "Seconds after which to repeat the request."),
     )
 }
+_OF_RATE_LIMITS = [name for name in _HEADERS if name != "Retry-After"]
 #: Headers of the responses of some operations.
 _OTHER_HEADERS: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "string"}}
@@ -149,151 +151,169 @@ _OTHER_HEADERS: Mapping[str, Schema] = {
         ("Content-Range", "Byte range and size of the file."),
     )
 }
-#: Operations whose response has a Location; operations whose responses have no ETag.
-_WITH_LOCATION = frozenset(
-    (
-        *("job_submit", "job_resubmit", "reservation_request"),
-        *("rule_add", "queue_add", "property_add"),
-    )
-)
-_WITHOUT_TAG = frozenset(
-    (
-        *("health_live", "health_ready", "metrics", "stream", "events"),
-        *("job_output_bytes", "job_stageout"),
-    )
-)
 _OF_OUTPUT = ("X-OAR-Size", "X-OAR-Offset", "X-OAR-Complete")
-#: Further statuses of an operation, and their meanings.
-_OTHER_STATUSES: Mapping[str, Mapping[str, str]] = {
-    "job_output_bytes": {"206": "The bytes of `Range`.", "416": "The file has no bytes in this `Range`."}
-}
 #: Statuses after which the same request can be repeated.
 _FOR_A_WHILE = frozenset({"429", "503"})
-_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
-#: Media types of responses that are not JSON.
-_OTHER_TYPES = {
-    "stream": ("text/event-stream",),
-    "gantt_chunk": ("application/octet-stream",),
-    "job_output_bytes": ("text/plain", "text/event-stream"),
-    "metrics": ("text/plain", "application/openmetrics-text"),
-    "job_stageout": ("application/gzip",),
-}
-#: Lists that can also be exported as lines.
-_EXPORTS = frozenset(
-    (
-        *("jobs_list", "event_log", "nodes_list", "resources_list", "queues_list", "reservations_list"),
-        *("usersets_list", "properties_list"),
-    )
-)
+#: Where parameters are, in the order in which they are described.
+_PLACES = ("path", "query", "header")
 
 
-def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
-    """Return the OpenAPI document of an application and its routes."""
-    if app.openapi_schema:
-        return app.openapi_schema
-    document = get_openapi(
-        title=app.title,
-        version=app.version,
-        summary=app.summary,
-        description=_TEXT,
-        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-        routes=routes,
+def document_of(app: Starlette) -> Schema:
+    """Return the OpenAPI document of an application, made once."""
+    if not hasattr(app.state, "document"):
+        app.state.document = document(app.state.routes.all)
+    result: Schema = app.state.document
+    return result
+
+
+def document(operations: Sequence[Operation]) -> Schema:
+    """Return the OpenAPI document of operations."""
+    described = [operation for operation in operations if operation.id]
+    requests, components = _schemas(
+        (((operation.id, part), kind) for operation in described for part, kind in _request_types(operation)),
+        keeps_titles=True,
     )
-    parts = document.setdefault("components", {})
-    for unused in ("HTTPValidationError", "ValidationError"):
-        parts.get("schemas", {}).pop(unused, None)
-    schemas = parts.setdefault("schemas", {})
-    schemas["Problem"] = _PROBLEM
-    parts["securitySchemes"] = _SECURITY
-    parts["headers"] = {**_HEADERS, **_OTHER_HEADERS}
-    document["security"] = [{}, *({name: []} for name in _SECURITY)]
-    for path, method, operation in _operations(document):
-        _add_responses(path, method, operation)
-    document["paths"] = _with_references(document["paths"], schemas)
+    answers, answer_components = _schemas(
+        ((operation.id, operation.answer) for operation in described), keeps_titles=False
+    )
+    paths: dict[str, Schema] = {}
+    for operation in described:
+        item = _described(operation, requests, components)
+        item["responses"] = _responses(operation, answers[operation.id])
+        paths.setdefault(operation.path, {})[operation.method.lower()] = item
+    for operation in described:  # their fields are described as parameters
+        for part in ("fields", "query"):
+            components.pop(_name_of(requests.get((operation.id, part), {})), None)
     for name, example in EXAMPLES.items():
-        schemas[name]["examples"] = [example]
-    app.openapi_schema = document
-    return document
+        components[name]["examples"] = [example]
+    info = {"title": "OAR", "version": VERSION, "summary": "Jobs, nodes and reservations of a cluster."}
+    return {
+        "openapi": "3.1.0",
+        "info": {**info, "description": _TEXT},
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "security": [{}, *({name: []} for name in _SECURITY)],
+        "paths": paths,
+        "components": {
+            "schemas": {**answer_components, **components, "Problem": _PROBLEM},
+            "securitySchemes": _SECURITY,
+            "headers": {**_HEADERS, **_OTHER_HEADERS},
+        },
+    }
 
 
-def _with_references(schema: Any, schemas: Schema) -> Any:
-    """Replace named schemas by references, and add them to the schemas of the document."""
+def _request_types(operation: Operation) -> Iterator[tuple[str, Any]]:
+    """Yield the types of the parts of a request: single fields, a whole query, a body."""
+    parameters = operation.parameters
+    yield "fields", parameters.model
+    if parameters.query:
+        yield "query", parameters.query[1]
+    if parameters.body:
+        yield "body", parameters.body.model | None if parameters.body.is_optional else parameters.body.model
+
+
+def _schemas(types: Iterable[tuple[Any, Any]], *, keeps_titles: bool) -> tuple[dict[Any, Schema], Schema]:
+    """Return the schemas of types by their keys, and those of the named types that they use."""
+    mode: Literal["validation"] = "validation"
+    inputs = [(key, mode, TypeAdapter(kind)) for key, kind in types]
+    schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    cleaned: Schema = _cleaned(
+        {"schemas": {key: schema for (key, _), schema in schemas.items()}, **definitions}, keeps_titles=keeps_titles
+    )
+    return cleaned["schemas"], cleaned.get("$defs", {})
+
+
+def _name_of(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _cleaned(schema: Any, *, keeps_titles: bool) -> Any:
+    """Return a schema without the default null and, in answers, without the titles that pydantic makes of names."""
     if isinstance(schema, list):
-        return [_with_references(element, schemas) for element in schema]
+        return [_cleaned(element, keeps_titles=keeps_titles) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    whole = {key: _with_references(value, schemas) for key, value in schema.items() if key != NAME}
-    if NAME not in schema:
-        return whole
-    if schemas.setdefault(schema[NAME], whole) != whole:
-        raise ValueError(f"two schemas have the name {schema[NAME]}")
-    return {"$ref": f"#/components/schemas/{schema[NAME]}"}
+    return {
+        key: _cleaned(value, keeps_titles=keeps_titles)
+        for key, value in schema.items()
+        if not (key == "default" and value is None) and (keeps_titles or key != "title" or not isinstance(value, str))
+    }
 
 
-def _operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            if method in _METHODS:
-                yield path, method, operation
+def _described(operation: Operation, requests: Mapping[Any, Schema], components: Schema) -> Schema:
+    """Return what the document says of an operation, without its responses."""
+    parameters: list[Schema] = []
+    for part in ("fields", "query"):
+        model = components.get(_name_of(requests.get((operation.id, part), {})), {})
+        for name, schema in model.get("properties", {}).items():
+            place = operation.parameters.places.get(name, "query")
+            parameter = {"name": name, "in": place, "required": name in model.get("required", ()), "schema": schema}
+            parameters.append(parameter | {"description": schema["description"]})
+    item: Schema = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": inspect.getdoc(operation.handler),
+        "operationId": operation.id,
+    }
+    if parameters:
+        item["parameters"] = sorted(parameters, key=lambda parameter: _PLACES.index(parameter["in"]))
+    if body := operation.parameters.body:
+        schema = requests[operation.id, "body"]
+        schema = {**schema, "title": body.name.title()} if body.is_optional else schema
+        more: Schema = {} if body.is_optional else {"required": True}
+        item["requestBody"] = {"content": {"application/json": {"schema": schema}}, **more}
+    return item
 
 
-def _add_responses(path: str, method: str, operation: Schema) -> None:
-    """Add every status that an operation may return."""
-    answers = operation["responses"]
-    answers.pop("422", None)
-    for status, response in answers.items():
-        response["description"] = HTTPStatus(int(status)).phrase
-        if status == str(HTTPStatus.NO_CONTENT):
-            response.pop("content", None)
-        elif status.startswith("2"):
-            response["content"] = _content(operation["operationId"])
-    for status, text in _OTHER_STATUSES.get(operation["operationId"], {}).items():
-        content = {"content": _content(operation["operationId"])} if status.startswith("2") else {}
-        answers[status] = {"description": text, **content}
-    statuses = [*_ALWAYS, *(_OF_PATHS if "{" in path else ()), *(_OF_CHANGES if method != "get" else ())]
-    headers = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
-    statuses += [status for name, status in _OF_HEADERS.items() if name in headers]
-    for status in sorted({*statuses}):
-        answers.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": _problem()})
-    if method == "get" and operation["operationId"] not in ("stream", "metrics"):
-        answers.setdefault("304", {"description": "Not modified: the client has the current version."})
-    for status, response in answers.items():
-        names = [*_rate_limit_headers(path, status), *_other_headers(method, operation["operationId"], status, headers)]
+def _responses(operation: Operation, answer_schema: Schema) -> Schema:
+    """Return every status that an operation may return, with its content and its headers."""
+    content = _content(operation, answer_schema)
+    responses: Schema = {
+        str(int(status)): {"description": HTTPStatus(status).phrase, "content": content}
+        for status in operation.statuses
+    }
+    if operation.statuses == (HTTPStatus.NO_CONTENT,):
+        del responses["204"]["content"]
+    for status, text in operation.other_statuses.items():
+        is_success = status < HTTPStatus.MULTIPLE_CHOICES
+        responses[str(status)] = {"description": text, **({"content": content} if is_success else {})}
+    request_headers = {name for name, place in operation.parameters.places.items() if place == "header"}
+    statuses = {*_ALWAYS, *(_OF_PATHS if "{" in operation.path else ())}
+    statuses |= {*(_OF_CHANGES if operation.method != "GET" else ())}
+    statuses |= {status for name, status in _OF_HEADERS.items() if name in request_headers}
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status in sorted(statuses):
+        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": problem})
+    if operation.method == "GET" and operation.id not in ("stream", "metrics"):
+        responses.setdefault("304", {"description": "Not modified: the client has the current version."})
+    for status_text, response in responses.items():
+        names = _OF_RATE_LIMITS if operation.path.startswith("/v1/") else []
+        names = [*names, *(["Retry-After"] if status_text in _FOR_A_WHILE else [])]
+        names += _other_headers(operation, status_text, request_headers)
         response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return responses
 
 
-def _rate_limit_headers(path: str, status: str) -> list[str]:
-    """Return the rate limit headers of a response."""
-    names = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
-    return names + (["Retry-After"] if status in _FOR_A_WHILE else [])
-
-
-def _other_headers(method: str, operation_id: str, status: str, request_headers: Collection[str]) -> list[str]:
+def _other_headers(operation: Operation, status: str, request_headers: Collection[str]) -> list[str]:
     """Return the other headers of a response; ``request_headers``: those that the request may have."""
-    if operation_id == "job_output_bytes":
+    if operation.id == "job_output_bytes":
         return {"200": [*_OF_OUTPUT], "206": [*_OF_OUTPUT, "Content-Range"], "416": ["Content-Range"]}.get(status, [])
-    if status == str(HTTPStatus.CREATED) and operation_id in _WITH_LOCATION:
-        return ["Location", *(["Idempotency-Replayed"] if "idempotency-key" in request_headers else [])]
-    has_tag = method == "get" and status in ("200", "304") and operation_id not in _WITHOUT_TAG
-    return ["ETag"] if has_tag or status == str(HTTPStatus.PRECONDITION_FAILED) else []
+    if status == "201" and operation.has_location:
+        return ["Location", *(["Idempotency-Replayed"] if "Idempotency-Key" in request_headers else [])]
+    has_tag = operation.method == "GET" and status in ("200", "304") and operation.has_tag
+    return ["ETag"] if has_tag or status == "412" else []
 
 
-def _content(operation_id: str) -> Schema:
-    """Return the content of a successful response."""
-    if operation_id in _OTHER_TYPES:
-        return {kind: {"schema": _text_or_bytes(kind)} for kind in _OTHER_TYPES[operation_id]}
-    whole: Schema = {"application/json": {"schema": ANSWERS[operation_id]}}
-    return whole | {LINES: {"schema": {"type": "string"}}} if operation_id in _EXPORTS else whole
+def _content(operation: Operation, answer_schema: Schema) -> Schema:
+    if operation.media_types:
+        return {kind: {"schema": _text_or_bytes(kind)} for kind in operation.media_types}
+    lines: Schema = {LINES: {"schema": {"type": "string"}}} if operation.exports else {}
+    return {"application/json": {"schema": answer_schema}, **lines}
 
 
 def _text_or_bytes(kind: str) -> Schema:
     """Return the schema of a media type; generated clients fail at a text that is declared as bytes."""
     is_text = kind.startswith("text/") or kind == "application/openmetrics-text"
     return {"type": "string"} if is_text else {"type": "string", "format": "binary"}
-
-
-def _problem() -> Schema:
-    return {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 _STYLE = (
@@ -306,10 +326,16 @@ _POLICY = f"default-src 'none'; style-src 'sha256-{_SUM}'; base-uri 'none'; fram
 _SHOWN_METHODS = ("get", "post", "put", "patch", "delete")
 
 
+@router.get("/openapi.json")
+def described(request: Request) -> Answer:
+    """Return the OpenAPI document."""
+    return answer(document_of(request.app))
+
+
 @router.get("/docs")
 def reference(request: Request) -> Answer:
     """Return every operation with its parameters and statuses."""
-    page = "".join(_docs_page(request.app.openapi()))
+    page = "".join(_docs_page(document_of(request.app)))
     return Response(page, headers={"Content-Security-Policy": _POLICY}, media_type="text/html; charset=utf-8")
 
 
@@ -334,7 +360,7 @@ def older_addresses() -> Answer:
     return answer({"openapi": "3.1.0", "info": info, "paths": paths})
 
 
-def _summary(handler: Operation) -> str:
+def _summary(handler: LegacyOperation) -> str:
     """Return the first line of what a handler says of itself, whatever was given to it beforehand."""
     while isinstance(handler, partial):
         handler = handler.func

@@ -7,38 +7,34 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from oar.api.accounting import usage_record
-from oar.api.administration import administration_record
-from oar.api.admission_rules import rules_record
+from oar.api.administration import administration_record, rules_record
 from oar.api.authentication import Caller
-from oar.api.dashboard import dashboard_record
 from oar.api.errors import status_of
 from oar.api.gantt import LAST_DAY
 from oar.api.history import EventListing, event_page
-from oar.api.job_arrays import array_record
-from oar.api.job_details import EVERYTHING
-from oar.api.jobs import JobListing, job_page, job_record
+from oar.api.jobs import EVERYTHING, JobListing, array_record, job_page, job_record
 from oar.api.nodes import NodeListing, node_record, nodes_record
-from oar.api.queues import queues_record
+from oar.api.queues import queue_items
 from oar.api.reservations import ReservationListing, reservation_page, reservation_with_log
 from oar.api.resource_states import grid_record, groups_record, totals
 from oar.api.responses import Answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
+from oar.api.site import dashboard_record
 from oar.lib.base.errors import BadRequest, OarError
 from oar.lib.history.gantt import DAY, occupancy_curve
 from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.reservations.recurrence import local_zone
-from oar.web.documents import POLICY, Documents, Visit
-from oar.web.words import LANGUAGES, preferred
+from oar.web.documents import LANGUAGES, POLICY, Documents, Visit, preferred
 
 if TYPE_CHECKING:
     from oar.lib.history.sql_gantt_days import DrawnJob
 
-router = APIRouter(include_in_schema=False, route_class=ApiRoute)
+router = Router()
 
 #: Makes zlib write the frame of gzip.
 _GZIP = 16 + zlib.MAX_WBITS
@@ -132,12 +128,8 @@ def _gantt_date(text: str) -> int:
     return int(text)
 
 
-def _drawn_end(job: "DrawnJob") -> int:
-    return job.stop or (job.start + job.walltime if job.walltime else 0)
-
-
 def _gantt_job(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:
-    nodes = _distinct(names.get(number, "") for number in job.resources)
+    nodes = [name for name in dict.fromkeys(names.get(number, "") for number in job.resources) if name]
     return {
         "id": job.id,
         "name": job.name,
@@ -145,15 +137,11 @@ def _gantt_job(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:
         "queue": job.queue,
         "state": job.state,
         "start": job.start,
-        "end": _drawn_end(job),
+        "end": job.stop or (job.start + job.walltime if job.walltime else 0),
         "is_planned": job.state in NOT_STARTED,
         "nodes": nodes[:MAX_NODES],
         "more": max(0, len(nodes) - MAX_NODES),
     }
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name]
 
 
 #: Rows of lists in a document; scripts load the others on scrolling.
@@ -208,7 +196,8 @@ def jobs(request: Request) -> Answer:
     names = {field.alias or name for name, field in JobListing.model_fields.items()}
     query = {name: value for name, value in request.query_params.items() if name in names and value}
     filters = {name: value for name, value in query.items() if name != "after"}
-    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, query), "asked": filters})
+    page = {"limit": FIRST_JOBS, "details": True, "fold": "array" not in query, **query}
+    return _page(request, "jobs", lambda who: {"jobs": job_page(who, JobListing.of(page)), "asked": filters})
 
 
 @router.get("/ui/jobs/{job_id}")
@@ -232,7 +221,8 @@ def nodes(request: Request) -> Answer:
         if props:
             grid = grid_record(who, props=props)
             all_names = [item["name"] for item in grid["items"]]
-            resources = {"total": sum(grid["total"].values()), **grid["total"]}
+            numbers: dict[str, Any] = dict(grid["total"])
+            resources = {"total": sum(numbers.values()), **numbers}
         else:
             with who.database.snapshot() as tx:
                 all_names = tx.resources.nodes()
@@ -281,12 +271,6 @@ def _over_time(who: Asking, period: Period, show: str) -> Record:
         return {"trouble": str(error)}
 
 
-@router.get("/ui/submit")
-def submit(request: Request) -> Answer:
-    """Show the form of a submission."""
-    return _page(request, "submit", lambda who: {})
-
-
 @router.get("/ui/usage")
 @router.get("/ui/fairshare")
 def usage(request: Request) -> Answer:
@@ -299,18 +283,6 @@ def usage(request: Request) -> Answer:
     return _page(request, "usage", load)
 
 
-@router.get("/ui/reservations")
-def reservations(request: Request) -> Answer:
-    """Show the advance reservations."""
-    return _page(request, "reservations", lambda who: reservation_page(who, ReservationListing.model_validate({})))
-
-
-@router.get("/ui/reservations/new")
-def new_reservation(request: Request) -> Answer:
-    """Show the form of a request for an advance reservation."""
-    return _page(request, "new_reservation", lambda who: {})
-
-
 @router.get("/ui/reservations/{number}")
 def reservation(request: Request, number: str) -> Answer:
     """Show an advance reservation."""
@@ -319,36 +291,26 @@ def reservation(request: Request, number: str) -> Answer:
     )
 
 
-@router.get("/ui/queues")
-def queues(request: Request) -> Answer:
-    """Show the queues."""
-    return _page(request, "queues", lambda who: {"queues": queues_record(who)})
+_FIRST_EVENTS = EventListing.model_validate({"limit": FIRST_EVENTS})
 
 
-@router.get("/ui/rules")
-def rules(request: Request) -> Answer:
-    """Show the admission rules to administrators."""
-    return _page(request, "rules", lambda who: {"rules": rules_record(who)["items"]})
+def _add_page(path: str, name: str, load: Callable[[Asking], Record] = lambda _: {}) -> None:
+    """Add a page whose record depends on the caller only."""
+
+    @router.get(path)
+    def show(request: Request) -> Answer:
+        return _page(request, name, load)
 
 
-@router.get("/ui/admin")
-def admin(request: Request) -> Answer:
-    """Show the administration page."""
-    return _page(request, "admin", administration_record)
-
-
-@router.get("/ui/events")
-def events(request: Request) -> Answer:
-    """Show the events."""
-    return _page(
-        request, "events", lambda who: {"events": event_page(who, EventListing.model_validate({"limit": FIRST_EVENTS}))}
-    )
-
-
-@router.get("/ui/help")
-def help_page(request: Request) -> Answer:
-    """Show the help page."""
-    return _page(request, "help", lambda who: {})
+_add_page("/ui/submit", "submit")
+_add_page("/ui/help", "help")
+_add_page("/ui/reservations", "reservations", lambda who: reservation_page(who, ReservationListing.model_validate({})))
+_add_page("/ui/reservations/new", "new_reservation")
+_add_page("/ui/queues", "queues", lambda who: {"queues": {"items": queue_items(who)}})
+_add_page("/ui/rules", "rules", lambda who: {"rules": rules_record(who)["items"]})
+_add_page("/ui/admin", "admin", administration_record)
+_add_page("/ui/events", "events", lambda who: {"events": event_page(who, _FIRST_EVENTS)})
+_add_page("/ui/tokens", "tokens", lambda who: {"user": who.caller.identified().name})
 
 
 @router.get("/ui/login")
@@ -356,12 +318,6 @@ def login(request: Request) -> Answer:
     """Show the login form, also where anonymous users may not read."""
     config = service_of(request).runtime.config
     return _document(request, "login", {"takes_passwords": config.api_basic_auth != "no"}, Caller())
-
-
-@router.get("/ui/tokens")
-def tokens(request: Request) -> Answer:
-    """Show the tokens of the caller."""
-    return _page(request, "tokens", lambda who: {"user": who.caller.identified().name})
 
 
 @router.get("/ui/{path:path}")
@@ -376,7 +332,6 @@ def _documents(request: Request) -> Documents:
 
 
 def _page(request: Request, name: str, load: Callable[[Asking], Record]) -> Answer:
-    """Return a page of a record, or a page with the error."""
     caller = Caller()
     try:
         who = asking(request)
@@ -400,7 +355,6 @@ def _document(
 
 
 def _choosing(request: Request, visit: Visit, response: Response) -> Response:
-    """Store the chosen language in a cookie."""
     if request.query_params.get("lang") in LANGUAGES:
         response.set_cookie(_LANGUAGE_COOKIE, visit.language, max_age=_YEAR, samesite="lax")
     return response
@@ -420,11 +374,6 @@ def _visit(request: Request, caller: Caller) -> Visit:
         creates_tokens=caller.can_create_tokens,
         now=int(time.time()),
     )
-
-
-def _jobs(who: Asking, query: Mapping[str, str]) -> Record:
-    """Return the first jobs of a list.  Raises BadRequest."""
-    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, "fold": "array" not in query, **query}))
 
 
 def _number(text: str, of: str = "job") -> int:

@@ -1,15 +1,8 @@
 """Types of parameters, and of fields of request bodies, that several routes use."""
 
-import inspect
-from collections.abc import Iterator
 from typing import Annotated
-from urllib.parse import parse_qsl
 
-from fastapi import Header, Path, Query
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from starlette.types import Scope
+from pydantic import AfterValidator, ConfigDict, Field
 
 #: The configuration of models of request bodies: unknown fields and values of another type are errors.
 STRICT = ConfigDict(extra="forbid", strict=True)
@@ -35,17 +28,23 @@ def storable(text: str) -> str:
 Text = Annotated[str, Field(max_length=MAX_LENGTH), AfterValidator(storable)]
 Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS)]
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
-JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
+JobId = Annotated[int, Field(ge=1, le=LARGEST_ID, description="Job id.")]
 #: Alternatives, separated by commas.
 CommaList = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 _FIELDS = "Comma-separated fields to return of each item."
-#: The fields of items that a client selects (None: all), in a model of a query and as a single parameter.
+#: The fields of items that a client selects (None: all).
 Fields = Annotated[str | None, Field(max_length=2000, pattern=r"^[a-z_,]*$", description=_FIELDS)]
-FieldsQuery = Annotated[str | None, Query(max_length=2000, pattern=r"^[a-z_,]*$", description=_FIELDS)]
-Force = Annotated[bool, Query(description="Proceed even if live jobs or reservations need it.")]
+Force = Annotated[bool, Field(description="Proceed even if live jobs or reservations need it.")]
+
+
+class Header:
+    """Marks a parameter that is a header of the request."""
+
+
 IfMatch = Annotated[
     str | None,
-    Header(
+    Header(),
+    Field(
         alias="If-Match",
         max_length=1000,
         pattern=r"^[\x20-\x7e]*$",
@@ -54,7 +53,8 @@ IfMatch = Annotated[
 ]
 IdempotencyKey = Annotated[
     str | None,
-    Header(
+    Header(),
+    Field(
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
@@ -67,31 +67,3 @@ IdempotencyKey = Annotated[
 def split_list(text: str | None) -> tuple[str, ...]:
     """Return the elements of a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(element for element in (text or "").split(",") if element))
-
-
-def reject_unknown_parameters(scope: Scope) -> None:
-    """Raise RequestValidationError if the query of a request to /v1 has a parameter that its route does not have.
-
-    A client that sends ``?dry_run=true`` to a route without this parameter would change what it only wanted to test.
-    Older clients, of the other addresses, send any parameters.
-    """
-    if not scope["query_string"] or scope["path"].split("/", 2)[1] != "v1":
-        return
-    known = query_parameters(scope["route"])
-    for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
-        if name not in known:
-            raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", name), "msg": ""}])
-
-
-def query_parameters(route: APIRoute) -> frozenset[str]:
-    """Return the names of the query parameters of a route."""
-    return frozenset(_query_parameters(route))
-
-
-def _query_parameters(route: APIRoute) -> Iterator[str]:
-    for parameter in route.dependant.query_params:
-        kind = parameter.field_info.annotation
-        if inspect.isclass(kind) and issubclass(kind, BaseModel):
-            yield from (field.alias or name for name, field in kind.model_fields.items())
-        else:
-            yield parameter.alias

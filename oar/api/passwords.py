@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oar.api import password_check
-from oar.api.concurrency import FairPlaces
+from oar.api.concurrency import Failures, FairPlaces
 from oar.api.errors import Unidentified
-from oar.api.rate_limits import Failures
 from oar.lib.base.errors import Unavailable
 
 if TYPE_CHECKING:

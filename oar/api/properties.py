@@ -1,20 +1,21 @@
 """Properties of resources: their values, their selection (``props=cluster=a``), and what oarproperty changes."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch
-from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer
-from oar.api.routing import ApiRoute
-from oar.api.service import AdminAct, administering, asking
+from oar.api.records import NamedResult
+from oar.api.responses import Answer, answer, created
+from oar.api.routing import Router
+from oar.api.service import AdminAct, administering, asking, check_seen, version_of_values
 from oar.lib.base.errors import BadRequest
-from oar.lib.bus.messages import Tag, Wake
+from oar.lib.bus.messages import Tag, Topic, Wake
 from oar.lib.nodes import properties
 from oar.lib.nodes.properties import NoProperty
 from oar.lib.nodes.records import SYSTEM_PROPERTIES
@@ -22,14 +23,32 @@ from oar.lib.nodes.records import SYSTEM_PROPERTIES
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-reading = APIRouter(tags=["nodes"], route_class=ApiRoute)
+reading = Router("nodes")
+
+
+PropertyValueList = TypedDict("PropertyValueList", {"name": str, "values": list[str], "more": int})
+PropertyValues = TypedDict("PropertyValues", {"items": list[PropertyValueList]})
+
+
+class PropertyItem(TypedDict):
+    name: str
+    type: str
+    values: int | None
+    resources_without: int | None
+    version: str
+
+
+PropertyPage = TypedDict("PropertyPage", {"items": list[PropertyItem]})
+Property = TypedDict("Property", {"name": str, "type": str, "largest": int | str | None, "version": str})
+RenamedProperty = TypedDict("RenamedProperty", {"name": str, "done": str, "jobs": Sequence[int], "warnings": list[str]})
+
 
 #: Values of a property in a response, at most.
 MAX_VALUES = 100
-_Text = Annotated[str, Query(max_length=400, pattern=PRINTABLE)]
+_Text = Annotated[str, Field(max_length=400, pattern=PRINTABLE)]
 Properties = Annotated[
     list[_Text],
-    Query(
+    Field(
         max_length=200,
         description="`NAME=VALUE`; repeat a property to match any of its values; all named properties must match.",
     ),
@@ -38,19 +57,24 @@ Properties = Annotated[
 Choice = Mapping[str, Collection[str]]
 
 
-@reading.get("/v1/property-values", operation_id="property_values", summary="Values of resource properties")
-def property_values(request: Request) -> Answer:
+@reading.get(
+    "/v1/property-values",
+    "property_values",
+    "Values of resource properties",
+    topics=frozenset({Topic.RESOURCES}),
+)
+def property_values(request: Request) -> PropertyValues:
     """Return the properties in which resources differ, with their values. `more` is the number of values left out."""
     with asking(request).database.snapshot() as tx:
         names = property_names(tx)
         rows = tx.listings.resources(columns=["network_address", *(f'"{name}"' for name in names)])
     values_of = {name: {row[name] for row in rows if row["network_address"]} for name in names}
     values = {name: sorted(of_it - {None}) for name, of_it in values_of.items() if len(of_it) > 1}
-    items = [
+    items: list[PropertyValueList] = [
         {"name": name, "values": [str(value) for value in of_it[:MAX_VALUES]], "more": len(of_it[MAX_VALUES:])}
         for name, of_it in values.items()
     ]
-    return answer_unless_known(request, {"items": items})
+    return {"items": items}
 
 
 def property_names(tx: "Transaction") -> list[str]:
@@ -85,12 +109,12 @@ def is_chosen(columns: Mapping[str, Any], choice: Choice) -> bool:
     return all(str(columns[name]) in values for name, values in choice.items())
 
 
-router = APIRouter(tags=["administration"], route_class=ApiRoute)
+router = Router("administration")
 
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
 PropertyName = Annotated[str, Field(max_length=63, pattern=_NAME)]
-PathName = Annotated[str, Path(max_length=63, pattern=_NAME, description="Property name.")]
+PathName = Annotated[str, Field(max_length=63, pattern=_NAME, description="Property name.")]
 
 
 class NewProperty(BaseModel):
@@ -113,15 +137,15 @@ class PropertyUpdate(BaseModel):
     )
 
 
-@router.get("/v1/properties", operation_id="properties_list", summary="List resource properties")
-def properties_list(request: Request) -> Answer:
+@router.get("/v1/properties", "properties_list", "List resource properties", exports=True)
+def properties_list(request: Request) -> PropertyPage:
     """Return the properties with type, number of values, and number of resources without a value."""
     who = asking(request)
     with who.database.snapshot() as tx:
         columns = tx.resources.columns()
         names = properties.shown(columns)
         counts = tx.nodes.property_counts(names)
-    items = [
+    items: list[PropertyItem] = [
         {
             "name": name,
             "type": properties.type_name(columns[name]),
@@ -131,27 +155,29 @@ def properties_list(request: Request) -> Answer:
         }
         for name in names
     ]
-    return list_answer(request, {"items": items})
+    return {"items": items}
 
 
-@router.get("/v1/properties/{name}", operation_id="property", summary="Get a property")
-def get_property(request: Request, name: PathName) -> Answer:
+@router.get("/v1/properties/{name}", "property", "Get a property")
+def get_property(request: Request, name: PathName) -> Property:
     """Return a property and its largest value; new resources are numbered from there."""
     who = asking(request)
     name = name.lower()
     with who.database.snapshot() as tx:
         column = _column(tx, name)
         largest = tx.nodes.largest_value(name)
-    record = {"name": name, "type": properties.type_name(column), "largest": largest}
-    return answer_unless_known(request, {**record, "version": version_of_values(name, column)})
+    version = version_of_values(name, column)
+    return {"name": name, "type": properties.type_name(column), "largest": largest, "version": version}
 
 
 @router.post(
     "/v1/properties",
-    operation_id="property_add",
-    summary="Create a property",
-    status_code=HTTPStatus.CREATED,
-    responses={200: {"description": "It was there."}},
+    "property_add",
+    "Create a property",
+    status=HTTPStatus.CREATED,
+    record=NamedResult,
+    has_location=True,
+    or_status=HTTPStatus.OK,
 )
 def property_add(request: Request, body: NewProperty) -> Answer:
     """Create a resource property, as `oarproperty -a` does. An existing property is kept. Administrators only."""
@@ -162,24 +188,24 @@ def property_add(request: Request, body: NewProperty) -> Answer:
     return created(record, "properties", body.name.lower()) if is_new else answer(record)
 
 
-@router.patch("/v1/properties/{name}", operation_id="property_rename", summary="Rename a property")
-def property_rename(request: Request, name: PathName, body: PropertyUpdate, match: IfMatch = None) -> Answer:
+@router.patch("/v1/properties/{name}", "property_rename", "Rename a property")
+def property_rename(request: Request, name: PathName, body: PropertyUpdate, match: IfMatch = None) -> RenamedProperty:
     """Rename a property, as `oarproperty -r` does. `jobs` still use the old name. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
         jobs = properties.rename_column(act.tx, act.user, name, body.name, force=body.force)
         act.tx.outbox.append(Wake(Tag.TERM))
-    return answer({"name": body.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
+    return {"name": body.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings}
 
 
-@router.delete("/v1/properties/{name}", operation_id="property_remove", summary="Delete a property")
-def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
+@router.delete("/v1/properties/{name}", "property_remove", "Delete a property")
+def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> NamedResult:
     """Delete a property and all its values, as `oarproperty -d` does. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
         properties.drop_column(act.tx, act.user, name, force=force)
         act.tx.outbox.append(Wake(Tag.TERM))
-    return answer({"name": name.lower(), "done": "removed", "warnings": act.warnings})
+    return {"name": name.lower(), "done": "removed", "warnings": act.warnings}
 
 
 def _check_seen(act: AdminAct, name: str, match: str | None) -> None:

@@ -1,7 +1,7 @@
 """Limits on the shape of JSON bodies, and readers of ``multipart/form-data``."""
 
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -118,6 +118,13 @@ class _Reader:
         except StopAsyncIteration:
             raise BadRequest(_INCOMPLETE) from None
 
+    async def exactly(self, length: int) -> bytes:
+        """Return the next bytes, and skip them.  Raises BadRequest."""
+        while len(self._held) < length:
+            await self._more()
+        data, self._held = self._held[:length], self._held[length:]
+        return data
+
     async def skip(self, mark: bytes) -> None:
         """Skip to the end of a mark.  Raises BadRequest."""
         async for _ in self.until(mark):
@@ -149,8 +156,9 @@ class _Reader:
 _AGENT_BOUNDARY = re.compile(r'multipart/form-data\s*;\s*boundary=("?)([A-Za-z0-9\'()+_,./:=? -]{1,70})\1\s*')
 _AGENT_NAME = re.compile(rb'content-disposition:[ \t]*form-data;[ \t]*name="([a-z_]{1,32})"', re.IGNORECASE)
 _AGENT_FILE = "file"
-#: Bytes of the head of a part and of a field, and how many fields there are, at most.
-_MAX_AGENT_HEAD, _MAX_AGENT_FIELD, _MAX_AGENT_FIELDS = 4096, 1024, 8
+#: Bytes of a field, and how many fields there are, at most.
+_MAX_AGENT_FIELD, _MAX_AGENT_FIELDS = 1024, 8
+_TOO_MUCH = "the form has too many fields, or too long ones"
 
 
 class FormField(NamedTuple):
@@ -179,87 +187,35 @@ def agent_boundary_of(content_type: str) -> str | None:
     return match[2] if match else None
 
 
-class FormReader:
-    """Reads a form from pieces of any size.  Raises BadRequest."""
-
-    def __init__(self, boundary: str) -> None:
-        self._border = b"\r\n--" + boundary.encode("ascii")
-        self._left = b"\r\n"  # the first border needs none before it
-        self._name = ""  # of the part that is being read, '' in a head
-        self._fields = 0
-        self._is_over = False
-
-    def feed(self, data: bytes) -> Iterator[FormEvent]:
-        """Yield the complete elements; data after the end is ignored."""
-        if self._is_over:
-            return
-        self._left += data
-        while not self._is_over:
-            length = len(self._left)
-            if self._name == "":
-                yield from self._read_head()
-            elif self._name == _AGENT_FILE:
-                yield from self._read_file()
-            else:
-                yield from self._read_field()
-            if len(self._left) == length:
-                return
-
-    def check_whole(self) -> None:
-        """Reject an incomplete form.  Raises BadRequest."""
-        if not self._is_over:
-            raise BadRequest("the form has no end")
-
-    def _read_head(self) -> Iterator[FormEvent]:
-        begin = len(self._border)
-        if len(self._left) < begin + 4:
-            if not (self._border + b"--\r\n").startswith(self._left[: begin + 2]) and len(self._left) >= begin:
-                self._check_border()
-            return
-        self._check_border()
-        end = self._left.find(b"\r\n\r\n", begin)
-        if end < 0:
-            if len(self._left) > _MAX_AGENT_HEAD:
-                raise BadRequest("a part of the form has too long a head")
-            return
-        match = _AGENT_NAME.search(self._left, begin, end)
-        if match is None or self._left[begin : begin + 2] != b"\r\n":
-            raise BadRequest("a part of the form has no name")
-        self._name = match[1].decode("ascii")
-        self._left = self._left[end + 4 :]
-        if self._name == _AGENT_FILE:
-            yield FileBegins()
-
-    def _check_border(self) -> None:
-        if not self._left.startswith(self._border):
+async def form_events(boundary: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[FormEvent]:
+    """Yield the fields of an agent's form, and then its file, as they arrive.  Raises BadRequest."""
+    border = b"\r\n--" + boundary.encode("ascii")
+    reader = _Reader(pieces)
+    async for piece in reader.until(border):
+        if piece:
             raise BadRequest("the parts of the form are not told apart")
-
-    def _read_field(self) -> Iterator[FormEvent]:
-        end = self._left.find(self._border)
-        length = end if end >= 0 else len(self._left) - len(self._border)
-        if length > _MAX_AGENT_FIELD or self._fields >= _MAX_AGENT_FIELDS:
-            raise BadRequest("the form has too many fields, or too long ones")
-        if end < 0:
-            return
-        self._fields += 1
+    for _ in range(_MAX_AGENT_FIELDS + 1):
+        match = _AGENT_NAME.search(await reader.head())
+        if match is None:
+            raise BadRequest("a part of the form has no name")
+        name = match[1].decode("ascii")
+        if name == _AGENT_FILE:
+            break
+        value = b""
+        async for piece in reader.until(border):
+            value += piece
+            if len(value) > _MAX_AGENT_FIELD:
+                raise BadRequest(_TOO_MUCH)
         try:
-            yield FormField(self._name, self._left[:end].decode())
+            yield FormField(name, value.decode())
         except UnicodeDecodeError:
-            raise BadRequest(f"the field {self._name} is no text") from None
-        self._name, self._left = "", self._left[end:]
-
-    def _read_file(self) -> Iterator[FormEvent]:
-        end = self._left.find(self._border)
-        if end < 0:
-            ready = max(0, len(self._left) - len(self._border) + 1)
-            if ready:
-                data, self._left = self._left[:ready], self._left[ready:]
-                yield FileData(data)
-            return
-        if end:
-            data, self._left = self._left[:end], self._left[end:]
-            yield FileData(data)
-        if len(self._left) >= len(self._border) + 2:
-            if self._left[len(self._border) : len(self._border) + 2] != b"--":
-                raise BadRequest("the file is not the last part of the form")
-            self._is_over, self._left = True, b""
+            raise BadRequest(f"the field {name} is no text") from None
+    else:
+        raise BadRequest(_TOO_MUCH)
+    yield FileBegins()
+    async for piece in reader.until(border):
+        yield FileData(piece)
+    if await reader.exactly(2) != b"--":
+        raise BadRequest("the file is not the last part of the form")
+    async for _ in pieces:  # what follows the form is ignored
+        pass

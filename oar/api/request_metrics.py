@@ -114,9 +114,9 @@ class RequestCounts:
 
 def _route_of(scope: Scope, status: int) -> str:
     """Return the route of a request as in the OpenAPI document, never text of the client."""
-    route = scope.get("route")
-    if route is not None:
-        return str(route.path)
+    operation = scope.get("operation")
+    if operation is not None:
+        return str(operation.path)
     return _NONE if status == HTTPStatus.NOT_FOUND else _OLDER
 
 

@@ -5,12 +5,12 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Path, Request
 from pydantic import Field
+from starlette.requests import Request
 
 from oar.api.concurrency import in_thread
 from oar.api.parameters import Force, IfMatch
-from oar.api.preconditions import Expected
+from oar.api.records import DeletedSeries, JobResult, ReservationUpdateTest, UpdatedReservation, UpdatedSeries
 from oar.api.reservation_requests import (
     Date,
     NoAnswer,
@@ -22,8 +22,8 @@ from oar.api.reservation_requests import (
 )
 from oar.api.reservations import Named, number_of
 from oar.api.responses import Answer, answer
-from oar.api.routing import ApiRoute
-from oar.api.service import Asking, asking, service_of
+from oar.api.routing import Router
+from oar.api.service import Asking, Expected, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts.plan import ChangeStep
 from oar.lib.access.records import User
@@ -37,7 +37,7 @@ from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationState
 if TYPE_CHECKING:
     from oar.lib.reservations.records import ReservationChange
 
-router = APIRouter(tags=["reservations"], route_class=ApiRoute)
+router = Router("reservations")
 
 
 class RehearseChange(NamedTuple):
@@ -131,7 +131,7 @@ class ReservationUpdate(SeriesUpdate):
 
 
 @router.patch(
-    "/v1/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation"
+    "/v1/reservations/{reservation}", "reservation_alter", "Update an advance reservation", record=UpdatedReservation
 )
 async def reservation_alter(
     request: Request, reservation: Named, body: ReservationUpdate, match: IfMatch = None
@@ -154,8 +154,9 @@ async def reservation_alter(
 
 @router.patch(
     "/v1/reservations/{reservation}/series",
-    operation_id="reservation_series_alter",
-    summary="Update a series of advance reservations",
+    "reservation_series_alter",
+    "Update a series of advance reservations",
+    record=UpdatedSeries,
 )
 async def reservation_series_alter(request: Request, reservation: Named, body: SeriesUpdate) -> Answer:
     """Update a reservation and all later ones of its series, as `qralter -series` does.
@@ -182,8 +183,9 @@ async def reservation_series_alter(request: Request, reservation: Named, body: S
 
 @router.post(
     "/v1/reservations/{reservation}/trials",
-    operation_id="reservation_alter_try",
-    summary="Test an update of an advance reservation",
+    "reservation_alter_try",
+    "Test an update of an advance reservation",
+    record=ReservationUpdateTest,
 )
 def reservation_alter_try(request: Request, reservation: Named, body: ReservationUpdate) -> Answer:
     """Return what the scheduler would decide on an update now, as `qralter -w v` does. Nothing is stored.
@@ -199,9 +201,10 @@ def reservation_alter_try(request: Request, reservation: Named, body: Reservatio
 
 @router.delete(
     "/v1/reservations/{reservation}",
-    operation_id="reservation_delete",
-    summary="Delete an advance reservation",
-    status_code=HTTPStatus.ACCEPTED,
+    "reservation_delete",
+    "Delete an advance reservation",
+    status=HTTPStatus.ACCEPTED,
+    record=JobResult,
 )
 def reservation_delete(request: Request, reservation: Named, force: Force = False, match: IfMatch = None) -> Answer:
     """Delete an advance reservation, as `qrdel` does.
@@ -221,13 +224,14 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
 
 @router.delete(
     "/v1/reservation-series/{series}",
-    operation_id="reservation_series_delete",
-    summary="Delete a series of advance reservations",
-    status_code=HTTPStatus.ACCEPTED,
+    "reservation_series_delete",
+    "Delete a series of advance reservations",
+    status=HTTPStatus.ACCEPTED,
+    record=DeletedSeries,
 )
 def reservation_series_delete(
     request: Request,
-    series: Annotated[int, Path(ge=1, le=2**31 - 1, description="Series number.")],
+    series: Annotated[int, Field(ge=1, le=2**31 - 1, description="Series number.")],
     force: Force = False,
 ) -> Answer:
     """Delete all remaining reservations of a series, as `qrdel -series` does."""

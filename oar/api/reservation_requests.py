@@ -11,15 +11,16 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import problem
 from oar.api.parameters import STRICT, IdempotencyKey, Text
+from oar.api.records import CreatedReservations, ReservationTest
 from oar.api.reservations import reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.lib.access.records import User
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from oar.lib.reservations.options import ReservationRequest as ValidatedRequest
     from oar.lib.reservations.records import AdvanceReservation
 
-router = APIRouter(tags=["reservations"], route_class=ApiRoute)
+router = Router("reservations")
 
 
 class CreateReservation(NamedTuple):
@@ -194,9 +195,11 @@ def _option_value(name: str, value: Any) -> Any:
 
 @router.post(
     "/v1/reservations",
-    operation_id="reservation_request",
-    summary="Request an advance reservation",
-    status_code=HTTPStatus.CREATED,
+    "reservation_request",
+    "Request an advance reservation",
+    status=HTTPStatus.CREATED,
+    record=CreatedReservations,
+    has_location=True,
 )
 async def reservation_request(request: Request, body: ReservationRequest, key: IdempotencyKey = None) -> Answer:
     """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
@@ -219,7 +222,7 @@ async def reservation_request(request: Request, body: ReservationRequest, key: I
 
 
 @router.post(
-    "/v1/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation"
+    "/v1/reservation-trials", "reservation_try", "Test a request for an advance reservation", record=ReservationTest
 )
 def reservation_try(request: Request, body: ReservationRequest) -> Answer:
     """Return what the scheduler would decide now, as `qrsub -w v` does. Nothing is stored."""

@@ -3,27 +3,36 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
 from oar.api.concurrency import in_thread
 from oar.api.hub import Subscriber
 from oar.api.jobs import page_of
 from oar.api.long_polling import wait_until_seen
-from oar.api.openapi_schemas import RESERVATION
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
-from oar.api.preconditions import version_of
+from oar.api.records import (
+    JobPage,
+    Reservation,
+    ReservationChanges,
+    ReservationItem,
+    ReservationLog,
+    ReservationPage,
+    ReservationResources,
+    ReservationRevisions,
+    ReservationUsages,
+)
 from oar.api.responses import Answer, answer, answer_unless_known, list_answer, select_fields
-from oar.api.routing import ApiRoute
-from oar.api.service import Asking, asking, service_of
+from oar.api.routing import Router
+from oar.api.service import Asking, asking, service_of, version_of
 from oar.lib.base.errors import BadRequest, NoSuchResource, Unavailable
 from oar.lib.base.name_patterns import matching
 from oar.lib.bus.messages import Topic
 from oar.lib.history.sql_feed import ReservationFeed
 from oar.lib.jobs.records import JobPlace, JobQuery
-from oar.lib.reservations import permissions
+from oar.lib.reservations import permissions, records
 from oar.lib.reservations.permissions import ReservationReader, Visitor
-from oar.lib.reservations.records import ReservationLog, is_number
+from oar.lib.reservations.records import is_number
 from oar.lib.reservations.states import HIDDEN, ReservationEvent, ReservationState
 from oar.lib.reservations.views import log_record, reservation_record, revision_record, shown
 
@@ -31,12 +40,12 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.reservations.records import AdvanceReservation
 
-router = APIRouter(tags=["reservations"], route_class=ApiRoute)
+router = Router("reservations")
 
 #: Kinds of changes for programs that keep a list of reservations; all other events are MOD.
 KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
 
-Line = tuple[int, ReservationLog]
+Line = tuple[int, records.ReservationLog]
 
 
 class ReservationEvents(BaseModel):
@@ -51,8 +60,10 @@ class ReservationEvents(BaseModel):
     wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for an event, at most 30.")
 
 
-@router.get("/v1/reservations/events", operation_id="reservation_events", summary="List events of advance reservations")
-async def reservation_events(request: Request, listing: Annotated[ReservationEvents, Query()]) -> Answer:
+@router.get(
+    "/v1/reservations/events", "reservation_events", "List events of advance reservations", record=ReservationChanges
+)
+async def reservation_events(request: Request, listing: ReservationEvents) -> Answer:
     """Return the events after `since_id`, each with the current reservation.
 
     `next` is the `since_id` of the next request. Without it the list is empty and `next` is the current position.
@@ -100,9 +111,11 @@ def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[s
 #: The states that clients may select.
 LETTERS = tuple(str(state) for state in ReservationState if state not in HIDDEN)
 #: A number, or a name that one live reservation has.
-Named = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Number or name of an advance reservation.")]
-After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the previous page.")]
-Limit = Annotated[int, Query(ge=1, le=10000, description="Page size.")]
+Named = Annotated[
+    str, Field(max_length=100, pattern=PRINTABLE, description="Number or name of an advance reservation.")
+]
+After = Annotated[int | None, Field(ge=0, le=LARGEST_ID, description="`next` of the previous page.")]
+Limit = Annotated[int, Field(ge=1, le=10000, description="Page size.")]
 
 
 class AmbiguousName(BadRequest):
@@ -134,14 +147,16 @@ class ReservationListing(BaseModel):
         return self.before_id is not None or self.limit is not None
 
 
-@router.get("/v1/reservations", operation_id="reservations_list", summary="List advance reservations")
-def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
+@router.get("/v1/reservations", "reservations_list", "List advance reservations", record=ReservationPage, exports=True)
+def reservations_list(request: Request, listing: ReservationListing) -> Answer:
     """Return the advance reservations by number. With `from` and `to`: those of a period.
 
     With `limit` or `before_id` the list is paginated, newest first; `next` is the `before_id` of the next page.
     """
     record = reservation_page(asking(request), listing)
-    return list_answer(request, {**record, "items": select_fields(record["items"], listing.fields, RESERVATION)})
+    return list_answer(
+        request, {**record, "items": select_fields(record["items"], listing.fields, ReservationItem.__annotations__)}
+    )
 
 
 def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
@@ -184,14 +199,14 @@ def _chosen(
 # -- one of them ------------------------------------------------------------------------------------------------------
 
 
-@router.get("/v1/reservations/{reservation}", operation_id="reservation", summary="Get an advance reservation")
+@router.get("/v1/reservations/{reservation}", "reservation", "Get an advance reservation", record=Reservation)
 def get_reservation(request: Request, reservation: Named) -> Answer:
     """Return a reservation, by number or name, and its log."""
     return answer_unless_known(request, reservation_with_log(asking(request), reservation))
 
 
 @router.get(
-    "/v1/reservations/{reservation}/log", operation_id="reservation_log", summary="Log of an advance reservation"
+    "/v1/reservations/{reservation}/log", "reservation_log", "Log of an advance reservation", record=ReservationLog
 )
 def reservation_log(request: Request, reservation: Named) -> Answer:
     """Return the lines of `qrstat -log`, oldest first."""
@@ -201,9 +216,7 @@ def reservation_log(request: Request, reservation: Named) -> Answer:
 
 
 @router.get(
-    "/v1/reservations/{reservation}/jobs",
-    operation_id="reservation_jobs",
-    summary="List the jobs of an advance reservation",
+    "/v1/reservations/{reservation}/jobs", "reservation_jobs", "List the jobs of an advance reservation", record=JobPage
 )
 def reservation_jobs(request: Request, reservation: Named, after: After = None, limit: Limit = 1000) -> Answer:
     """Return the current and past jobs of a reservation by id. `next` is the `after` parameter of the next page."""
@@ -216,8 +229,9 @@ def reservation_jobs(request: Request, reservation: Named, after: After = None, 
 
 @router.get(
     "/v1/reservations/{reservation}/resources",
-    operation_id="reservation_resources",
-    summary="Resources of an advance reservation",
+    "reservation_resources",
+    "Resources of an advance reservation",
+    record=ReservationResources,
 )
 def reservation_resources(request: Request, reservation: Named) -> Answer:
     """Return the resources of a reservation, the missing ones, and the reasons."""
@@ -227,7 +241,10 @@ def reservation_resources(request: Request, reservation: Named) -> Answer:
 
 
 @router.get(
-    "/v1/reservations/{reservation}/usage", operation_id="reservation_usage", summary="Usage of an advance reservation"
+    "/v1/reservations/{reservation}/usage",
+    "reservation_usage",
+    "Usage of an advance reservation",
+    record=ReservationUsages,
 )
 def reservation_usage(request: Request, reservation: Named) -> Answer:
     """Return slot seconds by node: reserved, used, unavailable. Empty until the reservation has ended."""
@@ -236,8 +253,9 @@ def reservation_usage(request: Request, reservation: Named) -> Answer:
 
 @router.get(
     "/v1/reservations/{reservation}/revisions",
-    operation_id="reservation_revisions",
-    summary="Revisions of an advance reservation",
+    "reservation_revisions",
+    "Revisions of an advance reservation",
+    record=ReservationRevisions,
 )
 def reservation_revisions(request: Request, reservation: Named) -> Answer:
     """Return the values of a reservation after each update, oldest first."""

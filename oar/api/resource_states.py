@@ -4,15 +4,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, cast
 
-from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
 from oar.api.parameters import PRINTABLE
 from oar.api.properties import Properties, check_property, choice_of, is_chosen, property_names
-from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import ApiRoute
+from oar.api.records import ConditionsAndStandby, Triple
+from oar.api.routing import OF_RESOURCES, Router
 from oar.api.service import Asking, asking
+from oar.lib.bus.messages import Topic
 from oar.lib.jobs.sql_listings import AlikeResources
 from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.nodes.occupancy import Condition, Taken, condition, condition_of, next_free
@@ -22,7 +25,42 @@ from oar.lib.nodes.views import ResourceView, reasons_by_node, resource_views
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=ApiRoute)
+router = Router("nodes")
+
+
+GridNode = TypedDict("GridNode", {"name": str, "marks": str, "held": list[Triple], "group": str | None})
+
+
+class GridTotals(ConditionsAndStandby):
+    pass
+
+
+GridJob = TypedDict("GridJob", {"id": int, "user": str, "name": str | None, "queue": str})
+
+
+class Grid(TypedDict):
+    items: list[GridNode]
+    letters: dict[str, str]
+    total: GridTotals
+    jobs: list[GridJob]
+    reasons: dict[str, str]
+    since: dict[str, int]
+    properties: list[str]
+
+
+class Group(ConditionsAndStandby):
+    value: str
+    total: int
+    next_free: int | None
+
+
+class Groups(TypedDict):
+    items: list[Group]
+    by: str | None
+    properties: list[str]
+    more: int
+    pools: list[Group]
+
 
 STANDBY = "standby"
 #: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.
@@ -38,30 +76,21 @@ LETTERS = {
 }
 #: Columns that determine the condition of a resource.
 COLUMNS = ("resource_id", "network_address", "state", "available_upto", "drain")
-Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="Resource property.")]
+Property = Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="Resource property.")]
 
 
-class NodeMarks(TypedDict):
-    """A node of the grid."""
-
-    name: str
-    marks: str
-    held: list[tuple[int, int, int]]
-    group: str | None
-
-
-@router.get("/v1/grid", operation_id="grid", summary="State of each resource and its jobs")
-def grid(request: Request, group: Property = "", props: Properties = []) -> Answer:  # noqa: B006 - nobody changes it
+@router.get("/v1/grid", "grid", "State of each resource and its jobs", topics=OF_RESOURCES | {Topic.EVENTS})
+def grid(request: Request, group: Property = "", props: Properties = []) -> Grid:  # noqa: B006 - nobody changes it
     """Return for each node the state letter of each resource, the jobs, and the value of the grouping property.
 
     `props` selects resources by property values. `reasons` are the reasons that administrators gave for a drain or a
     maintenance; `since` is the date since which a node is absent, suspected or dead. `held` lists jobs as triples:
     first resource, number of adjacent resources, job id.
     """
-    return answer_unless_known(request, grid_record(asking(request), group, props))
+    return grid_record(asking(request), group, props)
 
 
-def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict[str, Any]:
+def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> Grid:
     """Return the resources of nodes, all or those with some values of properties.  Raises BadRequest."""
     now = int(time.time())
     with who.database.snapshot() as tx:
@@ -81,7 +110,7 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
     return {
         "items": nodes,
         "letters": {letter: condition for condition, letter in LETTERS.items()},
-        "total": {condition: numbers[letter] for condition, letter in LETTERS.items()},
+        "total": cast("GridTotals", {condition: numbers[letter] for condition, letter in LETTERS.items()}),
         "jobs": [{"id": job.id, "user": job.user, "name": job.name, "queue": job.queue} for job in jobs],
         "reasons": reasons,
         "since": since,
@@ -117,7 +146,7 @@ def _condition(view: ResourceView, now: int) -> str:
     return STANDBY if view.is_standby(now) else condition_of(view)
 
 
-def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> NodeMarks:
+def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> GridNode:
     value = views[0].columns[group] if group else None
     return {
         "name": name,
@@ -145,11 +174,11 @@ MAX_GROUPS = 50
 MAX_JOBS = 5000
 #: The end of all plans.
 _END = 2**40
-By = Annotated[Property, Query(description="Resource property; default: the one in the site's web.yaml.")]
+By = Annotated[Property, Field(description="Resource property; default: the one in the site's web.yaml.")]
 
 
-@router.get("/v1/groups", operation_id="groups", summary="Resources in each state, grouped by a property")
-def groups(request: Request, by: By = "") -> Answer:
+@router.get("/v1/groups", "groups", "Resources in each state, grouped by a property")
+def groups(request: Request, by: By = "") -> Groups:
     """Return for each value of a property the number of resources in each state, and when one becomes free.
 
     `next_free` is null if a resource is free or no date is known. `pools` are the same figures, by type, for resources
@@ -157,10 +186,10 @@ def groups(request: Request, by: By = "") -> Answer:
     """
     who = asking(request)
     usual = request.app.state.site_file.choices(who.config.web_conf_file).group_by
-    return answer_unless_known(request, groups_record(who, by, usual))
+    return groups_record(who, by, usual)
 
 
-def groups_record(who: Asking, by: str, usual: str = "") -> dict[str, Any]:
+def groups_record(who: Asking, by: str, usual: str = "") -> Groups:
     """Return groups of resources; ``usual``: the property if none is named, ignored if there is none of this name.
 
     Raises BadRequest.
@@ -181,7 +210,7 @@ def groups_record(who: Asking, by: str, usual: str = "") -> dict[str, Any]:
     }
 
 
-def _groups(tx: "Transaction", column: str, *, on_nodes: bool) -> list[dict[str, Any]]:
+def _groups(tx: "Transaction", column: str, *, on_nodes: bool) -> list[Group]:
     """Return the numbers of resources by values of a column, and the next free date where none is free."""
     numbers: dict[str, Counter[str]] = {}
     for value, alike in tx.listings.alike_by(column, tx.now, on_nodes=on_nodes):
@@ -189,8 +218,12 @@ def _groups(tx: "Transaction", column: str, *, on_nodes: bool) -> list[dict[str,
     full = [value for value, counted in numbers.items() if not counted["free"]][:MAX_GROUPS]
     dates = _free_again(tx, column, full, on_nodes=on_nodes)
     return [
-        {"value": value, "total": counted.total(), **{name: counted[name] for name in LETTERS}}
-        | {"next_free": dates.get(value)}
+        {
+            "value": value,
+            "total": counted.total(),
+            **cast("ConditionsAndStandby", {name: counted[name] for name in LETTERS}),
+            "next_free": dates.get(value),
+        }
         for value, counted in sorted(numbers.items())
     ]
 

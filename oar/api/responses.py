@@ -4,18 +4,19 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
-from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import nearest
 
 Answer = Response
+Item = TypeVar("Item", bound=Mapping[str, Any])
 #: ``Cache-Control`` of responses that clients revalidate each time.
 REVALIDATED = "private, no-cache"
 #: Separates the digest of the body from the tag of the state in an ETag.
@@ -140,9 +141,7 @@ def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
     return answer_unless_known(request, record)
 
 
-def select_fields(
-    items: Sequence[Mapping[str, Any]], fields: str | None, known_fields: Collection[str]
-) -> list[Mapping[str, Any]]:
+def select_fields(items: Sequence[Item], fields: str | None, known_fields: Collection[str]) -> list[Item]:
     """Return the selected fields of each item, all for None.  Raises BadRequest."""
     if fields is None:
         return list(items)
@@ -151,7 +150,7 @@ def select_fields(
         if name not in known_fields:
             near = nearest(name, known_fields)
             raise BadRequest(f"fields: there is no field {name!r}" + (f"\ndid you mean {near!r}?" if near else ""))
-    return [{name: item[name] for name in names if name in item} for item in items]
+    return [cast("Item", {name: item[name] for name in names if name in item}) for item in items]
 
 
 #: The type of a stream of server-sent events.

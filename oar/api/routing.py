@@ -1,300 +1,350 @@
-"""Routing: the route of a request, and a fast way to read its parameters.
+"""Operations: the routes of the API, with the types of their parameters, bodies and answers.
 
-FastAPI goes through the parameters of a route one by one for each request, which takes as long as our answer to it.
-Here a route that only reads is called with the parameters of its path and query, validated by the same types.  Other
-requests, and invalid ones, go FastAPI's own way, which alone reports errors.
+A handler declares what it reads by its parameters: the request, fields of the path, of the query and of headers, and
+a model, which is the query of a GET and the body of other requests.  One pydantic model for each handler reads the
+fields.  A handler returns a record, which is its answer, or a response.  ``openapi`` describes the same declarations.
+
+FastAPI is not used: it takes several times as long to read the parameters, longer than most answers
+(docs/design/decisions.rst, "Starlette and pydantic for the API, without FastAPI").
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, update_wrapper
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
-from fastapi import Request, Response
-from fastapi.params import Path, Query
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from oar.api.concurrency import in_thread
-from oar.api.parameters import reject_unknown_parameters
-from oar.api.responses import MARK, accepts_lines, validators
+from oar.api.errors import InvalidRequest
+from oar.api.parameters import Header
+from oar.api.responses import MARK, accepts_lines, answer, answer_unless_known, list_answer, validators
 from oar.api.service import asking, service_of
 from oar.lib.bus.messages import Topic
 
-_OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})
-_OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})
-#: The topics on which the responses of operations depend.
-TOPICS: Mapping[str, frozenset[Topic]] = {
-    "jobs_list": _OF_RESOURCES | _OF_QUEUES | {Topic.EVENTS},
-    "nodes_list": _OF_RESOURCES | {Topic.EVENTS},
-    "resources_list": _OF_RESOURCES,
-    "grid": _OF_RESOURCES | {Topic.EVENTS},
-    "property_values": frozenset({Topic.RESOURCES}),
-    "queues_list": _OF_QUEUES,
-    "queue": _OF_QUEUES,
-    "site": frozenset({Topic.QUEUES, Topic.RESOURCES}),
-    "event_log": frozenset({Topic.EVENTS, Topic.JOBS}),
-}
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+#: The content of a request without a body.
+NOTHING = object()
+
+#: Topics on which answers about resources, and about queues, depend.
+OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})
+OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})
 
 
-def unless_known(call: Callable[..., Response], request_name: str, topics: frozenset[Topic]) -> Callable[..., Response]:
-    """Return a handler that returns 304 without reading anything if the client has the current response."""
-
-    def answer(**values: Any) -> Response:
-        request: Request = values[request_name]
-        if accepts_lines(request):
-            return call(**values)
-        who = asking(request)
-        caller, url = who.caller, request.url
-        question = (url.path, url.query, caller.user, str(caller.scopes), who.privacy, id(who.config))
-        tag = service_of(request).state_tags.of(topics, *question)
-        request.scope["state"] |= {"asked": who, "state_tag": tag}
-        header = request.headers.get("if-none-match", "")
-        matching = [tag_ for tag_ in map(str.strip, header.split(",")) if tag and tag_.endswith(f'{MARK}{tag}"')]
-        if matching:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(matching[0]))
-        return call(**values)
-
-    return answer
-
-
-_NOTHING = inspect.Parameter.empty
-
-
-class ApiRoute(APIRoute):
-    """A route whose handler waits for its thread in turn; its parameters are read the short way where possible."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
-        super().__init__(path, _in_turn(endpoint), **more)
-        self.handler = endpoint
-        parameters = _Parameters.of(endpoint) if self.methods == {"GET"} else None
-        if parameters:
-            self.app = _short_way(self, parameters, self.app)
-
-
-def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a coroutine for a handler, which waits for its thread fairly; FastAPI would take the next free thread."""
-    if inspect.iscoroutinefunction(handler):
-        return handler
-
-    async def answer(**values: Any) -> Any:
-        return await in_thread(handler, **values)
-
-    update_wrapper(answer, handler)
-    del answer.__wrapped__  # type: ignore[attr-defined]  # FastAPI would look there for the types, and call it itself
-    answer.__signature__ = inspect.signature(handler, eval_str=True)  # type: ignore[attr-defined]
-    return answer
-
-
-def _short_way(route: ApiRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
-    """Return the application of a route; ``whole``: FastAPI's own way."""
-    call = route.handler
-    if topics := TOPICS.get(route.operation_id or ""):
-        call = unless_known(call, parameters.request, topics)
-    asynchronous = call if inspect.iscoroutinefunction(call) else partial(in_thread, call)
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            values = parameters.values(Request(scope, receive, send))
-        except (ValidationError, _NotSimpleError):
-            await whole(scope, receive, send)
-            return
-        response: Response = await asynchronous(**values)
-        await response(scope, receive, send)
-
-    return answer
-
-
-class _NotSimpleError(Exception):
-    """A request that FastAPI must read."""
-
-
-class _Parameter(NamedTuple):
-    """A parameter: its name in Python, and its validator."""
+class Body(NamedTuple):
+    """The parameter of a handler that is the body of the request."""
 
     name: str
-    adapter: TypeAdapter[Any]
+    model: type[BaseModel]
+    is_optional: bool
 
 
-class _Parameters(NamedTuple):
-    """The parameters of a route: the request, path segments, and a query as single parameters or as a model."""
+class Parameters:
+    """The parameters of a handler, and how they are read from a request."""
 
-    request: str
-    path: Sequence[tuple[str, _Parameter]]
-    query: Mapping[str, _Parameter]
-    model: tuple[str, type[BaseModel]] | None
-    defaults: Mapping[str, Any]
-    many: frozenset[str] = (
-        frozenset()
-    )  #: names that may stand in a query more than once: who names one goes the long way
+    def __init__(self, handler: Callable[..., Any], path: str, *, is_get: bool) -> None:
+        self.request = ""  #: name of the parameter that is the request itself
+        self.query: tuple[str, type[BaseModel]] | None = None  #: the parameter that has the whole query
+        self.body: Body | None = None
+        fields: dict[str, Any] = {}
+        hints = get_type_hints(handler, include_extras=True)
+        for name, parameter in inspect.signature(handler).parameters.items():
+            is_optional = parameter.default is not inspect.Parameter.empty
+            models = [kind for kind in (hints[name], *get_args(hints[name])) if _is_model(kind)]
+            if hints[name] is Request:
+                self.request = name
+            elif models and is_get:
+                self.query = name, models[0]
+            elif models:
+                self.body = Body(name, models[0], is_optional)
+            else:
+                fields[name] = hints[name], parameter.default if is_optional else ...
+        self.model = create_model(handler.__name__, **fields)
+        #: Where each field comes from: ``path``, ``query`` or ``header``, by its name in the request.
+        self.places: dict[str, str] = {}
+        self._lists: set[str] = set()
+        for name, info in self.model.model_fields.items():
+            is_header = any(isinstance(part, Header) for part in info.metadata)
+            is_in_path = f"{{{name}}}" in path or f"{{{name}:path}}" in path
+            alias = info.alias or name
+            self.places[alias] = "path" if is_in_path else "header" if is_header else "query"
+            if get_origin(info.annotation) is list:
+                self._lists.add(alias)
+        self._headers = [name for name, place in self.places.items() if place == "header"]
+        listed = names_of(self.query[1]) if self.query else []
+        self.query_names = frozenset([*listed, *(name for name, place in self.places.items() if place == "query")])
 
-    @classmethod
-    def of(cls, call: Callable[..., Any]) -> "_Parameters | None":
-        """Return the parameters of a handler; None if there are others, such as a header or a body."""
-        hints = get_type_hints(call, include_extras=True)
-        parameters = cls("", [], {}, None, {})
-        for parameter in inspect.signature(call).parameters.values():
-            extended = parameters._with(parameter, hints.get(parameter.name))
-            if extended is None:
-                return None
-            parameters = extended
-        return (
-            parameters
-            if parameters.request and not (parameters.model and (parameters.query or parameters.many))
-            else None
-        )
+    @property
+    def names(self) -> list[str]:
+        """The names of all fields of the query and the body, for suggestions."""
+        return sorted({*self.query_names, *(names_of(self.body.model) if self.body else ())})
 
-    def _with(self, parameter: inspect.Parameter, hint: Any) -> "_Parameters | None":
-        name = parameter.name
-        if hint is Request:
-            return self._replace(request=name)
-        kind, *more = get_args(hint) if get_origin(hint) is Annotated else (None,)
-        field = next((annotation for annotation in more if isinstance(annotation, Path | Query)), None)
-        if isinstance(field, Path):
-            return self._replace(path=[*self.path, (name, _Parameter(name, TypeAdapter(hint)))])
-        if _is_model(kind):
-            return self._replace(model=(name, kind)) if field else None
-        if field is None or parameter.default is _NOTHING:
-            return None
-        alias, defaults = str(field.alias or name), {**self.defaults, name: parameter.default}
-        if get_origin(kind) in (list, set, tuple):
-            return self._replace(many=self.many | {alias}, defaults=defaults)
-        return self._replace(query={**self.query, alias: _Parameter(name, TypeAdapter(hint))}, defaults=defaults)
+    def check_names(self, scope: Scope) -> None:
+        """Check that a query has no other parameters.  Raises InvalidRequest.
 
-    def values(self, request: Request) -> dict[str, Any]:
-        """Return the values of a request.  Raises ValidationError, _NotSimpleError."""
-        segments = request.scope["path_params"]
-        values = {name: parameter.adapter.validate_python(segments[name]) for name, parameter in self.path}
-        values[self.request] = request
-        query = _query_values(request.scope["query_string"])
-        if not self.many.isdisjoint(query):
-            raise _NotSimpleError
-        if self.model:
-            name, model = self.model
-            values[name] = model.model_validate(query)
-            return values
-        values |= self.defaults
-        for alias, text in query.items():
-            if alias in self.query:
-                parameter = self.query[alias]
-                values[parameter.name] = parameter.adapter.validate_python(text)
-        return values
+        A client that sends ``?dry_run=true`` to a route without this parameter would change what it only wanted to
+        test.  Older clients, of the addresses outside /v1, send any parameters.
+        """
+        if not scope["query_string"] or scope["path"].split("/", 2)[1] != "v1":
+            return
+        for name, _ in _query_of(scope):
+            if name not in self.query_names:
+                raise InvalidRequest("query", [{"type": "extra_forbidden", "loc": (name,)}])
+
+    def read(self, request: Request, content: Any) -> dict[str, Any]:
+        """Return the arguments of the handler; ``content``: of the body, if there is one.  Raises InvalidRequest."""
+        arguments: dict[str, Any] = {self.request: request} if self.request else {}
+        pairs = _query_of(request.scope)
+        given = dict(pairs)
+        try:
+            if self.places:
+                lists = {
+                    name: [text for other, text in pairs if other == name] for name in self._lists.intersection(given)
+                }
+                headers = {name: request.headers[name] for name in self._headers if name in request.headers}
+                values = {**given, **lists, **request.scope["path_params"], **headers}
+                arguments |= self.model.model_validate(values).__dict__
+            if self.query:
+                arguments[self.query[0]] = self.query[1].model_validate(given)
+        except ValidationError as error:
+            raise InvalidRequest("query", error.errors(include_url=False)) from None
+        if self.body and not (content is NOTHING or (content is None and self.body.is_optional)):
+            try:
+                arguments[self.body.name] = self.body.model.model_validate(content)
+            except ValidationError as error:
+                raise InvalidRequest("body", error.errors(include_url=False)) from None
+        elif self.body and not self.body.is_optional:
+            raise InvalidRequest("body", [{"type": "missing", "loc": ()}])
+        return arguments
+
+
+def _query_of(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+async def _content_of(request: Request) -> Any:
+    """Return what is in the body, ``NOTHING`` if there is none.  Raises InvalidRequest.
+
+    A body of another type than JSON stays as it is: it fits no model.
+    """
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not (kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))):
+        return body or NOTHING
+    try:
+        return json.loads(body) if body else NOTHING
+    except json.JSONDecodeError as error:
+        raise InvalidRequest("body", [{"type": "json_invalid", "loc": (error.pos,)}]) from None
+    except (ValueError, RecursionError):
+        raise HTTPException(HTTPStatus.BAD_REQUEST) from None
 
 
 def _is_model(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, BaseModel)
 
 
-def _query_values(query: bytes) -> dict[str, str]:
-    """Return the parameters of a query.  Raises _NotSimpleError if a name occurs twice."""
-    if not query:
-        return {}
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    given = dict(pairs)
-    if len(given) != len(pairs):
-        raise _NotSimpleError
-    return given
+def names_of(model: type[BaseModel]) -> list[str]:
+    """Return the names of the fields of a model in requests."""
+    return [info.alias or name for name, info in model.model_fields.items()]
 
 
-#: Start of a path parameter.
-_PARAMETER = "{"
-#: Leading path segments in the key of a route: ``/v1/jobs``.
-_LEADING_SEGMENTS = 2
+@dataclass(frozen=True)
+class Operation:
+    """A method of a path: its handler, and what the OpenAPI document says of it."""
 
-#: The number of segments, and the leading ones.
-Key = tuple[int, tuple[str, ...]]
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    tag: str = ""  #: '' for operations that are not described
+    id: str = ""
+    summary: str = ""
+    status: int = HTTPStatus.OK
+    or_status: int | None = None  #: another one of success
+    other_statuses: Mapping[int, str] = field(default_factory=dict)  #: further ones of its own, and their meanings
+    record: Any = None  #: the type of the answer, if the handler does not return it
+    topics: frozenset[Topic] = frozenset()  #: of which the answer depends; empty: of others, too
+    exports: bool = False  #: whether the list can also be had as lines
+    media_types: Sequence[str] = ()  #: of answers that are not JSON
+    has_location: bool = False  #: whether the answer has the address of the created object
+    has_tag: bool = True  #: whether the answer to a GET has an ETag
+
+    @property
+    def statuses(self) -> Sequence[int]:
+        """The statuses of success."""
+        return (self.status,) if self.or_status is None else (self.status, self.or_status)
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        if self.record is not None:
+            return self.record
+        returned = get_type_hints(self.handler, include_extras=True)["return"]
+        kinds = get_args(returned) if get_origin(returned) is UnionType else (returned,)
+        records = [kind for kind in kinds if not (inspect.isclass(kind) and issubclass(kind, Response))]
+        return records[0] if records else Any
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The parameters of the handler."""
+        return Parameters(self.handler, self.path, is_get=self.method == "GET")
+
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request.  Raises InvalidRequest, and the errors of the handler."""
+        request = Request(scope, receive, send)
+        self.parameters.check_names(scope)
+        content = await _content_of(request) if self.parameters.body else NOTHING
+        arguments = self.parameters.read(request, content)
+        if inspect.iscoroutinefunction(self.handler):
+            response: Response = await self.handler(**arguments)
+        else:
+            response = await in_thread(self._answer, request, arguments)
+        await response(scope, receive, send)
+
+    def _answer(self, request: Request, arguments: Mapping[str, Any]) -> Response:
+        if self.topics and (known := _answer_if_known(request, self.topics)):
+            return known
+        record = self.handler(**arguments)
+        if isinstance(record, Response):
+            return record
+        if self.method != "GET":
+            return answer(record, status=self.status)
+        return list_answer(request, record) if self.exports else answer_unless_known(request, record)
+
+
+def _answer_if_known(request: Request, topics: frozenset[Topic]) -> Response | None:
+    """Return 304, without having read anything, if the client has the answer of the current state.
+
+    Note the tag of the state for the answer.
+    """
+    if accepts_lines(request):
+        return None
+    who = asking(request)
+    question = (request.url.path, request.url.query, who.caller.user, str(who.caller.scopes), who.privacy)
+    tag = service_of(request).state_tags.of(topics, *question, id(who.config))
+    request.scope["state"] |= {"asked": who, "state_tag": tag}
+    known = map(str.strip, request.headers.get("if-none-match", "").split(","))
+    matching = next((text for text in known if tag and text.endswith(f'{MARK}{tag}"')), None)
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(matching)) if matching else None
+
+
+class Router:
+    """The operations of a module, in their order."""
+
+    def __init__(self, tag: str = "") -> None:
+        """``tag``: the chapter of the document; '' for operations that are not described."""
+        self.operations: list[Operation] = []
+        self._tag = tag
+
+    def get(self, path: str, *described: str, **more: Any) -> Callable[[Handler], Handler]:
+        """Add a handler; ``described``: operation id and summary; ``more``: fields of ``Operation``."""
+        return self._add("GET", path, *described, **more)
+
+    def post(self, path: str, *described: str, **more: Any) -> Callable[[Handler], Handler]:
+        return self._add("POST", path, *described, **more)
+
+    def put(self, path: str, *described: str, **more: Any) -> Callable[[Handler], Handler]:
+        return self._add("PUT", path, *described, **more)
+
+    def patch(self, path: str, *described: str, **more: Any) -> Callable[[Handler], Handler]:
+        return self._add("PATCH", path, *described, **more)
+
+    def delete(self, path: str, *described: str, **more: Any) -> Callable[[Handler], Handler]:
+        return self._add("DELETE", path, *described, **more)
+
+    def _add(
+        self, method: str, path: str, operation_id: str = "", summary: str = "", **more: Any
+    ) -> Callable[[Handler], Handler]:
+        def add(handler: Handler) -> Handler:
+            self.operations.append(Operation(method, path, handler, self._tag, operation_id, summary, **more))
+            return handler
+
+        return add
+
+
+class _Node:
+    """A place in the tree of paths: the next segments, and the operations of the path that ends here."""
+
+    def __init__(self) -> None:
+        self.fixed: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.operations: list[Operation] = []
+        self.operations_of_rest: list[Operation] = []  #: of paths that end with ``{name:path}``
+
+    def add(self, operation: Operation, segments: Sequence[str]) -> None:
+        """Add an operation below this place."""
+        if not segments:
+            self.operations.append(operation)
+        elif segments[0].endswith(":path}"):
+            self.operations_of_rest.append(operation)
+        elif segments[0].startswith("{"):
+            self.parameter = self.parameter or _Node()
+            self.parameter.add(operation, segments[1:])
+        else:
+            self.fixed.setdefault(segments[0], _Node()).add(operation, segments[1:])
+
+    def matching(
+        self, segments: Sequence[str], values: tuple[str, ...] = ()
+    ) -> Iterator[tuple[Operation, Sequence[str]]]:
+        """Yield the operations of a path, with the values of its parameters; fixed segments come first."""
+        if not segments:
+            yield from ((operation, values) for operation in self.operations)
+            return
+        if node := self.fixed.get(segments[0]):
+            yield from node.matching(segments[1:], values)
+        if self.parameter and segments[0]:
+            yield from self.parameter.matching(segments[1:], (*values, segments[0]))
+        yield from ((operation, (*values, "/".join(segments))) for operation in self.operations_of_rest)
+
+
+_PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 
 
 class Routes(BaseRoute):
-    """Routes that are matched in their order; only candidates for the path are tried.
+    """The routes of the application to operations.
 
     A trailing slash is ignored, without a redirect: clients lose bodies on redirects.
     ``HEAD`` returns the head of the response to ``GET``.
-
-    A candidate has as many segments as the path, the same leading ones, and the same last one if that is
-    fixed; routes that match several segments at once or begin with a parameter are always candidates.
     """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self.all = tuple(routes)
-        keys = [_key_of(route) for route in self.all]
-        self._always = self._chosen(keys, None)
-        fixed = [key for key in keys if key]
-        # Of the requests whose last word no route has, only routes that end with a parameter can answer.
-        self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in fixed for last in (end, None)}
-
-    def candidates(self, path: str) -> Sequence[Route]:
-        """Return the candidates for a path, in their order."""
-        segments = path.split("/")
-        key = _key(segments)
-        return self._by_key.get((key, segments[-1])) or self._by_key.get((key, None), self._always)
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.all = tuple(operations)
+        self._root = _Node()
+        for operation in self.all:
+            self._root.add(operation, operation.path.split("/"))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return the first route that matches, else the allowed methods of those that match with another method."""
+        """Return the operation of a request, else the methods that its path has."""
         if scope["type"] != "http":
             return Match.NONE, {}
-        wanted_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        match, child_scope = self._match(wanted_scope)
-        path = scope["path"]
-        if match is Match.NONE and path.endswith("/") and path != "/":
-            shorter = path.rstrip("/")
-            match, child_scope = self._match({**wanted_scope, "path": shorter})
-            child_scope = {**child_scope, "path": shorter} if child_scope else child_scope
-        return match, child_scope
-
-    def _match(self, scope: Scope) -> tuple[Match, Scope]:
-        methods: set[str] = set()
-        for route in self.candidates(scope["path"]):
-            match, child_scope = route.matches(scope)
-            if match is Match.FULL:
-                return match, {**child_scope, "route": route}
-            if match is Match.PARTIAL:
-                methods |= route.methods or set()
-        return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        paths = (scope["path"], scope["path"].rstrip("/"))
+        for path in paths if paths[1] else paths[:1]:
+            matching = list(self._root.matching(path.split("/")))
+            for operation, values in matching:
+                if operation.method == method:
+                    names = _PARAMETER.findall(operation.path)
+                    child_scope = {"operation": operation, "path_params": dict(zip(names, values, strict=True))}
+                    return Match.FULL, {**child_scope, "path": path}
+            if matching:
+                return Match.PARTIAL, {"allowed": {operation.method for operation, _ in matching}}
+        return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request by its route.
-
-        Raises HTTPException if there are only other methods, RequestValidationError for a query of other names.
-        """
+        """Handle a request.  Raises HTTPException if its path has only other methods, InvalidRequest."""
         if "allowed" in scope:
-            allowed = ", ".join(sorted(_with_head(scope["allowed"])))
-            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
-        reject_unknown_parameters(scope)
+            methods = scope["allowed"] | ({"HEAD"} if "GET" in scope["allowed"] else set())
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(sorted(methods))})
         if scope["method"] == "HEAD":  # the server looks at its own record of the request, and sends no body
             scope = {**scope, "method": "GET", "is_head": True}
-        await scope["route"].handle(scope, receive, send)
-
-    def _chosen(
-        self, keys: Sequence[tuple[Key, str | None] | None], key: Key | None, last: str | None = None
-    ) -> tuple[Route, ...]:
-        return tuple(
-            route
-            for route, own in zip(self.all, keys, strict=True)
-            if own is None or (own[0] == key and own[1] in (None, last))
-        )
-
-
-def _with_head(methods: set[str]) -> Iterator[str]:
-    yield from methods
-    if "GET" in methods:
-        yield "HEAD"
-
-
-def _key_of(route: Route) -> tuple[Key, str | None] | None:
-    """Return the key of a route and its last segment if that is fixed; None for routes with several keys."""
-    segments = route.path.split("/")
-    takes_several = any(segment.startswith(_PARAMETER) and segment.endswith(":path}") for segment in segments)
-    begins_with_one = any(_PARAMETER in segment for segment in segments[1 : 1 + _LEADING_SEGMENTS])
-    if takes_several or begins_with_one:
-        return None
-    return _key(segments), None if _PARAMETER in segments[-1] else segments[-1]
-
-
-def _key(segments: Sequence[str]) -> Key:
-    return len(segments), tuple(segments[1 : 1 + _LEADING_SEGMENTS])
+        await scope["operation"].respond(scope, receive, send)

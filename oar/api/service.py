@@ -1,24 +1,24 @@
-"""The service, one for each process, and the context of a request that handlers use."""
+"""The service, one for each process; the context of a request that handlers use, and its preconditions."""
 
+import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastapi import Request
+from starlette.requests import Request
 
 from oar.api.authentication import OWN_NAMING, SAFE_METHODS, AgentToken, Caller, Identities, Way
 from oar.api.clients import client_of
-from oar.api.concurrency import InTurn, Places, UnderWay
-from oar.api.errors import Unidentified
-from oar.api.gantt_cache import ChunkFiles, Chunks, ChunksAhead, SentStates
+from oar.api.concurrency import Buckets, InTurn, Places, UnderWay, configured_rates
+from oar.api.errors import OtherVersion, Unidentified
 from oar.api.hub import Hub, StateTags, Subscriber
 from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
-from oar.api.rate_limits import Buckets, configured_rates
 from oar.api.request_metrics import SPENT, RequestCounts, TimedCursor
-from oar.api.response_cache import Cache
+from oar.api.response_cache import Cache, ChunkFiles, Chunks, ChunksAhead, SentStates
+from oar.api.responses import encoded
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.access.records import User
@@ -26,6 +26,7 @@ from oar.lib.base.allowed_networks import Networks
 from oar.lib.db.user_sql import Asker
 from oar.lib.history.sql_feed import ReservationFeed
 from oar.lib.jobs.privacy import Privacy, privacy_for
+from oar.lib.jobs.views import job_view
 from oar.lib.monitoring.metrics import Happenings
 from oar.lib.runtime import delivery
 
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.history.records import Position
     from oar.lib.history.sql_feed import News
+    from oar.lib.reservations.records import AdvanceReservation
     from oar.lib.runtime import Runtime
+
 
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
@@ -180,14 +183,13 @@ class Service:
         with ExitStack() as held:
             is_crowd = caller.user is None and client_of(request).is_one_of_many
             if not (_is_unlimited(caller) or is_crowd):
-                listed, client = self._streams_of(caller) if streams else self.waits, counted_client(request, caller)
-                held.enter_context(listed.one_more(client, self.runtime.config.api_max_streams))
+                counts = self.streams_of_users if caller.user else self.streams_of_addresses
+                counts = counts if streams else self.waits
+                client = counted_client(request, caller)
+                held.enter_context(counts.one_more(client, self.runtime.config.api_max_streams))
             position = self.hub.add(listener)
             held.callback(self.hub.remove, listener)
             yield position
-
-    def _streams_of(self, caller: Caller) -> UnderWay:
-        return self.streams_of_users if caller.user else self.streams_of_addresses
 
     def reading(self, user: str) -> AbstractContextManager[None]:
         """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
@@ -217,7 +219,6 @@ class Service:
         )
 
     def _is_reader(self, request: Request) -> bool:
-        """Return whether requests without a user read what any user may."""
         readers = self.runtime.config.api_readers
         return bool(readers) and client_of(request).is_in(Networks(readers))
 
@@ -306,3 +307,54 @@ def run_task(request: Request, task: "WorkerTask", *, long: bool = False) -> "Ou
         # Of a batch the last may begin at the end of its time, and wait then for programs of its user.
         return workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout)
     return workers.run(task, config.admission_rules_timeout)
+
+
+class Expected(NamedTuple):
+    """The versions that a client accepts for a change."""
+
+    versions: frozenset[str]
+
+    @classmethod
+    def of(cls, header: str | None) -> "Expected | None":
+        """Return the versions in a header; None if any version may be changed.
+
+        >>> Expected.of('W/"12.Hold-3f0a", "13.Hold"').versions == {"12.Hold", "13.Hold"}
+        True
+        """
+        if header is None or header.strip() == "*":
+            return None
+        tags = (each.strip().removeprefix("W/").strip('"') for each in header.split(","))
+        return cls(frozenset(tag.partition("-")[0] for tag in tags))
+
+    def check(self, what: str, version: str) -> None:
+        """Check the current version.  Raises OtherVersion."""
+        if version not in self.versions:
+            raise OtherVersion(what, version)
+
+    def check_job(self, tx: "Transaction", job_id: int) -> None:
+        """Lock a job and check its version.  Raises OtherVersion, NoSuchJob."""
+        tx.jobs.hold([job_id])
+        self.check(f"job {job_id}", job_view(tx, job_id, Privacy(None)).version)
+
+    def check_reservation(self, reservation: "AdvanceReservation") -> None:
+        """Check a reservation that is locked.  Raises OtherVersion."""
+        self.check(f"advance reservation {reservation.number}", version_of(reservation))
+
+
+def version_of(reservation: "AdvanceReservation") -> str:
+    """Return the version of a reservation, which changes with each change."""
+    return f"{reservation.revision}.{reservation.state}"
+
+
+def version_of_values(*values: object) -> str:
+    """Return the version of an object without a revision number: a digest of its values."""
+    return hashlib.blake2b(encoded(values), digest_size=8).hexdigest()
+
+
+def check_seen(match: str | None, what: str, present: Callable[[], str]) -> None:
+    """Check the If-Match precondition.  Raises OtherVersion, and the errors of ``present``.
+
+    ``present``: returns the version of the object, which is locked until the end of the transaction.
+    """
+    if expected := Expected.of(match):
+        expected.check(what, present())

@@ -4,15 +4,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
 
 from oar.api.authentication import COOKIE, PATH, Way, check_meant, outer_path
 from oar.api.clients import client_of
 from oar.api.errors import Unidentified
 from oar.api.parameters import LARGEST_ID
-from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing import ApiRoute
+from oar.api.responses import Answer, answer
+from oar.api.routing import Router
 from oar.api.service import asking, note, service_of
 from oar.lib.access import tokens
 from oar.lib.access.records import User
@@ -22,7 +23,25 @@ if TYPE_CHECKING:
     from oar.api.service import Service
     from oar.lib.access.sql_access import ApiToken
 
-router = APIRouter(tags=["access"], route_class=ApiRoute)
+router = Router("access")
+
+
+Session = TypedDict("Session", {"user": str})
+
+
+class Token(TypedDict):
+    id: int
+    user: str
+    scope: str
+    comment: str
+    created: int
+    expires: int | None
+    last_used: int | None
+
+
+TokenPage = TypedDict("TokenPage", {"items": list[Token]})
+NewToken = TypedDict("NewToken", {"id": int, "token": str, "user": str, "scope": str, "expires": int})
+
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.
@@ -55,7 +74,7 @@ class TokenRequest(BaseModel):
     comment: str = Field("", max_length=tokens.LONGEST_COMMENT, description="Comment.")
 
 
-@router.post("/v1/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
+@router.post("/v1/session", "session_begin", "Log in", status=HTTPStatus.CREATED, record=Session)
 def session_begin(request: Request, login: Login) -> Answer:
     """Start a browser session. With `sudo`, authenticate the user of the current session again."""
     check_meant(request)
@@ -75,7 +94,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     return response
 
 
-@router.delete("/v1/session", operation_id="session_end", summary="Log out", status_code=HTTPStatus.NO_CONTENT)
+@router.delete("/v1/session", "session_end", "Log out", status=HTTPStatus.NO_CONTENT)
 def session_end(request: Request) -> Answer:
     """End the session of the cookie."""
     caller = asking(request).caller
@@ -87,19 +106,19 @@ def session_end(request: Request) -> Answer:
     return response
 
 
-@router.get("/v1/tokens", operation_id="tokens_list", summary="List tokens")
+@router.get("/v1/tokens", "tokens_list", "List tokens")
 def tokens_list(
     request: Request,
-    everybody: Annotated[bool, Query(description="List the tokens of all users (administrators only).")] = False,
-) -> Answer:
+    everybody: Annotated[bool, Field(description="List the tokens of all users (administrators only).")] = False,
+) -> TokenPage:
     """Return the caller's valid tokens, without their secrets."""
     who = asking(request)
     with who.database.snapshot() as tx:
         listed = tokens.listed(tx, who.caller.reading_all(), everybody=everybody)
-    return answer_unless_known(request, {"items": [_token_item(token) for token in listed]})
+    return {"items": [_token_item(token) for token in listed]}
 
 
-@router.post("/v1/tokens", operation_id="token_create", summary="Create a token", status_code=HTTPStatus.CREATED)
+@router.post("/v1/tokens", "token_create", "Create a token", status=HTTPStatus.CREATED, record=NewToken)
 def token_create(request: Request, body: TokenRequest) -> Answer:
     """Create a token. This response is the only one with its secret. A token cannot create tokens."""
     who = asking(request)
@@ -120,11 +139,9 @@ def token_create(request: Request, body: TokenRequest) -> Answer:
     return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
 
 
-@router.delete(
-    "/v1/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
-)
+@router.delete("/v1/tokens/{token_id}", "token_revoke", "Revoke a token", status=HTTPStatus.NO_CONTENT)
 def token_revoke(
-    request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="Token id.")]
+    request: Request, token_id: Annotated[int, Field(ge=1, le=LARGEST_ID, description="Token id.")]
 ) -> Answer:
     """Revoke a token and close its streams. Administrators can revoke all tokens."""
     who = asking(request)
@@ -197,7 +214,7 @@ def _header_address(request: Request, header: str) -> SplitResult:
         return urlsplit("")
 
 
-def _token_item(token: "ApiToken") -> dict[str, object]:
+def _token_item(token: "ApiToken") -> Token:
     return {
         "id": token.id,
         "user": token.user,

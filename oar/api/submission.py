@@ -13,16 +13,17 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import problem_record
 from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.parameters import LARGEST_ID, STRICT, IdempotencyKey, JobId
+from oar.api.records import ResubmittedJob, Submission, SubmittedJobs
 from oar.api.responses import Answer, answer
-from oar.api.routing import ApiRoute
+from oar.api.routing import Router
 from oar.api.service import Asking, asking, run_task, service_of
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
 from oar.lib.access.records import User
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from oar.api.workers import WorkerTask
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["jobs"], route_class=ApiRoute)
+router = Router("jobs")
 
 
 class JobBatch(BaseModel):
@@ -65,13 +66,18 @@ class JobBatch(BaseModel):
 
 
 @router.post(
-    "/v1/jobs", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED
+    "/v1/jobs",
+    "job_submit",
+    "Submit a job or a job array",
+    status=HTTPStatus.CREATED,
+    record=Submission,
+    has_location=True,
 )
 async def job_submit(
     request: Request,
     body: JobRequest,
     key: IdempotencyKey = None,
-    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
+    wait: Annotated[int, Field(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
 ) -> Answer:
     """Submit a job or a job array for the caller, as `oarsub` does.
 
@@ -91,7 +97,7 @@ def _submitted(request: Request, body: JobRequest, key: str | None) -> "Outcome"
 
 
 @router.post(
-    "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
+    "/v1/job-batches", "jobs_submit", "Submit several jobs", status=HTTPStatus.MULTI_STATUS, record=SubmittedJobs
 )
 def jobs_submit(request: Request, body: JobBatch, key: IdempotencyKey = None) -> Answer:
     """Submit the jobs one after another, each in its own transaction. Return a result for each job.
@@ -114,9 +120,11 @@ def jobs_submit(request: Request, body: JobBatch, key: IdempotencyKey = None) ->
 
 @router.post(
     "/v1/jobs/{job_id}/resubmission",
-    operation_id="job_resubmit",
-    summary="Resubmit a job",
-    status_code=HTTPStatus.CREATED,
+    "job_resubmit",
+    "Resubmit a job",
+    status=HTTPStatus.CREATED,
+    record=ResubmittedJob,
+    has_location=True,
 )
 def job_resubmit(request: Request, job_id: JobId, key: IdempotencyKey = None) -> Answer:
     """Submit a copy of an ended job, as `oarsub --resubmit` does."""

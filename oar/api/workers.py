@@ -17,7 +17,7 @@ from http import HTTPStatus
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fastapi import Request
+from starlette.requests import Request
 
 from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.errors import (

@@ -20,15 +20,15 @@ import psycopg2.extensions
 import pytest
 
 from oar.api import application as applications
-from oar.api.application import all_routes, application
-from oar.api.openapi_schemas import WHOLE
+from oar.api.application import all_routes
+from oar.api.openapi import document as describe
+from oar.api.records import WHOLE
 from oar.api.server import listening_sockets, server_of
 from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.access.records import User
 from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.statements import PreparingConnection
 from oar.lib.runtime import Runtime
@@ -46,7 +46,7 @@ def _described(*, whole: bool) -> list[tuple[str, re.Pattern[str], dict[str, Cal
 
     ``whole``: of requests that ask for all fields of each item.
     """
-    document = application(Service(Runtime(Config(), Database(DatabaseSettings())))).openapi()
+    document = describe(all_routes().all)
     components = _closed(document["components"], whole=whole)
     found = []
     for path, operations in sorted(document["paths"].items(), key=lambda each: each[0].count("{")):

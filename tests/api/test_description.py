@@ -6,7 +6,6 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -63,65 +62,6 @@ def test_no_number_is_taken_beyond_the_bounds_that_the_document_tells(anonymous:
     assert tried > 50
 
 
-def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
-    document = anonymous.get("/openapi.json").json()
-    operations = [each for path in document["paths"].values() for each in path.values()]
-    assert all(each.get("summary") and each.get("description") and each.get("tags") for each in operations)
-    ids = [each["operationId"] for each in operations]
-    assert len(ids) == len(set(ids))
-
-
-def test_every_tag_parameter_and_field_of_a_request_says_what_it_is(anonymous: httpx.Client) -> None:
-    document = anonymous.get("/openapi.json").json()
-    components = document["components"]["schemas"]
-    told = {each["name"] for each in document["tags"] if each["description"]}
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            assert set(operation["tags"]) <= told, path
-            for each in operation.get("parameters", ()):
-                assert each.get("description"), (path, each["name"])
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-            for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(body)):
-                fields = components[name].get("properties", {})
-                assert [field for field, each in fields.items() if not _says_something(each)] == [], name
-    assert "Idempotency-Key" in document["info"]["description"]
-    assert components["Problem"]["examples"]
-
-
-def _says_something(field: dict[str, object]) -> bool:
-    return bool(field.get("description") or "$ref" in field or "$ref" in str(field.get("items", "")))
-
-
-def test_the_document_tells_of_the_headers_of_answers(anonymous: httpx.Client) -> None:
-    document = anonymous.get("/openapi.json").json()
-    paths = document["paths"]
-    assert {"Location", "Idempotency-Replayed"} <= set(paths["/v1/jobs"]["post"]["responses"]["201"]["headers"])
-    assert "ETag" in paths["/v1/jobs/{job_id}"]["get"]["responses"]["200"]["headers"]
-    assert "ETag" in paths["/v1/jobs/{job_id}"]["patch"]["responses"]["412"]["headers"]
-    pieces = paths["/v1/jobs/{job_id}/output/{stream}"]["get"]["responses"]
-    assert {"206", "416"} <= set(pieces)
-    assert {"X-OAR-Size", "X-OAR-Complete", "Content-Range"} <= set(pieces["206"]["headers"])
-    used = set(re.findall(r'"#/components/headers/([\w-]+)"', json.dumps(paths)))
-    assert used == set(document["components"]["headers"])
-
-
-def test_every_record_has_a_name_by_which_clients_know_it(anonymous: httpx.Client) -> None:
-    document = anonymous.get("/openapi.json").json()
-    components = document["components"]["schemas"]
-    assert not list(_nameless(document["paths"]))
-    assert not [name for name, each in components.items() if list(_nameless([*each.get("properties", {}).values()]))]
-    assert not [name for name in components if not re.fullmatch("([A-Z][a-z]+){1,4}", name)]
-
-
-def _nameless(schema: object) -> Iterator[object]:
-    """Give the records that stand where a name could."""
-    if isinstance(schema, dict) and "properties" in schema and schema.get("type") == "object":
-        yield schema
-    inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    for each in inside:
-        yield from _nameless(each)
-
-
 def test_each_body_has_an_example_that_its_operation_takes(anonymous: httpx.Client) -> None:
     document = anonymous.get("/openapi.json").json()
     components = document["components"]["schemas"]
@@ -137,16 +77,6 @@ def test_each_body_has_an_example_that_its_operation_takes(anonymous: httpx.Clie
                 (example,) = components[name]["examples"]
                 answer = anonymous.request(method, place, json=example)
                 assert answer.status_code in (401, 404), (name, answer.text)  # it was read before
-
-
-def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) -> None:
-    document = anonymous.get("/openapi.json").json()
-    answers = document["paths"]["/v1/jobs"]["get"]["responses"]
-    limits = {f"RateLimit-{name}" for name in ("Limit", "Remaining", "Reset")}
-    assert limits | {"ETag"} == set(answers["200"]["headers"])
-    assert limits | {"Retry-After"} == set(answers["429"]["headers"])
-    assert limits < set(document["components"]["headers"])
-    assert not document["paths"]["/health/live"]["get"]["responses"]["200"].get("headers")
 
 
 @pytest.mark.slow
@@ -171,9 +101,3 @@ def test_the_service_does_what_the_document_says(
         command += ["-H", f"Authorization: Bearer {token}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-
-
-def test_each_operation_names_the_statuses_of_requests_that_are_refused_early(anonymous: httpx.Client) -> None:
-    for path, operations in anonymous.get("/openapi.json").json()["paths"].items():
-        for method, operation in operations.items():
-            assert {"408", "413", "414", "431", "503"} <= set(operation["responses"]), f"{method} {path}"

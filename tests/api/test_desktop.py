@@ -1,9 +1,11 @@
 """POST /oar-cgi: what agents of desktop computers ask, honest and hostile ones; the results for their owners."""
 
+import asyncio
+import itertools
 import json
 import socket
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.request_bodies import FileBegins, FileData, FormField, FormReader, agent_boundary_of
+from oar.api.request_bodies import FileBegins, FileData, FormEvent, FormField, agent_boundary_of, form_events
 from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
 from oar.lib.access.records import User
@@ -283,23 +285,28 @@ FORM = (
 )
 
 
+def _read(pieces: Iterable[bytes]) -> list[FormEvent]:
+    async def stream() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def read() -> list[FormEvent]:
+        return [event async for event in form_events("b", stream())]
+
+    return asyncio.run(read())
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_a_form_is_read_alike_from_pieces_of_any_size(size: int) -> None:
-    reader, events = FormReader("b"), []
-    for start in range(0, len(FORM), size):
-        events += list(reader.feed(FORM[start : start + size]))
-    reader.check_whole()
+    events = _read([FORM[start : start + size] for start in range(0, len(FORM), size)])
     assert events[:2] == [FormField("job_id", "12"), FileBegins()]
     assert b"".join(event.data for event in events if isinstance(event, FileData)) == b"\r\n--a\r\n-- b\r\n"
 
 
 def test_what_stands_behind_the_end_of_a_form_is_not_kept() -> None:
-    reader = FormReader("b")
-    list(reader.feed(FORM))
     tracemalloc.start()
     try:
-        for _ in range(100):
-            assert list(reader.feed(bytes(1 << 16))) == []
+        assert len(_read(itertools.chain([FORM], (bytes(1 << 16) for _ in range(100))))) == len(_read([FORM]))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -313,10 +320,8 @@ def test_a_form_without_a_boundary_is_not_read(agents: Agents) -> None:
 
 
 def test_a_form_without_an_end_is_not_whole() -> None:
-    reader = FormReader("b")
-    list(reader.feed(FORM[:-8]))
     with pytest.raises(BadRequest):
-        reader.check_whole()
+        _read([FORM[:-8]])
 
 
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "x"])

@@ -77,12 +77,6 @@ def test_a_line_of_the_chapter_is_answered(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_there_are_lines_for_all_that_programs_begin_with() -> None:
-    text = "\n".join(examples())
-    for each in ("/v1/whoami", "user=me", "x-ndjson", "while=live", "tail=20", "follow=true", "Idempotency-Key"):
-        assert each in text, each
-
-
 @contextmanager
 def _started(name: str, environment: dict[str, str], *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run a program of the chapter, behind the lines with which all but one begin."""

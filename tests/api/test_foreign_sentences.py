@@ -11,14 +11,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from oar.api.application import application
-from oar.api.openapi import EXAMPLES
-from oar.api.service import Service
-from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
+from oar.api.application import all_routes
+from oar.api.openapi import EXAMPLES, document
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
-from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.db.test_foreign_sentences import FOREIGN
@@ -51,7 +47,7 @@ class Operation(NamedTuple):
 
 @cache
 def _document() -> Mapping[str, Any]:
-    return application(Service(Runtime(Config(), Database(DatabaseSettings())))).openapi()
+    return document(all_routes().all)
 
 
 def _operations() -> Iterator[Operation]:

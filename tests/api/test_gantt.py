@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from oar.api.gantt import max_age
-from oar.api.gantt_cache import MAX_MOMENTS, OF_JOBS, ChunkFiles, Chunks, ChunksAhead, SentStates
-from oar.api.response_cache import Cache
+from oar.api.response_cache import MAX_MOMENTS, OF_JOBS, Cache, ChunkFiles, Chunks, ChunksAhead, SentStates
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.gantt import DAY

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import Request
+from starlette.requests import Request
 
 from oar.api.response_cache import Cache
 from oar.lib.db.database import Database

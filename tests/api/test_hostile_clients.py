@@ -10,17 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from oar.api import connections, request_bodies
-from oar.api.application import all_routes
+from oar.api import request_bodies, server
 from oar.api.authentication import Caller
 from oar.api.concurrency import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, CLIENTS_OF_A_CROWD, WAITING_FOR_A_THREAD, Seat
 from oar.api.estimates import FindSmallestChange
 from oar.api.legacy import requests
 from oar.api.request_bodies import MAX_PARTS, check_shape, fields_of
-from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
 from oar.lib.base.errors import BadRequest, Unavailable
 from oar.lib.config.files import Config
@@ -95,7 +92,7 @@ def test_a_head_without_end_is_refused(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_head_that_is_too_long_is_told_what_is_long_in_it(api: Api, path: str) -> None:
-    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * connections.MAX_HEAD
+    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * server.MAX_HEAD
     of_address, of_header = httpx.get(address, params={"ids": long}), httpx.get(address, headers={"Cookie": long})
     for refused, status, way_out in ((of_address, 414, "fewer things"), (of_header, 431, "fewer headers")):
         told = refused.json()
@@ -153,7 +150,7 @@ def test_the_shape_of_a_body_is_not_that_of_its_texts(text: bytes) -> None:
 
 def test_nobody_is_waited_for_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(connections, "HEAD_SECONDS", 0.1)
+        patch.setattr(server, "HEAD_SECONDS", 0.1)
         assert _raw(api, b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n") == b""
         assert _raw(api, b"") == b""
     api.runtime.config = Config(api_timeout=1)
@@ -329,10 +326,6 @@ def test_a_client_has_a_part_of_the_bytes_of_bodies(api: Api, anonymous: httpx.C
     assert anonymous.post("/v1/session", content=b" " * 900).status_code not in (413, 503)
 
 
-def test_every_handler_waits_for_its_thread_in_turn() -> None:
-    assert {type(each) for each in all_routes().all if isinstance(each, APIRoute)} == {ApiRoute}
-
-
 def test_a_user_has_a_part_of_all_requests_from_whichever_address(
     api: Api, nobody: httpx.Client, daemon: httpx.Client
 ) -> None:
@@ -349,7 +342,7 @@ def test_a_user_has_a_part_of_all_requests_from_whichever_address(
 def test_a_process_has_a_part_of_all_connections(
     api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "most_connections", lambda: 5)
+    monkeypatch.setattr(server, "most_connections", lambda: 5)
     with ExitStack() as silent:
         for _ in range(5):
             silent.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
@@ -395,7 +388,7 @@ def test_an_early_refusal_and_one_of_a_long_head_are_not_lost(api: Api) -> None:
 
 
 def test_who_reads_nothing_holds_nothing_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "UNREAD_SECONDS", 1.0)
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 1.0)
     api.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the kernel keeps little
     with ExitStack() as deaf:
         clients = [deaf.enter_context(socket.socket()) for _ in range(8)]

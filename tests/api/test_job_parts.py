@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from oar.api.rate_limits import Rate
+from oar.api.concurrency import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.jobs import views

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from oar.api.legacy import routes, site
-from oar.api.legacy.errors import NotServed
-from oar.api.legacy.requests import PREFIXES, parse_address
+from oar.api.legacy.requests import PREFIXES, NotServed, parse_address
 from oar.api.legacy.responses import with_legacy_keys
 from oar.api.legacy.routes import FIRST_WORDS, REMOVED, find_route
 from oar.lib.base.formats import read_yaml

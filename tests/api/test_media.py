@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import user_programs
-from oar.api.user_programs import UserProgram
+from oar.api import job_output
+from oar.api.job_output import UserProgram
 from oar.lib.config.files import Config
 from oar.lib.user_files.files import UserFiles
 from tests.api.conftest import Api
@@ -186,7 +186,7 @@ def test_a_program_that_its_user_has_stopped_stops_nothing_else(
 ) -> None:
     stopped = ["/bin/sh", "-c", "kill -STOP $$"]
     monkeypatch.setattr(UserFiles, "keeping", lambda *_: (stopped, {}))
-    monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(job_output, "CLEANING_SECONDS", 0.1)
     api.runtime.config = api.runtime.config.replace(api_timeout=2)
     octets = {"Content-Type": "application/octet-stream"}
     asks: tuple[Callable[[], httpx.Response], ...] = (

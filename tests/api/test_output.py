@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from oar.api import job_output, user_programs
+from oar.api import job_output
 from oar.api.concurrency import UnderWay
 from oar.lib.access import tokens
 from oar.lib.access.records import User
@@ -312,7 +312,7 @@ class StoppedPrograms:
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch, home: Path) -> StoppedPrograms:
     """Every program of a user that the service starts says nothing."""
-    monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(job_output, "CLEANING_SECONDS", 0.1)
     return StoppedPrograms(home / "numbers", monkeypatch)
 
 
@@ -350,7 +350,7 @@ def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_output, "LAST_SECONDS", 5.0)
-    monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(job_output, "CLEANING_SECONDS", 0.1)
     job = _job(database, home)
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:

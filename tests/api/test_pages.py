@@ -7,9 +7,8 @@ from datetime import datetime
 import httpx
 import pytest
 
-from oar.api.dashboard import LOST_NODES
-from oar.api.legacy.old_links import drawgantt_place
-from oar.api.old_pages import DRAWGANTT, MONIKA
+from oar.api.legacy.old_pages import DRAWGANTT, MONIKA, drawgantt_place
+from oar.api.site import LOST_NODES
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState

@@ -3,32 +3,18 @@
 import os
 import pwd
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
 
 from oar.cli import (
-    oar_resources_add,
-    oar_token,
-    oaraccounting,
-    oaradmissionrules,
     oaralter,
     oardel,
     oarhold,
-    oarnodesetting,
-    oarnotify,
-    oarproperty,
-    oarqueue,
-    oarremoveresource,
     oarresume,
     oarsub,
-    oaruserset,
     oarwalltime,
-    qralter,
-    qrdel,
-    qrsub,
 )
 from oar.cli.common.command import Command
 from oar.lib.access.records import User
@@ -42,184 +28,6 @@ from tests.builders import add_job, add_resources
 from tests.frontend import Frontend
 
 NOBODY = User("nobody", pwd.getpwnam("nobody").pw_uid)
-#: Options of several commands that are about text on a terminal.
-OF_TERMINALS = {"show_version", "debug", "help", "as_dumper", "as_xml", "as_yaml", "as_json", "interactive"}
-
-#: Each option of oarsub, by the name of its value, and the field of ``POST /v1/jobs``, or why there is none.
-SUBMISSION = {
-    "requests": "resources",
-    "array": "array",
-    "parameter_file": "parameters",
-    "queue": "queue",
-    "properties": "properties",
-    "nodelist": "nodelist",
-    "exclude": "exclude",
-    "reservation": "reservation",
-    "advance_reservation": "advance_reservation",
-    "verify": "accept_misfit",
-    "checkpoint": "checkpoint",
-    "signal": "signal",
-    "types": "types",
-    "directory": "directory",
-    "project": "project",
-    "name": "name",
-    "dependencies": "dependencies",
-    "notify": "notify",
-    "max_restarts": "max_restarts",
-    "use_job_key": "use_job_key",
-    "key_inline": "ssh_private_key",
-    "public_key": "ssh_public_key",
-    "key_export": "export_job_key_to_file",
-    "stdout": "stdout",
-    "stderr": "stderr",
-    "hold": "hold",
-    "cpuset_name": "cpuset_name",
-    "environment": "env",
-    "wrapped": "command",
-    "words": "command",
-    "spool": "script",
-    "scan": "scanscript",
-    "stagein": "stagein",
-    "stagein_md5sum": "stagein_md5sum",
-}
-ELSEWHERE = {
-    "resubmit": "POST /v1/jobs/ID/resubmission",
-    "resubmit_sql": "GET /v1/jobs chooses",
-    "resubmit_states": "GET /v1/jobs chooses",
-    "estimate": "POST /v1/estimates",
-    "wait": "the stream tells when a job ends",
-    "connect": "needs a terminal",
-    "propagate_exit": "needs a terminal",
-    "parsable": "answers are records",
-    "completion": "of shells",
-    "verbosity": "answers are whole",
-    "key_file": "the key comes with the request",
-}
-#: Options that choose jobs, of commands that take several.
-BULK = dict.fromkeys(("everything", "name", "states", "users", "sql", "array", "identifiers"), "jobs_act")
-READ, LOCAL = "tells only", "about this machine's files or terminal"
-#: Options of the other commands that act, by command, and the operation of the API that does the same, or why there
-#: is none: ``READ``, ``LOCAL``, or a sentence.
-ACTS: dict[Command, dict[str, str]] = {
-    oardel.main: {"checkpoint": "job_checkpoint", "signal_text": "job_signal", "besteffort": "job_besteffort"}
-    | {"force": "job_delete", **BULK},
-    oarhold.main: {"running": "job_hold", **BULK},
-    oarresume.main: BULK,
-    oaralter.main: dict.fromkeys(
-        ("requests", "name", "properties", "queue", "dependencies", "project", "notify", "advance_reservation"),
-        "job_alter",
-    )
-    | {"identifiers": "job_alter", "array": "array_alter"},
-    oarwalltime.main: dict.fromkeys(("force", "whole", "delay_next_jobs", "timeout", "arguments"), "job_walltime"),
-    oarqueue.main: {"list_": READ, "enabled": "queue_change", "disabled": "queue_change", "added": "queue_add"}
-    | {"enable_all": "queues_switch", "disable_all": "queues_switch", "changed": "queue_change"}
-    | {"removed": "queue_remove", "force": "queue_remove"},
-    oarnotify.main: {"enabled": "queue_change", "disabled": "queue_change", "enable_all": "queues_switch"}
-    | {"disable_all": "queues_switch", "added": "queue_add", "removed": "queue_remove", "list_": READ}
-    | {"status": "server", "wait": "server_notify", "tag": "server_notify"},
-    oarproperty.main: {"list_": "properties_list", "full": "properties_list", "added": "property_add"}
-    | {"varchar": "property_add", "type_": "property_add", "deleted": "property_remove", "force": "property_remove"}
-    | {"renamed": "property_rename", "quiet": READ},
-    oarnodesetting.main: {"add": "resources_add", "hosts": "resources_change", "path": LOCAL}
-    | dict.fromkeys(("ranges", "sql", "state", "maintenance", "drain", "reason", "texts", "force"), "resources_change")
-    | {"no_wait": "the stream tells when a job ends", "patience": "the same", "last": "property"}
-    | {"from_node": "nodes say it by a key that does nothing else"},
-    oarremoveresource.main: {"purge_jobs": "resource_remove", "force": "resource_remove"}
-    | {"identifiers": "resource_remove", "sql": "each resource is removed by itself, with an answer of its own"},
-    oar_resources_add.main: dict.fromkeys(
-        [parameter.name or "" for parameter in oar_resources_add.main.params], "machines_add"
-    )
-    | {"path": LOCAL},
-    oaruserset.main: {"lists": "usersets_list", "shown": "userset", "added": "userset_add"}
-    | {"removed": "userset_remove", "deleted": "userset_delete", "force": "userset_delete"},
-    oaraccounting.main: {"reinitialize": "accounting_count", "since": "accounting_count", "quiet": READ}
-    | {"delete_before": "accounting_purge", "reporting": "a file for programs that read it where it is written"},
-    oaradmissionrules.main: dict.fromkeys(("show_all", "enabled", "disabled", "ids_only", "full"), "rules_list")
-    | dict.fromkeys(("show", "history", "check"), "rule")
-    | {"new": "rule_add", "modify": "rule_change", "priority": "rule_change", "force": "rule_add"}
-    | {"delete": "rule_remove", "test": "rules_try", "as_user": "rules_try", "words": "rules_try"}
-    | dict.fromkeys(("no_header", "to_file", "edit", "from_file"), LOCAL),
-    qrsub.main: {parameter.name or "": "reservation_request" for parameter in qrsub.main.params}
-    | {"verify": "reservation_try", "is_verbose": READ, "is_terse": READ},
-    qralter.main: {parameter.name or "": "reservation_alter" for parameter in qralter.main.params}
-    | {
-        "verify": "reservation_alter_try",
-        "series": "reservation_series_alter",
-    },
-    qrdel.main: {"force": "reservation_delete", "words": "reservation_delete", "series": "reservation_series_delete"}
-    | {"owners": "a reservation is deleted by its number"},
-    oar_token.main: {"action": "token_create", "scope": "token_create", "expires": "token_create"}
-    | {"comment": "token_create", "identifiers": "token_revoke"}
-    | {"everybody": "tokens_list", "user": "token_create", "agent": "token_create"},
-}
-
-
-#: Commands that change nothing, or change what is this machine's own.
-OTHERS = {
-    **dict.fromkeys(("oarstat", "oarnodes", "qrstat", "oarprint"), READ),
-    **dict.fromkeys(
-        (
-            "oar_database",
-            "oar_conf",
-            "oar_server",
-            "oar2trace",
-            "sentinelle",
-            "oarsh",
-            "oar_phoenix",
-            "oar_resources_init",
-            "oar_keys",
-        ),
-        LOCAL,
-    ),
-    "oarsub": "has a table of its own",
-}
-
-
-def _names(command: Command) -> set[str]:
-    return {parameter.name or "" for parameter in command.params} - OF_TERMINALS
-
-
-def test_each_option_of_oarsub_has_its_field(anonymous: httpx.Client) -> None:
-    schemas = anonymous.get("/openapi.json").json()["components"]["schemas"]
-    assert _names(oarsub.main) == (SUBMISSION.keys() | ELSEWHERE.keys()) - OF_TERMINALS
-    assert set(SUBMISSION.values()) <= schemas["JobRequest"]["properties"].keys()
-
-
-def test_each_option_of_the_other_commands_has_its_operation_or_a_reason(anonymous: httpx.Client) -> None:
-    paths = anonymous.get("/openapi.json").json()["paths"].values()
-    operations = {each["operationId"] for path in paths for each in path.values() if "operationId" in each}
-    for command, options in ACTS.items():
-        assert _names(command) == set(options) - OF_TERMINALS, command.name
-        named = {each for each in options.values() if " " not in each}
-        assert named <= operations, command.name
-
-
-def test_every_command_is_in_a_table() -> None:
-    """Each file of a command either acts through an operation, or stands here with its reason."""
-    files = {path.stem for path in Path(oarsub.__file__).parent.glob("*.py")} - {"__init__", "completion"}
-    listed = {(command.name or "").replace("-", "_") for command in ACTS}
-    assert files == listed | (OTHERS.keys() & files)
-
-
-#: Fields of requests that are options of a command under another name, by command.
-RENAMED = {
-    qrsub.main: {"now": "interactive"},
-    qralter.main: {"is_forced": "force"},
-    oar_resources_add.main: {"auto_offset": "number_on", "no_columns": "add_properties", "append": "properties"}
-    | {"execute": "dry_run", "as_yaml": "dry_run"},
-}
-
-
-def test_each_option_of_a_request_has_its_field(anonymous: httpx.Client) -> None:
-    schemas = anonymous.get("/openapi.json").json()["components"]["schemas"]
-    for command, schema in (
-        (qrsub.main, "ReservationRequest"),
-        (qralter.main, "ReservationUpdate"),
-        (oar_resources_add.main, "NewMachines"),
-    ):
-        acts = {name for name, each in ACTS[command].items() if " " not in each and each != READ} - OF_TERMINALS
-        fields = {RENAMED[command].get(name, name) for name in acts - {"verify", "words", "series"}}
-        assert fields <= schemas[schema]["properties"].keys(), command.name
 
 
 #: What may differ between two jobs that were asked for in the same words.

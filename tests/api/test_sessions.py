@@ -14,7 +14,7 @@ import jwt
 import pytest
 
 from oar.api import passwords
-from oar.api.rate_limits import Failures
+from oar.api.concurrency import Failures
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api

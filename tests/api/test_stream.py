@@ -13,8 +13,8 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from oar.api import history, service
 from oar.api import hub as serving_hub
-from oar.api import service, stream
 from oar.api.concurrency import UnderWay
 from oar.api.responses import EventStream
 from oar.lib.bus.messages import Topic
@@ -195,7 +195,7 @@ def test_a_client_chooses_messages_and_a_queue(
 
 
 def test_a_stream_ends_after_an_hour(anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "STREAM_SECONDS", 0.0)
+    monkeypatch.setattr(history, "STREAM_SECONDS", 0.0)
     with _stream(anonymous) as messages:
         position = _begin(messages)
         told = list(messages)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.api.gantt_cache import ChunkFiles
+from oar.api.response_cache import ChunkFiles
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from oar.api.concurrency import FairPlaces, InTurn
+from oar.api.concurrency import MAX_CLIENTS, Buckets, Failures, FairPlaces, InTurn, Rate
 from oar.api.errors import TooMany, TooOften
-from oar.api.rate_limits import MAX_CLIENTS, Buckets, Failures, Rate
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oar.web.scripts import served
+from oar.web.assets import served
 
 
 def test_a_module_is_a_function_behind_those_that_it_imports() -> None:

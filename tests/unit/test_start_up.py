@@ -30,7 +30,7 @@ FORBIDDEN = frozenset(
         *("_ssl", "argparse", "ast", "asyncio", "concurrent", "ctypes", "dataclasses", "difflib", "dis", "email"),
         *("http", "importlib.metadata", "locale", "logging", "multiprocessing", "random", "socketserver"),
         *("subprocess", "tempfile", "tokenize", "unittest", "urllib", "xml"),
-        *("alembic", "cryptography", "fastapi", "jinja2", "paramiko", "rich", "sqlalchemy", "yaml", "zmq"),
+        *("alembic", "cryptography", "starlette", "jinja2", "paramiko", "rich", "sqlalchemy", "yaml", "zmq"),
     ]
 )
 #: What they load beside click, psycopg2, what these load themselves, and modules of ours.

@@ -13,8 +13,7 @@ from oar.api.resource_states import LETTERS
 from oar.lib.jobs.reasons import ReasonCode, WaitStage
 from oar.lib.jobs.states import STATE_LETTERS, JobState
 from oar.web.assets import DIRECTORY, Assets
-from oar.web.documents import MENU, POLICY
-from oar.web.words import LANGUAGES, Words, preferred
+from oar.web.documents import LANGUAGES, MENU, POLICY, Words, preferred
 
 SCRIPTS = sorted(DIRECTORY.rglob("*.js"))
 TEMPLATES = sorted((DIRECTORY.parent / "templates").glob("*.html"))

@@ -15,17 +15,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
-from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from oar.api.concurrency import in_thread
-from oar.api.legacy.errors import CannotBeDone, MediaOff, NoSuchFile
-from oar.api.legacy.requests import LegacyRequest, is_on, media_path, parse_body
+from oar.api.job_output import BLOCK, UserCommand, UserProgram
+from oar.api.legacy.requests import CannotBeDone, LegacyRequest, MediaOff, NoSuchFile, is_on, media_path, parse_body
 from oar.api.legacy.responses import Reply, link, list_reply, timed
 from oar.api.request_bodies import MULTIPART, file_of
-from oar.api.user_programs import BLOCK, UserCommand, UserProgram
 from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.user_files.files import UserFiles

@@ -8,10 +8,20 @@ from urllib.parse import parse_qs
 from oar.api.errors import problem_record
 from oar.api.estimates import estimated
 from oar.api.job_actions import Acted, JobOrders
-from oar.api.legacy.errors import titled
-from oar.api.legacy.records import detailed_job, full_job, held_resources, short_job, table_row, walltime_change
-from oar.api.legacy.requests import LegacyRequest, is_on, parse_number
-from oar.api.legacy.responses import Page, Reply, link, list_reply, timed
+from oar.api.legacy.requests import LegacyRequest, is_on, parse_number, titled
+from oar.api.legacy.responses import (
+    Page,
+    Reply,
+    detailed_job,
+    full_job,
+    held_resources,
+    link,
+    list_reply,
+    short_job,
+    table_row,
+    timed,
+    walltime_change,
+)
 from oar.api.legacy.submissions import Submission, parse_submission
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.responses import EXPORT_PAGE, Export
@@ -92,7 +102,6 @@ def _wants_details(request: LegacyRequest) -> bool:
 
 
 def _with_site_defaults(request: LegacyRequest) -> LegacyRequest:
-    """Add API_JOBS_URI_DEFAULT_PARAMS to a request that selects no jobs."""
     if any(name in request.parameters for name in _SELECTING_IF_EMPTY) or any(map(request.text, _SELECTING)):
         return request
     defaults = parse_qs(request.config.api_jobs_uri_default_params, keep_blank_values=True)

@@ -1,26 +1,27 @@
-"""Requests of clients of OAR 2.5 and OAR 3: addresses, parameters, bodies and the format of the response.
+"""Requests of clients of OAR 2.5 and OAR 3: addresses, parameters, bodies, the format of the response, errors.
 
 See docs/api.rst, "Older clients".
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, parse_qsl, quote
 
-from fastapi import Request
+from starlette.requests import Request
 
 from oar.api.authentication import Caller, outer_path
 from oar.api.concurrency import FairPlaces, present_holder
-from oar.api.legacy.errors import BadType
+from oar.api.errors import STATUSES
 from oar.api.parameters import LARGEST_ID
 from oar.api.request_bodies import MULTIPART, fields_of
 from oar.api.responses import LINES
 from oar.api.service import Asking, service_of
-from oar.lib.base.errors import BadRequest
+from oar.lib.base.errors import BadRequest, OarError, UserError
 from oar.lib.base.formats import read_yaml
 from oar.lib.base.times import parse_date
 
@@ -28,6 +29,75 @@ if TYPE_CHECKING:
     from oar.api.service import Service
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
+
+
+class BadType(UserError):
+    """The media type of a body or of a response is not supported."""
+
+
+class NoSuchAddress(OarError):
+    """No operation has this address."""
+
+
+class NoSuchMethod(OarError):
+    """The address exists, but not with this method."""
+
+    def __init__(self, methods: Sequence[str]) -> None:
+        super().__init__(f"the methods of this address are {', '.join(methods)}")
+        self.methods = methods
+
+
+class NotServed(OarError):
+    """An operation of an older version that was removed on purpose."""
+
+
+class NoSuchKey(UserError):
+    """The key of oar.conf does not exist or is secret."""
+
+
+class MediaOff(UserError):
+    """The site does not serve files of users."""
+
+
+class NoSuchFile(UserError):
+    """The file does not exist, or not on this machine."""
+
+
+class CannotBeDone(UserError):
+    """A system call on a file of a user failed."""
+
+
+class Titled(UserError):
+    """An error with a title of its own."""
+
+    def __init__(self, error: OarError, title: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.title = title
+
+
+STATUSES.update(
+    {
+        BadType: HTTPStatus.NOT_ACCEPTABLE,
+        NoSuchAddress: HTTPStatus.NOT_FOUND,
+        NoSuchMethod: HTTPStatus.METHOD_NOT_ALLOWED,
+        NotServed: HTTPStatus.GONE,
+        NoSuchKey: HTTPStatus.NOT_FOUND,
+        MediaOff: HTTPStatus.NOT_IMPLEMENTED,
+        NoSuchFile: HTTPStatus.NOT_FOUND,
+        CannotBeDone: HTTPStatus.BAD_REQUEST,
+    }
+)
+
+
+@contextmanager
+def titled(title: str) -> Iterator[None]:
+    """Give the errors of a block a title, such as ``Delete error``.  Raises Titled."""
+    try:
+        yield
+    except UserError as error:
+        raise Titled(error, title) from error
+
 
 #: First words of addresses under which sites have served the older interfaces.
 PREFIXES = frozenset(

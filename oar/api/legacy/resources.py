@@ -9,9 +9,21 @@ from pydantic import ValidationError
 
 from oar.api.errors import bad_request_of
 from oar.api.legacy.jobs import keyed_by_id, list_jobs, with_fields
-from oar.api.legacy.records import full_resource, jobs_with_links, node_link, short_job, short_resource
 from oar.api.legacy.requests import LegacyRequest, is_on, segment
-from oar.api.legacy.responses import Page, Reply, link, list_reply, now, plain_list, timed
+from oar.api.legacy.responses import (
+    Page,
+    Reply,
+    full_resource,
+    jobs_with_links,
+    link,
+    list_reply,
+    node_link,
+    now,
+    plain_list,
+    short_job,
+    short_resource,
+    timed,
+)
 from oar.api.node_changes import NewMachines
 from oar.api.responses import Export
 from oar.lib.base.errors import BadRequest, NoSuchResource, NotAllowed, WrongState

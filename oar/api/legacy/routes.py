@@ -8,21 +8,23 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from fastapi import Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from oar.api.authentication import Caller
 from oar.api.concurrency import in_thread
 from oar.api.legacy import files, jobs, resources, site
-from oar.api.legacy.errors import NoSuchAddress, NoSuchMethod, NotServed
 from oar.api.legacy.requests import (
     PREFIXES,
     YAML,
     Address,
     LegacyRequest,
+    NoSuchAddress,
+    NoSuchMethod,
+    NotServed,
     ResponseFormat,
     content_type,
     is_on,

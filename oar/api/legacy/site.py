@@ -12,11 +12,18 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from oar.api import signed_tokens
-from oar.api.authentication import Way, outer_path
+from oar.api.authentication import Way, make_signed_token, outer_path
 from oar.api.errors import TooMany
-from oar.api.legacy.errors import NoSuchAddress, NoSuchKey
-from oar.api.legacy.requests import LegacyRequest, ResponseFormat, is_on, parse_number, requested_format, segment
+from oar.api.legacy.requests import (
+    LegacyRequest,
+    NoSuchAddress,
+    NoSuchKey,
+    ResponseFormat,
+    is_on,
+    parse_number,
+    requested_format,
+    segment,
+)
 from oar.api.legacy.responses import Page, Reply, link, list_reply, plain_list, timed
 from oar.lib.access import tokens
 from oar.lib.base.errors import BadRequest, NotAllowed
@@ -88,7 +95,7 @@ def check_token(request: LegacyRequest) -> Reply:
 def get_new_token(request: LegacyRequest) -> Reply:
     """Create a token; a signed token if the site has a key for signatures (API_SECRET_KEY)."""
     config, user = request.config, request.caller.creating_tokens()
-    token = signed_tokens.make(user.name, config, datetime.now())
+    token = make_signed_token(user.name, config, datetime.now())
     if token is None:
         with request.database.begin() as tx:
             _, token = tokens.create(tx, user, days=tokens.days_of(None, config), comment="get_new_token")

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from oar.api.errors import bad_request_of, field_of
 from oar.api.job_request import JobRequest
-from oar.api.legacy.errors import Titled
-from oar.api.legacy.requests import is_on, parse_number
+from oar.api.legacy.requests import Titled, is_on, parse_number
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import nearest
 from oar.lib.submission.options import parameters_of
@@ -106,7 +105,6 @@ def _parse(name: str, value: Any) -> Any:
 
 
 def _unescape(values: dict[str, Any]) -> None:
-    """Remove backslashes from the command, and quotes around resources."""
     if isinstance(command := values.get("command"), str):
         values["command"] = _ESCAPED.sub(r"\1", command)
     if "resources" in values:

@@ -1,7 +1,7 @@
 """Look up accounts and groups in the name service (NSS), such as LDAP; the C library waits without a limit.
 
 Commands limit the time of look-ups (``oar/cli/common/process.py``), and so does the API
-(``oar/api/accounts.py``).  Other programs wait until the name service answers.
+(``oar/api/authentication.py``).  Other programs wait until the name service answers.
 """
 
 import os

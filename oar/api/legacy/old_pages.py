@@ -1,9 +1,19 @@
-"""Links of Monika and DrawGantt in bookmarks and mails: the pages of OAR that show the same content."""
+"""The addresses of Monika and DrawGantt, which lead to the pages of OAR with the same content."""
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oar.api.authentication import outer_path
+from oar.api.responses import Answer
+from oar.api.routing import Router
+from oar.api.service import service_of
 
 _DAY = 86400
 #: Values of ``range`` in addresses of the first DrawGantt, in seconds.
@@ -70,7 +80,6 @@ def _period(parameters: Mapping[str, str], now: int) -> tuple[int | None, int | 
 
 
 def _date(parameters: Mapping[str, str], name: str, relative_name: str, now: int) -> int | None:
-    """Return a date that is given in epoch seconds, or in seconds from now."""
     date, relative = _number(parameters.get(name, "")), _number(parameters.get(relative_name, ""))
     return date if date or relative is None else now + relative
 
@@ -89,3 +98,41 @@ def _first_generation_begin(parameters: Mapping[str, str]) -> int | None:
 
 def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
+
+
+router = Router()
+
+#: Where Monika was: as Debian has it, as a program by its name, below our own pages.
+MONIKA = ("/monika", "/monika.cgi", "/cgi-bin/monika.cgi", "/ui/monika", "/ui/monika.cgi")
+#: Where DrawGantt was, of both generations.
+DRAWGANTT = (
+    *(f"/drawgantt{form}{page}" for form in ("", "-svg") for page in ("", "/index.php", "/drawgantt.php")),
+    *("/drawgantt/drawgantt-svg.php", "/drawgantt-svg/drawgantt-svg.php"),
+    *("/drawgantt.cgi", "/drawgantt.php", "/cgi-bin/drawgantt.cgi"),
+    *("/ui/drawgantt", "/ui/drawgantt.php", "/ui/drawgantt.cgi", "/ui/drawgantt-svg.php"),
+)
+
+
+def monika(request: Request) -> Answer:
+    """Lead links of Monika to the pages that show the same."""
+    return _moved(
+        request, monika_place(request.query_params, request.query_params.getlist("props")), HTTPStatus.MOVED_PERMANENTLY
+    )
+
+
+def drawgantt(request: Request) -> Answer:
+    """Lead links of DrawGantt to the view that they showed."""
+    return _moved(request, drawgantt_place(request.query_params, int(time.time())), HTTPStatus.FOUND)
+
+
+for _path in MONIKA:
+    router.get(_path)(monika)
+for _path in DRAWGANTT:
+    router.get(_path)(drawgantt)
+
+
+def _moved(request: Request, page: str, status: HTTPStatus) -> Answer:
+    """Lead to one of our pages: below the prefix that is known, else from the address of the request on."""
+    prefix = outer_path(request, service_of(request).runtime.config)
+    above = f"{prefix}/" if prefix else "../" * (request.scope["raw_path"].count(b"/") - 1)
+    return Response(status_code=status, headers={"Location": f"{above}ui/{page}"})
