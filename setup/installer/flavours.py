@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from . import environments, parts
-from .files import give, has_account
+from .files import give, has_account, shipped
 from .programs import Programs, completion_of
 from .target import InstallError, Target
 
@@ -79,10 +79,13 @@ NAMES = (*_IN_PYTHON, *_OTHERS)
 
 
 def _configuration(target: Target) -> None:
-    path = f"{target.confdir}/oar.conf"
+    path, limits = f"{target.confdir}/oar.conf", f"{target.confdir}/quotas_conf.json"
+    if not target.under(path).exists():  # the limits of an existing site stay as they are
+        shipped(target, "etc/quotas_conf.json", limits, 0o640, is_configuration=True)
     parts.configuration(target, path)
     if not target.destdir:
         give(Path(path), "root", target.user)
+        give(Path(limits), "root", target.user)
 
 
 def account(target: Target) -> None:

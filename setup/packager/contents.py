@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from installer import environments, parts
-from installer.files import copy_readable, write
+from installer.files import copy_readable, shipped, write
 from installer.programs import Programs, completion_of
 from installer.target import SOURCE, Target
 
@@ -110,6 +110,7 @@ def _python(build: Build, tree: Path) -> None:
     parts.both(target, build.programs(tree))
     parts.configuration(target, _SAMPLE)
     target.under(_SAMPLE).chmod(0o644)
+    shipped(target, "etc/quotas_conf.json", "/usr/share/oar/quotas_conf.json", 0o644)
 
 
 def _server(build: Build, tree: Path) -> None:

@@ -272,6 +272,17 @@ def test_explain_shows_the_accuracy_of_predictions(site: Site) -> None:
     assert (start["half_off_by"], start["most_off_by"]) == (300, 540)
 
 
+def test_explain_names_the_number_of_jobs_that_a_user_has_before_others(database: Database) -> None:
+    site = Site(database, Config(scheduler_max_jobs_per_user=1))
+    jobs = [submit(database, "/resource_id=2") for _ in range(4)]
+    submit(database, "/resource_id=2", user="bob")
+    site.round()
+    site.scheduler.close()
+    order = "    Order: its user has more than 1 waiting jobs; a scheduling pass plans 1 of each user first,"
+    assert order in site.explain(jobs[-1]).out
+    assert "Order:" not in site.explain(jobs[0]).out
+
+
 def test_explain_shows_the_shares_with_fair_share(database: Database) -> None:
     targets = {"alice": 60.0}
     site = Site(database, Config(job_priority=JobPriority.FAIRSHARE, scheduler_fairsharing_user_targets=targets))

@@ -1,13 +1,16 @@
 """The order in which jobs are tried: fair share, several factors."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Snapshot, Weights
+from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Settings, Snapshot, Weights
 from oar.kao.planner import job_order
 from oar.kao.planner.fair_share import Share, share_of
 from oar.kao.planner.placement.site_extensions import JobSorting, SiteExtensions
@@ -86,6 +89,76 @@ def test_only_the_oldest_jobs_of_each_user_enter() -> None:
     result = fair(cluster, max_jobs_per_user=2)
     assert sorted(result.placements) == [1, 2, 4]
     assert result.code(3) == ReasonCode.LIMIT
+
+
+def order_of(cluster: Cluster, **settings: Any) -> list[int]:
+    """The order in which jobs are placed on one core."""
+    snapshot = replace(cluster.snapshot(), settings=replace(cluster.settings, **settings))
+    return [place.job_id for place in schedule(snapshot).placements]
+
+
+def crowd(many: int, others: int) -> Cluster:
+    """One user with many jobs, then other users with two jobs each."""
+    cluster = Cluster(1, 1)
+    for _ in range(many):
+        cluster.job(user="ann")
+    for number in range(2 * others):
+        cluster.job(user=f"user{number // 2}")
+    return cluster
+
+
+def test_jobs_of_a_user_beyond_a_number_come_after_those_of_everybody_else() -> None:
+    assert order_of(crowd(5, 1), first_jobs_per_user=2) == [1, 2, 6, 7, 3, 4, 5]
+    assert order_of(crowd(5, 1), first_jobs_per_user=0) == [1, 2, 3, 4, 5, 6, 7]
+    assert order_of(crowd(5, 0), first_jobs_per_user=2) == [1, 2, 3, 4, 5]
+
+
+def test_a_pass_plans_the_jobs_of_everybody_else_within_its_limit() -> None:
+    planned = order_of(crowd(30, 4), first_jobs_per_user=10, max_jobs=12)
+    assert planned == [1, 2, 3, 4, *range(31, 39)]  # 12 jobs, and none of the other users is left out
+    assert len(order_of(crowd(30, 0), first_jobs_per_user=10, max_jobs=12)) == 12
+
+
+@given(
+    users=st.lists(st.integers(0, 6), min_size=1, max_size=40),
+    limit=st.integers(0, 8),
+    most=st.integers(0, 30),
+)
+def test_the_first_jobs_of_all_users_fit_into_a_pass(users: list[int], limit: int, most: int) -> None:
+    cluster = Cluster(1, 1)
+    for user in users:
+        cluster.job(user=f"user{user}")
+    first, later, bound = job_order.in_turns(cluster.waiting, limit, most)
+    assert sorted(job.id for job in [*first, *later]) == list(range(1, len(users) + 1))
+    if not limit:
+        assert not later
+        return
+    assert 1 <= bound <= limit
+    counts = Counter(users)
+    assert Counter(job.user for job in first) == {f"user{user}": min(n, bound) for user, n in counts.items()} or (
+        len(counts) == 1 and not later
+    )
+    assert not most or bound == 1 or sum(min(n, bound) for n in counts.values()) <= most
+    if bound < limit and len(counts) > 1:  # a larger number would leave out somebody
+        assert sum(min(n, bound + 1) for n in counts.values()) > most
+
+
+def test_the_reason_of_a_job_behind_those_of_others_names_the_number() -> None:
+    snapshot = replace(crowd(5, 1).snapshot(), settings=Settings(first_jobs_per_user=2))
+    reasons = schedule(snapshot).reasons
+    assert [reasons[job_id].data.get("jobs_per_user") for job_id in (2, 3, 5, 6)] == [None, 2, 2, None]
+
+
+def test_a_crowd_of_27000_jobs_delays_nobody() -> None:
+    cluster = Cluster(1, 1)
+    for _ in range(27000):
+        cluster.job(user="crowd")
+    for number in range(49):
+        cluster.job(user=f"user{number}")
+    first, _, bound = job_order.in_turns(cluster.waiting, 1000, 1000)
+    assert bound == 951
+    assert len(first) == 1000  # a pass looks at all jobs of others
+    assert {job.user for job in first} == {"crowd", *(f"user{number}" for number in range(49))}
 
 
 def factors(cluster: Cluster, **weights: Any) -> list[int]:

@@ -29,6 +29,7 @@ INFRASTRUCTURE = {
 #: Subjects: in each, records import records only, statements (``sql*.py``) import nothing that uses statements.
 SUBJECTS = {
     "oar.lib.access",
+    "oar.lib.accounts",
     "oar.lib.adoption",
     "oar.lib.desktop",
     "oar.lib.history",
@@ -52,6 +53,7 @@ PLANNER = {
 BELOW_PLANNER = {
     "oar.lib.base",
     "oar.lib.access",
+    "oar.lib.accounts",
     "oar.lib.jobs",
     "oar.lib.nodes",
     "oar.lib.reservations",

@@ -127,7 +127,7 @@ _FAULTS: Mapping[Target, Callable[[str, str, str], str]] = {
 
 
 def _policies(config: Config) -> Iterator[str]:
-    if config.quotas:
+    if config.quotas or os.path.exists(config.quotas_conf_file):
         yield from _content(config, Config.quotas_conf_file, "quotas", parse_quotas)
     if settings_of(config).job_priority is JobPriority.MULTIFACTOR:
         yield from _content(config, Config.priority_conf_file, "priorities", parse_weights)

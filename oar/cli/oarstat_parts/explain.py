@@ -105,9 +105,8 @@ def _lines(explanation: Explanation, changes: Mapping[int, str | None], end: Job
         lines.append(f"    In front: job {other.id} of {visible(other.user)}, {other.state}{until}")
     if explanation.start:
         lines += _experience(explanation.start)
-    share = explanation.reason.data.get("fairshare") if explanation.reason else None
-    if share:
-        lines.append(f"    Fair share: {_share(job, share)}")
+    if explanation.reason:
+        lines += _position_lines(job, explanation.reason)
     if job.id in changes:
         change = changes[job.id]
         change_text = f"with {change}" if change else _NO_CHANGE
@@ -162,6 +161,18 @@ def _experience(start: PredictedStart) -> list[str]:
     half, most = format_duration(start.measured.half), format_duration(start.measured.most)
     history = f"half of the jobs in this queue started within {half} of what they were told first"
     return [f"    So far: {history}, 9 in 10 within {most}"]
+
+
+def _position_lines(job: "Job", reason: "WaitReason") -> list[str]:
+    """Return what decided the position of a job in the planning order."""
+    share, jobs = reason.data.get("fairshare"), reason.data.get("jobs_per_user")
+    lines = [f"    Fair share: {_share(job, share)}"] if share else []
+    if jobs:
+        lines.append(
+            f"    Order: its user has more than {jobs} waiting jobs; a scheduling pass plans {jobs} of each user first,"
+            " then the others (SCHEDULER_MAX_JOBS_PER_USER)"
+        )
+    return lines
 
 
 def _share(job: "Job", share: Mapping[str, float]) -> str:

@@ -66,6 +66,7 @@ class Settings:
     besteffort_duration: int = 300  #: how long resources must be free for a besteffort job; 0 = its walltime
     timeout: int = 10  #: seconds after which planning is given up; 0 = never
     max_jobs: int = 1000  #: jobs planned in a group of queues, and besteffort jobs; 0 = all
+    first_jobs_per_user: int = 0  #: jobs of one user planned before those of everybody else; 0 = all
     max_jobs_per_user: int = 0  #: jobs of one user planned in a queue with fair share; 0 = all
     #: SCHEDULER_BACKFILL_DEPTH by queue, ``_`` = the other queues: so many of its jobs that wait have a place; 0 = all
     backfill_depths: Mapping[str, int] = field(default_factory=dict)

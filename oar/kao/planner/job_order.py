@@ -3,6 +3,7 @@
 See docs/design/planner.rst, "Order", and docs/scheduler.rst, "Several factors".
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -63,14 +64,17 @@ class JobOrder:
     ) -> list[WaitingJob]:
         """Return the jobs of queues of equal priority in planning order.
 
-        Jobs of queues with different orders are sorted separately and concatenated.
+        Jobs of queues with different orders are sorted separately and concatenated.  Then the jobs of each user beyond
+        a number are moved behind the jobs of all users within it (SCHEDULER_MAX_JOBS_PER_USER).
         """
         orders = {queue.name: policies[queue.name].order_by(self._settings) for queue in queues}
         ordered: list[WaitingJob] = []
         for order in dict.fromkeys(orders.values()):
             group = [job for job in jobs if orders[job.queue] == order]
             ordered += self._sorted_by(order, group, queues[0].priority)
-        return ordered
+        first, later, limit = in_turns(ordered, self._settings.first_jobs_per_user, self._settings.max_jobs)
+        self._decisions.turns.update(dict.fromkeys([job.id for job in later], limit))
+        return [*first, *later]
 
     def _sorted_by(self, order: str, jobs: Sequence[WaitingJob], queue_priority: int) -> list[WaitingJob]:
         match order:
@@ -139,6 +143,43 @@ def oldest_of_each_user(jobs: Iterable[WaitingJob], limit: int) -> list[WaitingJ
         if not limit or counts[key] <= limit:
             oldest.append(job)
     return oldest
+
+
+def in_turns(
+    jobs: Sequence[WaitingJob], limit: int, most: int
+) -> tuple[Sequence[WaitingJob], Sequence[WaitingJob], int]:
+    """Return the first jobs of each user, the jobs to plan after them, and the number of first jobs of a user.
+
+    ``limit``: the largest number; 0 = all.  ``most``: the number of jobs that a pass plans; 0 = all.  The number is
+    smaller than ``limit`` if otherwise the first jobs of all users were more than ``most``.
+    """
+    counts = Counter(job.user for job in jobs)
+    limit = _even_part(sorted(counts.values()), limit, most)
+    if len(counts) < 2 or max(counts.values()) <= limit or not limit:  # the usual case
+        return jobs, (), limit
+    taken: Counter[str] = Counter()
+    first: list[WaitingJob] = []
+    later: list[WaitingJob] = []
+    for job in jobs:
+        taken[job.user] += 1
+        (first if taken[job.user] <= limit else later).append(job)
+    return first, later, limit
+
+
+def _even_part(counts: Sequence[int], limit: int, most: int) -> int:
+    """Return the largest number up to ``limit``, at least 1, with which the users together have at most ``most`` jobs.
+
+    ``counts``: the number of jobs of each user, ascending.
+    """
+    if not limit or not most or sum(min(count, limit) for count in counts) <= most:
+        return limit
+    left = most
+    for index, count in enumerate(counts):
+        part = left // (len(counts) - index)
+        if count > part:
+            return max(1, part)
+        left -= count
+    return limit
 
 
 def behind_required_jobs(

@@ -10,12 +10,13 @@ from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
 from oar.kao.planner.limits.dependencies import Dependencies, RequiredLifetime
-from oar.kao.planner.limits.quotas import Pattern, Usage
+from oar.kao.planner.limits.quotas import Usage
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import Check
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.accounts.limit_rules import Pattern
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.jobs.records import Dependency
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
-from oar.kao.facts.plan import ChangeStep, JobForecast, Placement, Plan, Reason, ReservationStep
+from oar.kao.facts.plan import ChangeStep, JobForecast, Json, Placement, Plan, Reason, ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps, result_of
@@ -253,7 +253,7 @@ class Round:
             reason = self._reason_of_undecided(self._jobs[job_id])
         return JobForecast(
             _with_shared(placement, shared) if placement else None,
-            self._with_share(job_id, reason) if reason and not refusal else None,
+            self._with_position(job_id, reason) if reason and not refusal else None,
             refusal,
             self._planner.not_before.get(job_id),
         )
@@ -351,7 +351,7 @@ class Round:
             now=snapshot.now,
             placements=tuple(_with_shared(placement, shared) for placement in placements),
             reasons={
-                job_id: self._with_share(job_id, decisions.reasons[job_id]) for job_id in sorted(decisions.reasons)
+                job_id: self._with_position(job_id, decisions.reasons[job_id]) for job_id in sorted(decisions.reasons)
             },
             messages=messages,
             karma=dict(sorted(decisions.karma.items())),
@@ -489,9 +489,13 @@ class Round:
             return reasons.external(queue.policy, "", placement.start if placement else 0)
         return reasons.internal(self._snapshot.now, "it was overlooked")
 
-    def _with_share(self, job_id: int, reason: Reason) -> Reason:
-        share = self._decisions.shares.get(job_id)
-        return replace(reason, data={**reason.data, "fairshare": share}) if share else reason
+    def _with_position(self, job_id: int, reason: Reason) -> Reason:
+        """Return the reason with what decided the position of the job in the order."""
+        share, turn = self._decisions.shares.get(job_id), self._decisions.turns.get(job_id)
+        position: dict[str, Json] = {"fairshare": share} if share else {}
+        if turn:
+            position["jobs_per_user"] = turn
+        return replace(reason, data={**reason.data, **position}) if position else reason
 
 
 def _exhaust(steps: Iterator[None]) -> None:

@@ -17,7 +17,7 @@ DECIDING = frozenset(
         *("scheduler_besteffort_kill_duration_before_reservation", "scheduler_fairsharing_coef_project"),
         *("scheduler_fairsharing_coef_user", "scheduler_fairsharing_coef_user_ask"),
         *("scheduler_fairsharing_max_job_per_user", "scheduler_fairsharing_project_targets"),
-        *("scheduler_fairsharing_user_targets", "scheduler_fairsharing_window_size"),
+        *("scheduler_fairsharing_user_targets", "scheduler_fairsharing_window_size", "scheduler_max_jobs_per_user"),
         *("scheduler_gantt_hole_minimum_time", "scheduler_job_security_time", "scheduler_node_manager_idle_time"),
         *("scheduler_node_manager_sleep_time", "scheduler_node_manager_wakeup_time"),
         *("scheduler_priority_hierarchy_order", "scheduler_resource_order"),

@@ -397,6 +397,11 @@ class Config(Values):
         "Waiting jobs planned per scheduling pass and group of queues.",
         aliases="MAX_JOB_PER_SCHEDULING_ROUND",
     )
+    scheduler_max_jobs_per_user = Key(
+        INTEGER,
+        1000,
+        "Waiting jobs of one user that a scheduling pass plans before those of everybody else; 0 = all.",
+    )
     scheduler_backfill_depth = Key(
         per_queue(INTEGER),
         _WHOLE_ZERO,

@@ -60,6 +60,7 @@ SECRET = (
 
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
+_WAITING = text(f"state IN ({', '.join(repr(str(state)) for state in states.LIMITED_WAITING)})")
 
 table(
     "schema",
@@ -178,6 +179,7 @@ table(
     Index("jobs_project", "project", "job_id"),
     Index("job_array_id", "array_id"),
     Index("jobs_live_state", "state", "job_id", postgresql_where=_LIVE),
+    Index("jobs_waiting_user", "job_user", postgresql_where=_WAITING),
     Index("jobs_live_queue", "queue_name", "job_id", postgresql_where=_LIVE),
     Index("jobs_reservation", "reservation", "job_id", postgresql_where=text("reservation <> 'None'")),
     Index(

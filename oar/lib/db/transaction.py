@@ -12,6 +12,7 @@ from oar.lib.db.statements import Statements, psycopg2
 
 if TYPE_CHECKING:
     from oar.lib.access.sql_access import Access
+    from oar.lib.accounts.sql_accounts import Accounts
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.system import System
     from oar.lib.desktop.sql_desktop import DesktopComputers
@@ -67,6 +68,7 @@ class Transaction(Statements):
 
     access: "Lazy[Access]" = Lazy("oar.lib.access.sql_access", "Access")
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
+    accounts: "Lazy[Accounts]" = Lazy("oar.lib.accounts.sql_accounts", "Accounts")
     admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_admission", "AdmissionRules")
     deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_requests", "Deadlines")
     desktop_computers: "Lazy[DesktopComputers]" = Lazy("oar.lib.desktop.sql_desktop", "DesktopComputers")

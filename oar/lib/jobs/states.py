@@ -33,6 +33,9 @@ NOT_STARTED = frozenset(
     {JobState.WAITING, JobState.HOLD, JobState.TO_LAUNCH, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR}
 )
 
+#: States that limits on waiting jobs count.
+LIMITED_WAITING = (JobState.WAITING, JobState.HOLD, JobState.TO_LAUNCH)
+
 #: States in which a job holds its assigned resources.
 CURRENT = frozenset(
     {

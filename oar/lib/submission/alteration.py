@@ -44,6 +44,9 @@ _LABELS = {
     if field not in ("dependencies", "spec", "warnings", "types", "verifies", "default_walltimes")
 }
 
+#: The fields that decide which limits on waiting jobs apply, and how much the job counts.
+_LIMITED = frozenset({"queue", "project", "requests"})
+
 #: The word for no advance reservation.
 NOWHERE = "none"
 
@@ -145,6 +148,8 @@ def alter(
         check(tx)
         if _entry(tx, job_id) != present_entry:
             raise WrongState("its advance reservation was changed meanwhile: try again.")
+        if changes.named & _LIMITED:
+            _check_waiting_jobs(tx, config, job_id, admitted)
         _write(tx, job, admitted, changes)
         if changes.advance_reservation is not None:
             _move(tx, job_id, present_entry, admitted.reservation)
@@ -262,6 +267,11 @@ def _fields(proposal: Proposal) -> dict[str, object]:
 def _new(changed: str | None, present: str | None) -> str | None:
     """Return a text after the changes; None if it was removed."""
     return (present if changed is None else changed) or None
+
+
+def _check_waiting_jobs(tx: "Transaction", config: "Config", job_id: int, admitted: Admission) -> None:
+    seconds = admitted.size * (admitted.proposal.requests[0].walltime or 0)
+    submit.check_waiting_jobs(tx, config, admitted.proposal.spec, seconds, but=job_id)
 
 
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:

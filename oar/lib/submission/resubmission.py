@@ -47,6 +47,10 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
         raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
     inside = tx.reservations.select(list(tx.reservations.of_jobs([job_id]).values()))
     admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
+    types = tx.jobs.types([job_id]).get(job_id, ())
+    alternatives = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
+    spec = JobSpec(user=job.user, command="", queue=job.queue, project=job.project, types=types)
+    submit.check_waiting_jobs(tx, config, spec, _size(job) * (alternatives[0].walltime if alternatives else 0))
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)
     copy_id = copy(tx, job_id)
     tx.outbox.append(Wake(Tag.QSUB))

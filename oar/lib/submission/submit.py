@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from oar.lib.accounts import waiting_limits
+from oar.lib.accounts.waiting_limits import NewJobs, TooManyWaiting
 from oar.lib.base.errors import DatabaseUnavailable, Refused
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
@@ -88,6 +90,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
+        check_waiting_jobs(tx, config, spec, admission.size * (proposal.requests[0].walltime or 0))
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
         warnings = (
             *proposal.warnings,
@@ -115,6 +118,19 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         if companion:
             companion.end(tx, submitted)
     return submitted
+
+
+def check_waiting_jobs(tx: "Transaction", config: Config, spec: JobSpec, seconds: int, *, but: int = 0) -> None:
+    """Raise BadSubmission if more jobs would wait than the site allows.
+
+    ``seconds``: resource seconds that each job requests.  ``but``: a waiting job that the new one replaces.
+    """
+    number = spec.array_size
+    new = NewJobs(spec.queue, spec.project, spec.user, JobTypes(spec.types).names, number, number * seconds)
+    try:
+        waiting_limits.check(tx, config, new, but=but)
+    except TooManyWaiting as error:
+        raise BadSubmission(Code.REQUEST, str(error), verify=False) from None
 
 
 def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | None, jobs: int) -> None:

@@ -25,6 +25,9 @@ def upgrade():
     )
     op.execute("CREATE UNIQUE INDEX launch_holds_fault ON public.launch_holds (fault, job_user)")
     op.execute(
+        "CREATE INDEX jobs_waiting_user ON public.jobs (job_user) WHERE state IN ('Waiting', 'Hold', 'toLaunch')"
+    )
+    op.execute(
         "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"

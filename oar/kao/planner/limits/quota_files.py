@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, QuotaRule, Quotas
+from oar.lib.accounts.limit_rules import SECTION, waiting_rules
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import local_midnight, local_minute, parse_date
 
@@ -275,6 +276,7 @@ class _JsonReader:
         calendar = self._calendar()
         names = {OTHERWISE} | (calendar.names() if calendar else set())
         rules = {name: self._rules(name) for name in sorted(names)}
+        self._read(SECTION, partial(waiting_rules, self._content))
         warnings = (
             [f'the periods "{a}" and "{b}" overlap: the first holds' for a, b in calendar.overlaps()]
             if calendar

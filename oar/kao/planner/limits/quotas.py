@@ -4,15 +4,15 @@ See docs/design/planner.rst, "Quotas".
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
-from operator import itemgetter
+from itertools import product
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, QuotaRule, Quotas, Snapshot, WaitingJob
 from oar.kao.planner.limits.array_limits import CountedJob
+from oar.lib.accounts.limit_rules import Pattern, binding_rules, pattern_of, rule_key, rules_by_key
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.submission.resource_request import JobTypes
 
@@ -20,51 +20,8 @@ from oar.lib.submission.resource_request import JobTypes
 COUNTED_TYPE = "default"
 
 
-#: Whose jobs a counter counts: queue, project, type, user; None = those of all.
-Pattern = tuple[str | None, str | None, str | None, str | None]
-
-
 #: Resources, jobs, resource seconds.
 Usage = tuple[int, int, int]
-
-
-#: Rules by queue, project, type and user, each with its position.
-RulesByKey = Mapping[tuple[str, ...], Sequence[tuple[int, QuotaRule]]]
-
-
-def rules_by_key(rules: Iterable[QuotaRule]) -> RulesByKey:
-    """Return an index of rules, so that those of a job are looked up: a site may have a rule for each user."""
-    index: dict[tuple[str, ...], list[tuple[int, QuotaRule]]] = {}
-    for position, rule in enumerate(rules):
-        index.setdefault(rule_key(rule), []).append((position, rule))
-    return index
-
-
-def binding_rules(rules: RulesByKey, job: PlannedJob, types: Sequence[str]) -> list[QuotaRule]:
-    """Return the rules that apply to a job with these names of types, in their order.
-
-    A matching rule that names the queue, project, type or user of the job replaces the general rules.
-    """
-    attributes = ((job.queue,), (job.project,), tuple(types), (job.user,))
-    keys = set(product(*(("*", "/", *values) for values in attributes)))
-    binding = [rule for _, rule in sorted(chain.from_iterable(rules.get(key, ()) for key in keys), key=itemgetter(0))]
-    for depth, values in enumerate(attributes):
-        special = {rule_key(rule)[:depth] for rule in binding if rule_key(rule)[depth] in values}
-        binding = [rule for rule in binding if rule_key(rule)[depth] in values or rule_key(rule)[:depth] not in special]
-    return binding
-
-
-def rule_key(rule: QuotaRule) -> tuple[str, str, str, str]:
-    return rule.queue, rule.project, rule.type, rule.user
-
-
-def pattern_of(rule: QuotaRule, job: PlannedJob) -> Pattern:
-    """Return the pattern of the counter that a rule limits for a job."""
-    queue, project, user = (
-        attribute if text == "/" else None if text == "*" else text
-        for text, attribute in ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
-    )
-    return queue, project, None if rule.type == "*" else rule.type, user
 
 
 def is_exceeded(rule: QuotaRule, usage: Usage) -> bool:

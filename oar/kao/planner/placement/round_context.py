@@ -144,6 +144,8 @@ class Decisions:
     reasons: dict[int, Reason] = field(default_factory=dict)
     karma: dict[int, float] = field(default_factory=dict)
     shares: dict[int, Mapping[str, float]] = field(default_factory=dict)  #: fair share, for the data of the reason
+    #: jobs planned after those of other users, with the number of their user's jobs planned before
+    turns: dict[int, int] = field(default_factory=dict)
     started: list[JobStart] = field(default_factory=list)
     kills: dict[int, Kill] = field(default_factory=dict)
     accepted: list[Answer] = field(default_factory=list)

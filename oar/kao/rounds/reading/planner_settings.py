@@ -26,6 +26,7 @@ def settings_of(config: Config) -> Settings:
         besteffort_duration=config.scheduler_besteffort_duration,
         timeout=config.scheduler_timeout,
         max_jobs=config.max_job_per_queues_group_scheduling_round,
+        first_jobs_per_user=config.scheduler_max_jobs_per_user,
         max_jobs_per_user=config.scheduler_fairsharing_max_job_per_user or 0,
         backfill_depths=dict(config.scheduler_backfill_depth),
         job_priority=priority,
