@@ -206,7 +206,7 @@ async def reservation_request(request: Request, body: ReservationRequest, key: I
     who = await in_thread(asking, request)
     user = who.caller.changing()
     service = service_of(request)
-    once = Once.of(user.name, key, f"{request.url.path} {body.model_dump_json()}") if key else None
+    once = Once.of(user.name, key, request.url.path, body.model_dump(exclude_unset=True)) if key else None
     task = CreateReservation(user, body.options, body.line, once)
     outcome = await in_thread(service.workers.run, task, who.config.admission_rules_timeout)
     if outcome.status >= HTTPStatus.BAD_REQUEST:

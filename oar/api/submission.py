@@ -92,7 +92,7 @@ async def job_submit(
 def _submitted(request: Request, body: JobRequest, key: str | None) -> "Outcome":
     caller = asking(request).caller
     user = caller.submitting()
-    once = Once.of(user.name, key, f"{request.url.path} {body.model_dump_json()}") if key else None
+    once = Once.of(user.name, key, request.url.path, body.model_dump(exclude_unset=True)) if key else None
     return run_task(request, SubmitJobs(user, body.asked, caller.remembering, once), long=body.asked.uses_files)
 
 
@@ -106,15 +106,11 @@ def jobs_submit(request: Request, body: JobBatch, key: IdempotencyKey = None) ->
     """
     caller = asking(request).caller
     user = caller.submitting()
-    tasks = [
-        SubmitJobs(
-            user,
-            job.asked,
-            caller.remembering,
-            Once.of(user.name, f"{key} #{index}", f"{request.url.path} {job.model_dump_json()}") if key else None,
-        )
-        for index, job in enumerate(body.jobs)
-    ]
+    tasks = []
+    for index, job in enumerate(body.jobs):
+        sent = job.model_dump(exclude_unset=True)
+        once = Once.of(user.name, f"{key} #{index}", request.url.path, sent) if key else None
+        tasks.append(SubmitJobs(user, job.asked, caller.remembering, once))
     return by_worker(request, SubmitBatch(tasks), long=True)
 
 

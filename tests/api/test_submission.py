@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, create_model
 
 from oar.api.job_request import JobRequest
+from oar.api.reservation_requests import ReservationRequest
 from oar.api.submission import SubmitJobs
 from oar.api.workers import Desk, outcome_of
 from oar.cli.common.render import full_jobs
@@ -26,6 +28,7 @@ from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.views import JobColumns, job_view
 from oar.lib.submission import job_environment
+from oar.lib.submission.once import Once
 from oar.lib.user_files import files
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, needs_root
@@ -145,6 +148,30 @@ def test_a_key_belongs_to_one_request(nobody: httpx.Client, database: Database) 
     assert nobody.post("/v1/jobs", json={"command": "true"}, headers=headers).status_code == 201
     other = nobody.post("/v1/jobs", json={"command": "false"}, headers=headers)
     assert (other.status_code, other.json()["type"]) == (409, "key-reused")
+
+
+def test_a_request_that_is_written_in_another_way_is_the_same_one(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    headers = {"Idempotency-Key": "x", "Content-Type": "application/json"}
+    texts = (
+        '{"command": "true", "env": {"A": "1", "B": "2"}, "types": ["a", "b"]}',
+        '{"types":["a","b"],  "env":{"B":"2","A":"1"},"command":"true"}',
+        '{"command": "true", "env": {"A": "1", "B": "2"}, "types": ["b", "a"]}',
+    )
+    first, same, other = (nobody.post("/v1/jobs", content=text, headers=headers) for text in texts)
+    assert (first.status_code, same.status_code) == (201, 201), same.text
+    assert (same.json()["id"], same.headers["idempotency-replayed"]) == (first.json()["id"], "true")
+    assert (other.status_code, other.json()["type"]) == (409, "key-reused")
+
+
+@pytest.mark.parametrize("model", [JobRequest, ReservationRequest])
+def test_fields_that_a_client_left_out_do_not_count_in_the_sum_of_a_request(model: type[BaseModel]) -> None:
+    """A release that adds a field, or a default, still recognizes requests of the former one."""
+    later = create_model("Later", __base__=model, new_field=(int, 5))
+    sent = {"name": "a", "project": "p"}
+    now, then = (kind.model_validate(sent).model_dump(exclude_unset=True) for kind in (model, later))
+    assert Once.of("nobody", "x", "/v1/jobs", now) == Once.of("nobody", "x", "/v1/jobs", then)
+    assert Once.of("nobody", "x", "/v1/jobs", now) != Once.of("nobody", "x", "/v1/jobs", {**now, "project": "q"})
 
 
 def test_requests_of_one_key_at_once_make_one_job(nobody: httpx.Client, database: Database) -> None:

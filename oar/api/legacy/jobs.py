@@ -302,7 +302,7 @@ def submit(request: LegacyRequest) -> Reply:
     wait = request.number("wait", 0)
     check_wait(wait, job.wanted.reservation)
     key = request.idempotency_key
-    once = Once.of(user.name, key, f"jobs {job.wanted.model_dump_json()}") if key else None
+    once = Once.of(user.name, key, "jobs", job.wanted.model_dump(exclude_unset=True)) if key else None
     task = SubmitJobs(user, job.wanted.asked, request.caller.remembering, once)
     workers, seconds = service.workers, config.admission_rules_timeout
     is_long = task.asked.uses_files

@@ -39,12 +39,16 @@ class Once(NamedTuple):
 
     user: str
     key: str  #: its sum
-    request: str  #: the sum of what is asked
+    request: str  #: the sum of its operation and its body
 
     @classmethod
-    def of(cls, user: str, key: str, request: str) -> "Once":
-        """Return the request of a user with a key; ``request``: its relevant content as text."""
-        return cls(user, _sum(key), _sum(request))
+    def of(cls, user: str, key: str, operation: str, body: object = None) -> "Once":
+        """Return the request of a user with a key; ``body``: what the client sent, as parsed from JSON.
+
+        The sum does not depend on blanks, on the order of keys, or on fields that the client left out: a client may
+        repeat a request after an upgrade that adds fields.
+        """
+        return cls(user, _sum(key), _sum(json.dumps([operation, body], sort_keys=True, separators=(",", ":"))))
 
     def begin(self, tx: "Transaction", hours: int) -> None:
         """Claim the key in the transaction of the request; ``hours``: how long keys are kept.
