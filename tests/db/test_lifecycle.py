@@ -14,6 +14,7 @@ from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.records import NodeUsage
 from oar.lib.jobs.states import FINAL, JobState, KillState
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
+from tests.process.this_machine import wait_until
 
 
 @pytest.mark.parametrize("state", list(WAY), ids=str)
@@ -53,6 +54,25 @@ def test_of_two_that_move_one_wins(database: Database) -> None:
     # toLaunch may still become Error, Error never becomes toLaunch
     assert won in ([JobState.TO_LAUNCH], [JobState.ERROR], [JobState.TO_LAUNCH, JobState.ERROR])
     assert state_of(database, job_id) is won[-1]
+
+
+def test_a_move_that_waited_for_another_one_continues_its_log(database: Database) -> None:
+    job_id = add_job(database)
+
+    def end() -> None:
+        with database.begin() as tx:
+            assert lifecycle.move(tx, job_id, JobState.ERROR)
+
+    ending = threading.Thread(target=end)
+    with database.begin() as tx:
+        assert lifecycle.move(tx, job_id, JobState.TO_LAUNCH)
+        ending.start()
+        wait_until(lambda: bool(tx.value("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    ending.join(120)
+    with database.begin() as tx:
+        changes = tx.jobs.state_changes([job_id])[job_id]
+    assert [change.state for change in changes] == [JobState.WAITING, JobState.TO_LAUNCH, JobState.ERROR]
+    assert all(change.stop for change in changes)
 
 
 def test_the_end_takes_everything_of_the_job_with_it(database: Database) -> None:

@@ -91,6 +91,17 @@ def test_no_statement_reads_through_the_past(past: Database, connection: Any) ->
     assert not slow, "\n\n".join(f"{name}\n{plan}" for name, plan in slow.items())
 
 
+def test_the_details_of_a_job_are_found_by_indexes_in_a_database_of_a_few_weeks(database: Database) -> None:
+    """With the default costs, PostgreSQL would read all jobs of a small site for each launch."""
+    fill(database, finished=2000, live=20)
+    (details,) = (each for each in statements() if each.name == "jobs.sql_jobs._READ")
+    with database.begin() as tx:
+        tx.execute(f"PREPARE question AS {details.sql}")
+        plan = "\n".join(tx.column("EXPLAIN EXECUTE question (NULL)"))
+        tx.execute("DEALLOCATE question")
+    assert not set(re.findall(r"Seq Scan on (\w+)", plan)) & GROWING, plan
+
+
 def assert_live_jobs_are_known_to_be_few(connection: Any) -> None:
     """Whoever takes them for a part of all reads through the past as soon as it is long."""
     with connection.cursor() as cursor:

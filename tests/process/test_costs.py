@@ -59,7 +59,7 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
         counted = Counted(patch)
         end_well(world, job_id)
     assert counted.synced == 2  # GO, and the end report
-    assert len(counted.statements) <= 27, "\n".join(counted.statements)
+    assert len(counted.statements) <= 22, "\n".join(counted.statements)
     assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == []
 
 

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from oar.lib.base.errors import NoSuchJob
@@ -32,23 +32,40 @@ _ARRAY_SUMMARY = f"""
         count(*) FILTER (WHERE state = 'Terminated' AND exit_code <> 0), count(*) FILTER (WHERE state = 'Error')
     FROM jobs j WHERE array_id = %s"""
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
-#: The columns of ``MovedJob``.
-_MOVED = (
-    "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended = 'YES'"
-)
+
+
+def _logged(move: str) -> Prepared:
+    """Return a statement that moves jobs, writes their state log, and returns the columns of ``MovedJob``, by id.
+
+    ``move``: the UPDATE of ``jobs j``. The jobs are locked first: a move that waited for another one would not see the
+    row that the other one has added to the log. A job has one open row, which is closed before a row is added; the row
+    of a final state is closed at once.
+    """
+    return Prepared(f"""
+    SELECT FROM jobs WHERE job_id = ANY(%(ids)s) ORDER BY job_id FOR NO KEY UPDATE;
+    WITH moved AS ({move}
+        RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code,
+            j.suspended = 'YES'),
+    closed AS (
+        UPDATE job_state_logs l SET date_stop = %(now)s FROM moved m
+        WHERE l.job_id = m.job_id AND l.date_stop = 0 RETURNING l.job_id),
+    opened AS (
+        INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
+        SELECT m.job_id, %(to)s, %(now)s, %(stop)s FROM moved m, (SELECT count(*) FROM closed) AS before)
+    SELECT * FROM moved ORDER BY job_id""")
+
+
 #: The compare-and-set of the state machine. The stop date of a job that ends or finishes is set once.
-_MOVE = Prepared(f"""
+_MOVE = _logged("""
     UPDATE jobs j SET state = %(to)s,
         stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
                          ELSE stop_time END
-    WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
-    {_MOVED}""")
+    WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)""")
 #: The move of jobs that are started, which also sets their dates and alternatives.
-_MOVE_STARTED = Prepared(f"""
+_MOVE_STARTED = _logged("""
     UPDATE jobs j SET state = %(to)s, start_time = n.start, assigned_moldable_job = n.moldable
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
-    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
-    {_MOVED}""")
+    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)""")
 #: Removes the alternative and the resources of a job that was not launched.
 _TAKE_BACK = Prepared("""
     WITH given AS (
@@ -58,17 +75,11 @@ _TAKE_BACK = Prepared("""
     DELETE FROM assigned_resources a USING given
     WHERE a.moldable_job_id = given.moldable AND a.assigned_resource_index = 'CURRENT'""")
 #: The move of jobs with reported ends. The stop date may be long ago, but not before the start.
-_MOVE_ENDED = Prepared(f"""
+_MOVE_ENDED = _logged("""
     UPDATE jobs j SET state = %(to)s, exit_code = n.status,
         stop_time = GREATEST(LEAST(CASE j.stop_time WHEN 0 THEN %(now)s ELSE j.stop_time END, n.date), j.start_time)
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(statuses)s::integer[]) AS n (id, date, status)
-    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
-    {_MOVED}""")
-#: The state log of a move: closes the open row and adds a row, which is closed at once for a final state.
-_LOG_MOVE = Prepared("""
-    UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
-    INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
-    SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id""")
+    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)""")
 _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
@@ -449,12 +460,10 @@ class Jobs(Table):
     def _move(
         self, sql: str, to: JobState, sources: Collection[JobState], columns: Mapping[str, object]
     ) -> list[MovedJob]:
-        common: dict[str, object] = {"to": to, "sources": _texts(sources), "now": self._tx.now}
-        rows = sorted(self._tx.rows(sql, {**common, **columns}), key=itemgetter(0))
-        moved = [MovedJob(*row) for row in rows]
+        now = self._tx.now
+        common = {"to": to, "sources": _texts(sources), "now": now, "stop": now if to in FINAL else 0}
+        moved = [MovedJob(*row) for row in self._tx.rows(sql, {**common, **columns})]
         if moved:
-            stop = self._tx.now if to in FINAL else 0
-            self._tx.execute(_LOG_MOVE, common | {"ids": [job.id for job in moved], "stop": stop})
             self._changed(Topic.JOBS)
             if to in FINAL:
                 self._tx.ended.update(job.id for job in moved)

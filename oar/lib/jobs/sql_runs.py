@@ -22,12 +22,13 @@ _COLUMNS = """
 _ALL = f"SELECT {_COLUMNS} FROM job_runs r"
 _FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
 _SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
-_CLAIM = Prepared("""
+_CLAIM = Prepared(f"""
     INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
     SELECT id, 1, phase, head, %(now)s
     FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
     ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
-        head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
+        head_host = EXCLUDED.head_host, updated = EXCLUDED.updated
+    RETURNING {_COLUMNS}""")
 _SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
 _NOTE_GO = Prepared("""
     UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
@@ -277,11 +278,11 @@ class JobRuns(Table):
         """Record the beginning of a launch, and increment its attempt number (first: 1)."""
         self.claim_all({job_id: (head_host, Phase.CLAIMED)})
 
-    def claim_all(self, claims: Mapping[int, tuple[str, Phase]]) -> None:
-        """Record the beginning of launches, each with its head node and initial phase."""
+    def claim_all(self, claims: Mapping[int, tuple[str, Phase]]) -> dict[int, JobRun]:
+        """Record the beginning of launches, each with its head node and initial phase; return the runs."""
         heads, phases = ([str(claim[place]) for claim in claims.values()] for place in (0, 1))
-        if claims:
-            self._tx.execute(_CLAIM, {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now})
+        parameters = {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now}
+        return {row[0]: _run(row) for row in self._tx.rows(_CLAIM, parameters)} if claims else {}
 
     def set_phase(self, ids: Collection[int], phase: Phase) -> None:
         """Set the phase of jobs and the date of their last update."""

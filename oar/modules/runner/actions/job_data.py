@@ -7,7 +7,7 @@ See docs/design/nodes.rst, "Job resource manager".
 
 import hashlib
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -114,7 +114,13 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
 
 def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
     """Return the existing jobs among ``ids``, with their data."""
-    jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.jobs.read_details(ids)
+    return read_details(tx, tx.jobs.select(ids))
+
+
+def read_details(tx: Transaction, jobs: Sequence[Job]) -> dict[int, JobData]:
+    """Return jobs with their data."""
+    ids = [job.id for job in jobs]
+    runs, details = tx.job_runs.select(ids), tx.jobs.read_details(ids)
     many = {resource_id for detail in details.values() if detail.rows is None for resource_id in detail.resources}
     rows = tx.resources.select(sorted(many)) if many else []
     inside = {detail.reservation_id for detail in details.values() if detail.reservation_id is not None}

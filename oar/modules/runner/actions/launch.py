@@ -159,8 +159,7 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
     The commit is asynchronous. If it is lost, the jobs are still to be launched, and GO was not sent.
     """
     contexts = {claim.job_id: claim.context for claim in claims}
-    tx.jobs.hold(contexts)
-    found = job_data.read_all(tx, contexts)
+    found = job_data.read_details(tx, list(tx.jobs.lock_all(contexts).values()))
     new = {job_id: data for job_id, data in found.items() if data.job.state is JobState.TO_LAUNCH}
     lost = {
         job_id: data
@@ -168,11 +167,12 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
         if data.job.state is JobState.LAUNCHING and data.run is None  # left by a database of another version
     }
     killed = tx.job_requests.jobs_to_kill(found) if found else frozenset()
-    sent = _begin_launches(tx, contexts, new, killed) if new else ()
-    tx.job_runs.claim_all(
+    begun = _begin_launches(tx, contexts, new, killed) if new else {}
+    sent = {job_id for job_id, run in begun.items() if run.phase is Phase.EXEC_SENT}
+    claimed = begun | tx.job_runs.claim_all(
         {job_id: (data.exec_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
     )
-    runs = tx.job_runs.select(contexts)
+    runs = {job_id: claimed.get(job_id, data.run) for job_id, data in found.items()}
     return [_claimed(found.get(claim.job_id), runs.get(claim.job_id), new, sent, killed) for claim in claims]
 
 
@@ -191,8 +191,8 @@ def _claimed(
 
 def _begin_launches(
     tx: Transaction, contexts: Mapping[int, ActionContext], jobs: Mapping[int, JobData], killed: Collection[int]
-) -> Collection[int]:
-    """Move jobs from toLaunch to Launching. Return those to which oarexec must be sent next.
+) -> dict[int, JobRun]:
+    """Move jobs from toLaunch to Launching. Return their runs: oarexec must be sent next in the phase EXEC_SENT.
 
     Jobs without resources end in Error.
     """
@@ -202,23 +202,22 @@ def _begin_launches(
     if not empty:
         tx.commit_asynchronously()
     begun = {job_id: data for job_id, data in jobs.items() if data.resources}
-    sent = {
+    ready = {
         job_id
         for job_id, data in begun.items()
         if job_id not in killed and is_ready_at_once(data, contexts[job_id].config)
     }
-    tx.job_runs.claim_all(
-        {
-            job_id: (data.exec_host(contexts[job_id].config), Phase.EXEC_SENT if job_id in sent else Phase.CLAIMED)
-            for job_id, data in begun.items()
-        }
-    )
     tx.outbox += [
         Ask(JobAction.TELL, job_id, (OarsubLine.STARTING,))
         for job_id, data in begun.items()
         if data.is_interactive and not data.is_reservation
     ]
-    return sent
+    return tx.job_runs.claim_all(
+        {
+            job_id: (data.exec_host(contexts[job_id].config), Phase.EXEC_SENT if job_id in ready else Phase.CLAIMED)
+            for job_id, data in begun.items()
+        }
+    )
 
 
 def _end_without_resources(tx: Transaction, ids: Collection[int]) -> None:
