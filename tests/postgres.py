@@ -8,8 +8,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 
@@ -74,6 +75,7 @@ class PostgreSQL:
         self.programs = find_programs()
         self.directory = Path(tempfile.mkdtemp(prefix="oar-pg-", dir="/tmp"))
         self.socket = str(self.directory)
+        self._data = self.directory / "data"
         self.prefix = ["setpriv", "--pdeathsig=QUIT"]
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
@@ -83,10 +85,33 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Make the cluster and wait until it takes connections."""
-        data = self.directory / "data"
         self._run(
-            "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"
+            "initdb",
+            *("-D", str(self._data), "-U", "postgres", "-A", "trust"),
+            *("--no-sync", "-E", "UTF8", "--locale=C.UTF-8"),
         )
+        self._serve()
+
+    def follow(self, primary: "PostgreSQL") -> None:
+        """Start as a streaming replica of another server."""
+        self._run("pg_basebackup", "-D", str(self._data), "-h", primary.socket, "-U", "postgres", "-R", "--no-sync")
+        self._serve()
+
+    def await_commits(self, primary: "PostgreSQL") -> None:
+        """Wait until this replica has everything that the primary has committed."""
+        position = primary.value("SELECT pg_current_wal_insert_lsn()")
+        deadline = time.monotonic() + CRASH_SECONDS
+        while not self.value(f"SELECT pg_last_wal_replay_lsn() >= '{position}'"):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.02)
+
+    def promote(self) -> None:
+        """Make this replica the primary."""
+        self.execute("SELECT pg_promote()")
+
+    def _serve(self) -> None:
+        data = self._data
         with (data / "postgresql.conf").open("a") as configuration:
             configuration.write(f"{self._profile}unix_socket_directories = '{self.socket}'\n")
         with (self.directory / "log").open("wb") as log:
@@ -115,6 +140,13 @@ class PostgreSQL:
                 cursor.execute(statement)
         finally:
             connection.close()
+
+    def value(self, query: str) -> Any:
+        """Return the only value of a query."""
+        with closing(self.connect("postgres", "postgres")) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            (value,) = cursor.fetchone() or (None,)
+            return value
 
     def connect(self, database: str, user: str) -> "psycopg2.extensions.connection":
         """Open a connection that commits each statement."""
@@ -200,3 +232,15 @@ def running(profile: str = PROFILE) -> Iterator[PostgreSQL]:
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def running_pair() -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
+    """Have a primary and its streaming replica, and end both."""
+    with running() as primary:
+        replica = PostgreSQL()
+        try:
+            replica.follow(primary)
+            yield primary, replica
+        finally:
+            replica.stop()

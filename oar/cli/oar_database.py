@@ -17,6 +17,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.database_texts import for_administrators
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable
+from oar.lib.base.host_names import Address
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.config.files import Config, parse
 from oar.lib.db.connections import DatabaseSettings, use_waits_of_libpq
@@ -231,7 +232,12 @@ def _settings(config: Config, options: Mapping[str, object]) -> DatabaseSettings
         if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)) < 65536):
             raise Stop(f"[ERROR] {port} is not a port (--db-port: 1 to 65535).")
         changes["port"] = int(str(port))
-    return database_settings(config, patience=0)._replace(**changes)  # type: ignore[arg-type]
+    settings = database_settings(config, patience=0)._replace(**changes)  # type: ignore[arg-type]
+    try:
+        settings.addresses  # noqa: B018
+    except ValueError as error:
+        raise Stop(f"[ERROR] --db-host: {error}.") from None
+    return settings
 
 
 def _require(settings: DatabaseSettings, *, create: bool) -> None:
@@ -285,15 +291,15 @@ def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Calla
     """Return how to connect as an administrator of PostgreSQL; None if no option says it."""
 
     def connect_locally(name: str) -> Connection:
-        host = settings.host if settings.host.startswith("/") else SOCKET_DIRECTORY
+        sockets = [address for address in settings.addresses if address.host.startswith("/")]
         with _as_postgres():
-            return connect_admin(host, settings.port, name, "postgres", None)
+            return connect_admin(sockets or [Address(SOCKET_DIRECTORY, settings.port)], name, "postgres", None)
 
     if options.db_is_local:
         return connect_locally
     if options.db_admin_user:
         user, password = options.db_admin_user, options.db_admin_pass
-        return lambda name: connect_admin(settings.host, settings.port, name, user, password)
+        return lambda name: connect_admin(settings.addresses, name, user, password)
     return None
 
 

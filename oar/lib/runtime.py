@@ -117,6 +117,7 @@ def database_settings(config: Config, *, patience: int | None = None) -> Databas
         user_sql_timeout=config.user_sql_timeout,
         patience=config.max_db_connection_timeout if patience is None else patience,
         notify=config.db_notify,
+        primary_file=f"{config.oar_run_dir}/database_primary",
     )
 
 
@@ -137,6 +138,7 @@ def archive_settings(config: Config) -> DatabaseSettings | None:
         return None
     return database_settings(config, patience=0)._replace(
         host=config.db_archive_hostname or config.db_hostname,
+        primary_file="",
         name=config.db_archive_base_name,
         user=config.db_archive_base_login or config.db_base_login,
         password=config.db_archive_base_passwd or config.db_base_passwd,

@@ -63,7 +63,7 @@ from oar.lib.bus.messages import (
 from oar.lib.config.files import Config
 from oar.lib.notifications.mailer import Mailer
 from oar.lib.remote.protocol import ReportAnswer
-from oar.lib.runtime import DEFAULT_OARDIR
+from oar.lib.runtime import DEFAULT_OARDIR, database_settings
 from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
 from oar.modules.children import RUNNER, RunnerRestarts, child_environment, programs
 from oar.modules.round_journal import RoundJournal
@@ -161,7 +161,7 @@ class Almighty:
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
-        self._restarts = RunnerRestarts(f"{config.db_hostname}:{config.db_port}", orphan_patience)
+        self._restarts = RunnerRestarts(database_settings(config).servers, orphan_patience)
         self._log_file = config.log_file
         self._load = Load(0, 0)
         self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it

@@ -80,7 +80,7 @@ def test_a_connection_that_holds_locks_is_closed_by_postgresql_sooner(remote: Da
 
 
 def test_the_installation_notices_a_dead_peer_too(remote: DatabaseSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin = connect_admin(remote.host, remote.port, "postgres", "postgres", None)
+    admin = connect_admin(remote.addresses, "postgres", "postgres", None)
     assert _client_limits(admin) == (10, 3, 3, 10_000)
     opened = []
     connect = psycopg2.connect

@@ -17,12 +17,14 @@ from oar.lib.bus import frames, sockets
 from oar.lib.bus.doorbell import Doorbell
 from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.db import migrations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job
-from tests.postgres import PostgreSQL
+from tests.conftest import SETUP
+from tests.postgres import PostgreSQL, running_pair
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
 CONTROL = Path(__file__).with_name("server_control.py")
@@ -327,6 +329,31 @@ def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
     database = Database(settings)
     wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
     database.close()
+
+
+@pytest.mark.slow
+def test_the_server_goes_on_with_a_promoted_replica(installation: Installation) -> None:
+    with running_pair() as (primary, replica):
+        both = DatabaseSettings(host=f"{primary.socket} {replica.socket}")
+        migrations.Migrator(
+            both, SETUP, connect_admin=lambda name: primary.connect(name, "postgres"), with_rules=False
+        ).create()
+        replica.await_commits(primary)
+        installation.configure(DB_HOSTNAME=both.host, DB_BASE_NAME=both.name, MAX_DB_CONNECTION_TIMEOUT=1)
+        assert installation.control("start").returncode == 0
+        wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+        primary.stop()
+        wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
+        replica.promote()
+        database = Database(both._replace(host=replica.socket))
+        wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
+        database.close()
+        passes = installation.state()["modules"]["meta_sched"]["passes"]
+        with Doorbell("127.0.0.1", installation.tags) as bell:
+            bell.ring(Wake(Tag.QSUB))
+        wait_until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > passes)
+        wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+        assert installation.control("stop").returncode == 0
 
 
 @pytest.mark.slow

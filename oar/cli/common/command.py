@@ -168,7 +168,7 @@ class Context:
 
     def _tell_waiting(self, problem: DatabaseUnavailable) -> None:
         settings = self.runtime.database.settings
-        where = f"the OAR database at {settings.host}:{settings.port}"
+        where = f"the OAR database at {settings.servers}"
         match problem:
             case UserConnectionsUsed():
                 what = f"all connections for {problem.whose} to {where} are in use"

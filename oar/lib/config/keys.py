@@ -12,7 +12,7 @@ from oar.lib.config.kinds import (
     BOOLEAN,
     BOOT_LIMITS,
     CGROUP_MANAGER,
-    DATABASE_HOST,
+    DATABASE_HOSTS,
     DATABASE_TYPE,
     DAYS,
     FLOAT,
@@ -73,8 +73,13 @@ class Config(Values):
 
     # database
     db_type = Key(DATABASE_TYPE, "Pg", "Kind of the database: PostgreSQL is the only one.")
-    db_hostname = Key(DATABASE_HOST, "localhost", "Host of the database, or the directory of its socket.")
-    db_port = Key(PORT, 5432, "Port of the database.")
+    db_hostname = Key(
+        DATABASE_HOSTS,
+        "localhost",
+        "Host of the database, or the directory of its socket. Several hosts: a primary and its replicas, such as"
+        " pg1 pg2:5433.",
+    )
+    db_port = Key(PORT, 5432, "Port of the database, on hosts for which DB_HOSTNAME names none.")
     db_base_name = Key(TEXT, "oar", "Name of the database.")
     db_base_login = Key(TEXT, "oar", "Account that reads and writes.")
     db_base_passwd = Key(TEXT, "", "Its password.", secret=True)
@@ -651,7 +656,7 @@ class Config(Values):
         "Days after which oar-database --purge removes ended advance reservations; 0 = never.",
         aliases="RETENTION_RESERVATION_LOGS RETENTION_RESERVATION_USAGE",
     )
-    db_archive_hostname = unset(DATABASE_HOST, "Host of the archive; that of the database if not set.")
+    db_archive_hostname = unset(DATABASE_HOSTS, "Host of the archive; that of the database if not set.")
     db_archive_base_name = unset(
         TEXT, "Database to which ended jobs are copied before they are purged; not set = none."
     )

@@ -254,8 +254,12 @@ def _read_host(text: str) -> str:
     return text
 
 
-def _read_database_host(text: str) -> str:
-    return text if text.startswith("/") else _read_host(text)
+def _read_hosts(text: str) -> str:
+    from oar.lib.base.host_names import read_addresses
+
+    if not read_addresses(text, 1):
+        raise ValueError("name at least one host")
+    return text
 
 
 def _read_path(text: str) -> str:
@@ -470,7 +474,7 @@ PORTS: ValueKind[tuple[int, int]] = ValueKind(
 )
 FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{value:g}")
 HOST: ValueKind[str] = ValueKind("host", _read_host)
-DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
+DATABASE_HOSTS: ValueKind[str] = ValueKind("hosts with or without ports, or directory of a socket", _read_hosts)
 PATH: ValueKind[str] = ValueKind("path", _read_path)
 ADDRESS_PATH: ValueKind[str] = ValueKind("path of addresses", _read_address_path)
 SERVER_FILE = PATH.of(Target.SERVER_FILE)

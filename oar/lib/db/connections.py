@@ -6,14 +6,17 @@ Every connection is in autocommit mode: its user sends BEGIN and COMMIT.
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from select import POLLIN, POLLOUT, poll
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oar.lib.base.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable, UserConnectionsUsed
+from oar.lib.base.host_names import Address, read_addresses
 from oar.lib.db.statements import Connection, PreparingConnection, psycopg2
+
+C = TypeVar("C")
 
 #: Seconds without an answer after which a silent peer is reported, and PostgreSQL if only its machine answers.
 SILENT_SECONDS, BUSY_SECONDS = 0.8, 3.0
@@ -23,8 +26,10 @@ _LOOK_SECONDS = 0.4
 #: probes that were not acknowledged.
 _STATE, _RETRANSMISSIONS, _PROBES = 0, 2, 3
 _SYN_SENT = 2
-#: Seconds for which one try to connect may take.
-CONNECT_SECONDS = 5.0
+#: Characters of an address, at most.
+_LONGEST_ADDRESS = 300
+#: Seconds for which one try to connect may take; those of the first round if there are several hosts to try.
+CONNECT_SECONDS, FIRST_ROUND_SECONDS = 5.0, 2.0
 #: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one, of
 #: which a connection becomes free at any moment.
 FIRST_PAUSE = 0.2
@@ -93,9 +98,12 @@ _REFUSED = (
     'FATAL:  database "',
 )
 STARTING = "it is starting"
+#: How libpq says that a server is a replica.
+_STANDBY = "server is in hot standby mode"
 _NO_CONNECTION = "it accepts no connection"
 #: Why PostgreSQL cannot be used, by words of libpq and of PostgreSQL; the first that occur count.
 _REASONS = (
+    (_STANDBY, "no server is the primary"),
     ("could not translate host name", "the host name has no address"),
     ("no pg_hba.conf entry", "pg_hba.conf has no line for this machine and login"),
     ("authentication failed", "it refuses the login or the password"),
@@ -125,8 +133,8 @@ _REASONS = (
 class DatabaseSettings(NamedTuple):
     """The address of the database and our logins there (DB_* keys of oar.conf)."""
 
-    host: str = "localhost"  #: a host name, or the directory of a socket
-    port: int = 5432
+    host: str = "localhost"  #: a host name, or the directory of a socket; or a list of them, with or without ports
+    port: int = 5432  #: of hosts without a port
     name: str = "oar"
     user: str = "oar"
     password: str = ""
@@ -138,15 +146,61 @@ class DatabaseSettings(NamedTuple):
     idle_limit: int = 60  #: seconds for which a transaction may do nothing
     lock_patience: int = 0  #: seconds for which a statement waits for the rows of others; 0 = as long as it takes
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+    primary_file: str = ""  #: file that names the last known primary of several hosts; "" = none
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Return the addresses of the servers: at most one of them is the primary."""
+        return read_addresses(self.host, self.port)
+
+    @property
+    def servers(self) -> str:
+        """Return the addresses, for messages."""
+        return ", ".join(map(str, self.addresses))
 
     @property
     def place(self) -> str:
-        """Return the database and the address of its server, for messages."""
-        return f"{self.name} at {self.host}:{self.port}"
+        """Return the database and the addresses of its servers, for messages."""
+        return f"{self.name} at {self.servers}"
 
     def __repr__(self) -> str:
         """Return the address of the database, without the passwords."""
-        return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
+        return f"DatabaseSettings({self.user}@{self.servers}/{self.name})"
+
+
+class DatabaseHosts:
+    """The hosts of the database, the last known primary first. May be shared by threads."""
+
+    def __init__(self, addresses: Sequence[Address], primary_file: str) -> None:
+        self._addresses = list(addresses)
+        self._file = primary_file
+        if self.are_several and primary_file:
+            with suppress(OSError, ValueError), open(primary_file, encoding="utf-8") as file:
+                self._put_first(file.read(_LONGEST_ADDRESS).strip())
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the primary has to be found."""
+        return len(self._addresses) > 1
+
+    def in_order(self) -> tuple[Address, ...]:
+        """Return the addresses in the order in which they are tried."""
+        return tuple(self._addresses)
+
+    def remember(self, primary: Address) -> None:
+        """Try this address first from now on; other programs too, if this process may write the file."""
+        if primary == self._addresses[0]:
+            return
+        self._put_first(str(primary))
+        if self._file and os.geteuid():  # the directory is not root's
+            new = f"{self._file}.{os.getpid()}"
+            with suppress(OSError):
+                with open(new, "x", encoding="utf-8") as file:
+                    file.write(f"{primary}\n")
+                os.replace(new, self._file)
+
+    def _put_first(self, primary: str) -> None:
+        self._addresses = sorted(self._addresses, key=lambda address: str(address) != primary)
 
 
 class OutageReport:
@@ -210,6 +264,7 @@ class ConnectionPool:
 
     def __init__(self, settings: DatabaseSettings, application: str) -> None:
         self._settings = settings
+        self.hosts = DatabaseHosts(settings.addresses, settings.primary_file)
         limits = _LIMITS.format_map(settings._asdict())
         writing = _SESSION + limits + _IDLE_LIMIT.format_map(settings._asdict())
         reading = _SESSION_RO + limits
@@ -317,12 +372,13 @@ class ConnectionPool:
         """
         since = time.monotonic() if since is None else since
         patience, pause = self._settings.patience, FIRST_PAUSE
+        longest = FIRST_ROUND_SECONDS if self.hosts.are_several else CONNECT_SECONDS
         while True:
             opened: list[PreparingConnection] = []
             try:
                 for login in logins:
                     left = since + patience - time.monotonic() if patience else CONNECT_SECONDS
-                    opened.append(self._open(login, left))
+                    opened.append(self._open(login, min(left, longest)))
             except psycopg2.OperationalError as error:
                 for connection in opened:
                     connection.close()
@@ -333,6 +389,7 @@ class ConnectionPool:
                 if waited >= SILENT_SECONDS:
                     self.outage.add(problem)
                 time.sleep(random_pause(pause / 2, pause))
+                longest = CONNECT_SECONDS  # a busy host gets its time after the others were tried
                 is_full = isinstance(problem, DatabaseFull)
                 pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if is_full else LONGEST_PAUSE)
             else:
@@ -340,15 +397,23 @@ class ConnectionPool:
                 return opened
 
     def _open(self, login: _Login, left: float = CONNECT_SECONDS) -> PreparingConnection:
-        """Connect once. ``left``: remaining seconds of the caller's wait."""
+        """Connect to the primary, trying each host once. ``left``: remaining seconds of the caller's wait."""
         if self.place and not self.place.take():
             raise _NoPlaceError(_OF_USER if self.place.is_own_missing else _OF_ALL)
         seconds = max(SILENT_SECONDS, min(CONNECT_SECONDS, left))
+        address, connection = connect_to_primary(
+            self.hosts.in_order(), lambda address: self._open_at(address, login, seconds)
+        )
+        self.hosts.remember(address)
+        return connection
+
+    def _open_at(self, address: Address, login: _Login, seconds: float) -> PreparingConnection:
         connection: PreparingConnection = psycopg2.connect(
             connection_factory=partial(PreparingConnection, prompt_seconds=seconds, on_silence=self.outage.add_silence),
             cursor_factory=self.cursors,
-            host=self._settings.host,
-            port=self._settings.port,
+            host=address.host,
+            port=address.port,
+            target_session_attrs="primary" if self.hosts.are_several else "any",
             dbname=self._settings.name,
             user=login.user,
             password=login.password or None,
@@ -444,6 +509,27 @@ def explain_failure(text: str, *, quotes: bool = False) -> str:
     """
     otherwise = f'PostgreSQL reports "{text.strip().splitlines()[0]}"' if quotes and text.strip() else _NO_CONNECTION
     return next((reason for words, reason in _REASONS if words in text), otherwise)
+
+
+def connect_to_primary(addresses: Iterable[Address], connect: Callable[[Address], C]) -> tuple[Address, C]:
+    """Return the first connection, with its address. Raises OperationalError if ``connect`` fails for each host.
+
+    libpq does not try the next host if one refuses the login, as a replica does to which a new login has not come yet.
+    """
+    failures: list[psycopg2.OperationalError] = []
+    for address in addresses:
+        try:
+            return address, connect(address)
+        except psycopg2.OperationalError as error:
+            failures.append(error)
+    raise min(failures, key=_finality)
+
+
+def _finality(error: psycopg2.OperationalError) -> int:
+    """Rank the failures of several hosts: the lowest decides whether the primary may still appear."""
+    if _STANDBY in str(error):
+        return 2
+    return 1 if isinstance(unavailable(error), DatabaseRefused) else 0
 
 
 def random_pause(shortest: float, longest: float) -> float:

@@ -20,8 +20,9 @@ from psycopg2 import sql
 from psycopg2.extensions import quote_ident
 
 from oar.lib.base.errors import SchemaError
+from oar.lib.base.host_names import Address
 from oar.lib.base.version import SCHEMA, WAY_FROM_NEWER, StoredSchema
-from oar.lib.db.connections import TCP_LIMITS, DatabaseSettings, unavailable
+from oar.lib.db.connections import TCP_LIMITS, DatabaseSettings, connect_to_primary, unavailable
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.statements import Connection
@@ -137,20 +138,24 @@ def readable_errors() -> Iterator[None]:
 # -- actions of an administrator of PostgreSQL ---------------------------------------------------------------------
 
 
-def connect_admin(host: str, port: int, name: str, user: str, password: str | None) -> Connection:
-    """Open a database in autocommit mode. The caller's own PostgreSQL password file is not used."""
-    connection: Connection = psycopg2.connect(
-        host=host,
-        port=port,
-        dbname=name,
-        user=user,
-        password=password,
-        connect_timeout=5,
-        passfile="/dev/null/none",
-        **TCP_LIMITS.client_options(),
-    )
-    connection.autocommit = True
-    return connection
+def connect_admin(addresses: Sequence[Address], name: str, user: str, password: str | None) -> Connection:
+    """Open a database on the primary, in autocommit mode. The caller's own PostgreSQL password file is not used."""
+
+    def connect(address: Address) -> Connection:
+        connection: Connection = psycopg2.connect(
+            **address._asdict(),
+            target_session_attrs="primary" if len(addresses) > 1 else "any",
+            dbname=name,
+            user=user,
+            password=password,
+            connect_timeout=5,
+            passfile="/dev/null/none",
+            **TCP_LIMITS.client_options(),
+        )
+        connection.autocommit = True
+        return connection
+
+    return connect_to_primary(addresses, connect)[1]
 
 
 def create_logins(admin: MigrationConnection, settings: DatabaseSettings) -> None:
