@@ -80,11 +80,13 @@ def _check(options: TraceOptions, path: str, metadata_file: str | None) -> None:
             f"[ERROR] --first {options.first} is greater than --last {options.last}. Write the smaller job id first."
         )
     if options.start > options.stop:
-        raise Stop("[ERROR] No job is between these dates: --from is the earlier one.")
+        raise Stop("[ERROR] --from must be earlier than --to: exchange the dates.")
     if not options.chunk:
         raise Stop("[ERROR] --chunk-size must be at least 1.")
     if path == metadata_file:
-        raise Stop(f"[ERROR] The trace and the resources cannot both go to {path}: give --metadata-file another name.")
+        raise Stop(
+            f"[ERROR] The trace and the resources cannot both be in {path}: use another file for --metadata-file."
+        )
 
 
 def _form(mode: str | None) -> TraceFormat:
@@ -110,7 +112,9 @@ def _write(path: str, texts: Iterable[str]) -> None:
         sys.stdout.writelines(texts)
         return
     if os.path.exists(path) and not os.path.isfile(path):
-        raise Stop(f"[ERROR] Cannot write {path}: it is not a regular file. Name a file, or - for the standard output.")
+        raise Stop(
+            f"[ERROR] Cannot write {path}: it must be a regular file. Use a file name, or - for the standard output."
+        )
     made = f"{path}.new"
     try:
         with open(made, "w", encoding="utf-8", errors="surrogateescape") as file:

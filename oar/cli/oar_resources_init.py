@@ -98,7 +98,7 @@ def main(
     if not hostfile:
         return show_usage()
     if hostfile == "-" and not is_sure:
-        raise Stop("Error: -y is missing: with the hosts on standard input, no confirmation can be asked for.")
+        raise Stop("Error: -y is required when the hosts are read from standard input: add -y.")
     if conf:
         context.environment = {**context.environment, "OARCONFFILE": os.path.abspath(conf)}
     hosts = _checked(read_hosts(hostfile))
@@ -174,7 +174,7 @@ def _resources(
     for host, machine in answers.machines.items():
         if host in existing and not update:
             context.warn(
-                f"{host}: it already has resources: nothing is changed. To update their properties, add --update"
+                f"{host}: it already has resources, which stay unchanged. To update their properties, use --update"
             )
             continue
         units, last = topology.units_of_machine(host, machine, last, each_thread=each_thread)

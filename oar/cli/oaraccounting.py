@@ -46,7 +46,7 @@ def main(
 ) -> None:
     """Do one of the four."""
     if reporting and (reinitialize or delete_before is not None):
-        raise Stop("[ERROR] --reporting goes with --since only")
+        raise Stop("[ERROR] --reporting can only be combined with --since")
     if reporting:
         _report(context, parse_date(since) if since else 0)
         return

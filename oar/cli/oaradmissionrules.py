@@ -271,7 +271,7 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError as error:
-        raise _unopened(path, error, f"; give it on standard input: -r - < {path}") from None
+        raise _unopened(path, error, f"; use standard input: -r - < {path}") from None
 
 
 def _editor(context: Context, command: str | None) -> list[str]:

@@ -25,7 +25,7 @@ FAILED, BAD_ID = 1, 2
     "requests",
     multiple=True,
     metavar="REQUEST",
-    help="New resources or walltime; parts that are not given stay unchanged.",
+    help="New resources or walltime; omitted parts stay unchanged.",
 )
 @option("-n", "--name", metavar="TEXT", help="New name.")
 @option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="New condition on the resources.")
@@ -37,7 +37,7 @@ FAILED, BAD_ID = 1, 2
     *("--ar", "-ar", "--advance-reservation"),
     "advance_reservation",
     metavar="ID|NAME|none",
-    help="Move the job into this advance reservation; none: out of its reservation.",
+    help="Move the job into this advance reservation; none: remove it from its reservation.",
 )
 @option("--array", is_flag=True, help="The ids are array ids: change all jobs of these arrays.")
 @machine_formats

@@ -70,7 +70,7 @@ class Targets:
 @option("-d", "--drain", metavar="on|off", help="on: start no new jobs; off: start jobs again.")
 @option("--reason", metavar="TEXT", help="Reason of -s, -d on or -m on, shown by oarnodes --reasons.")
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
-@option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
+@option("-n", "--no-wait", is_flag=True, help="Return without waiting for the end of the jobs on the resources.")
 @option(
     "--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait at most this long for each job."
 )
@@ -108,7 +108,7 @@ def main(
     if not (add or state or maintenance or drain or texts or reason):
         return show_usage()
     if from_node and (by_resource or add or maintenance or drain or texts or reason or state not in _SAID_BY_NODES):
-        raise Stop("/!\\ --from-node goes with -s Alive or -s Absent and hosts, and with nothing else")
+        raise Stop("/!\\ --from-node requires host names and -s Alive or -s Absent, and excludes all other options")
     try:
         change_request = _change_request(context, state, maintenance, drain, texts)._replace(
             is_forced=force, reason=reason or ""

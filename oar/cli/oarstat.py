@@ -185,7 +185,7 @@ class OarstatOptions(NamedTuple):
                 self.compact and (self.full or self.machine)
             ),
             "--show-resources and --compact are exclusive": bool(self.resources and self.compact),
-            "--show-resources is for the table of jobs": bool(
+            "--show-resources can only be used with the table of jobs": bool(
                 self.resources and (self.starts or self.explain or self.usage or self.fields is not None)
             ),
             "--ar without a number or a name needs --accounting": self.advance_reservation[-1:] == (None,)
@@ -197,7 +197,7 @@ class OarstatOptions(NamedTuple):
                 self.fields is not None and (details or self.compact)
             ),
             "--color must be auto, always or never": self.color not in ("auto", "always", "never"),
-            "--follow goes with jobs, --array, --user, --queue, --since and --json only": self.follow
+            "--follow can only be combined with job ids, --array, --user, --queue, --since and --json": self.follow
             and self._shows_something_else,
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
         }
@@ -356,7 +356,7 @@ def _job_of_environment(context: Context, arguments: Sequence[str]) -> int:
         value = context.environment.get(name, "")
         if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
             return int(value)
-    other = "".join(f'\n# "{argument}" is no job id' for argument in arguments[:1])
+    other = "".join(f'\n# "{argument}" is not a job id' for argument in arguments[:1])
     raise Stop(f"/!\\ ERROR: No job id provided in command line or environment variables{other}", EXIT_NO_JOB_GIVEN)
 
 

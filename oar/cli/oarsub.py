@@ -98,7 +98,7 @@ def _check_exclusive(options: OarsubOptions) -> None:
     if not {None, "kill"}.issuperset(options.wait):
         raise Stop("# Error: --wait takes no argument, or =kill.")
     if options.wait and (options.job.interactive or options.connect):
-        raise Stop("# Error: --wait is for batch jobs: a session ends when you leave it.")
+        raise Stop("# Error: --wait requires a batch job: use it without -I and -C.")
     if options.estimate and (options.resubmit or options.connect):
         raise Stop("# Error: --estimate is for a new submission: use it without --resubmit and --connect.")
     if not options.resubmit and (options.resubmit_sql is not None or options.resubmit_states):

@@ -54,7 +54,7 @@ def main(
         click.echo("\n".join(map(visible, lines)))
         for text, name in added:
             for sentence in userset_changes.unknown_names(text):
-                context.warn(f'{visible(sentence)}, and is in the access list "{name}" all the same')
+                context.warn(f'{visible(sentence)}, but was added to the access list "{name}"')
     if lists or shown:
         with context.database.snapshot() as tx:
             names = tx.access.userset_names() if lists else []

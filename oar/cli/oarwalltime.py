@@ -71,7 +71,7 @@ def _mistake(arguments: tuple[str, ...]) -> str:
     if not is_id(arguments[0]):
         from oar.cli.common.render import visible
 
-        return f'"{visible(arguments[0])}" is not a job id. The job id comes first.'
+        return f'"{visible(arguments[0])}" is not a job id. The first argument must be a job id.'
     if len(arguments) > 2:
         return "More than one change is given. Write the change as one word."
     return ""

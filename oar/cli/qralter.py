@@ -112,7 +112,7 @@ def _change_all(
 ) -> int:
     """Change the given reservations and print the outcomes; return the exit code.  Raises Stop."""
     if of_series and (options.start is not None or options.end is not None):
-        raise Stop("qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all")
+        raise Stop("qralter: -a and -e cannot be used with -series: use -d for the duration of all reservations")
     code, series, numbers = 0, dict[str, int](), list(names)
     with ending_with_caller(once=True):
         if of_series:

@@ -222,7 +222,7 @@ def _record_names(reservations: Sequence[AdvanceReservation]) -> dict[int, str]:
 
 def _show_series(context: Context, options: QrstatOptions) -> int:
     if options.wanted or options.states or options.log:
-        raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
+        raise Stop("qrstat: the options -ar, -s and -log cannot be used with -series")
     if options.machine is Format.XML:
         raise Stop("qrstat: the XML format of Grid Engine has no series: use -json or -yaml")
     from oar.lib.reservations.views import series_record, shown_series

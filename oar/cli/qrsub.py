@@ -140,7 +140,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     metavar="USER",
     help="Reserve for another user (administrators only).",
 )
-@option("-verbose", "is_verbose", is_flag=True, help="Also print what was granted.")
+@option("-verbose", "is_verbose", is_flag=True, help="Also print the granted resources.")
 @option("-terse", "is_terse", is_flag=True, help="Print only the number.")
 @machine_formats
 def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
@@ -195,7 +195,7 @@ def _check_output(options: ReservationOptions, *, is_verbose: bool, is_terse: bo
     if is_terse and machine:
         raise Stop(f"qrsub: the options -terse and -{machine} exclude each other")
     if is_terse and options.verify == "v":
-        raise Stop("qrsub: -w v reserves nothing: -terse has no number to print")
+        raise Stop("qrsub: -terse cannot be used with -w v, which reserves nothing")
 
 
 def _refusal_record(error: OarError) -> dict[str, object]:

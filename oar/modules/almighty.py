@@ -374,7 +374,7 @@ class Almighty:
             log.error("%s", end.reason)
             # Print the reason on standard error too, for administrators who do not read the log; the log has more
             # details.
-            sys.stderr.write(f"[ERROR] {end.reason}; {self._log_file} says more\n")
+            sys.stderr.write(f"[ERROR] {end.reason}; see {self._log_file}\n")
         else:
             if worker.starts and worker.last_code == ServerCode.DATABASE:
                 self._database_is_away(self._restarts.reason)
@@ -386,7 +386,7 @@ class Almighty:
             self._database_is_away(frame.reason)
             return
         if self._children.of(sender) is not self._children.workers[RUNNER]:
-            raise BadFrame("another process than the Runner says that it is ready")
+            raise BadFrame("a process other than the Runner reports that it is ready")
         if not self._restarts.note_ready():
             return
         now = time.monotonic()

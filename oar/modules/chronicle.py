@@ -148,12 +148,12 @@ class Chronicle:
         try:
             return 0.0 if look(self._runtime.database) else LOOK
         except DatabaseUnavailable as error:
-            log.error("what happened to jobs cannot be written: %s", error)
+            log.error("cannot write the events of jobs: %s", error)
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
-            log.error("what happened to jobs cannot be written: %s%s", place, error.strerror)
+            log.error("cannot write the events of jobs: %s%s", place, error.strerror)
         except Exception:  # no error here may end the module
-            log.exception("what happened to jobs cannot be written")
+            log.exception("cannot write the events of jobs")
         return AFTER_FAILURE
 
 

@@ -194,7 +194,7 @@ class Greta:
         if requests or late or wanted:
             with runtime.database.begin() as tx:
                 state_changes.order_wake(tx, late, BY, "these nodes are not there in time")
-                state_changes.order_wake(tx, wanted, BY, "so many idle nodes are kept awake")
+                state_changes.order_wake(tx, wanted, BY, "idle nodes are kept awake (ENERGY_SAVING_NODES_KEEPALIVE)")
                 for request in requests:
                     _order(tx, request, situation, wanted)
             del self._requests[: len(requests)]
@@ -211,7 +211,7 @@ class Greta:
                 continue
             command = config.sleep_command if step.is_halt else config.wake_command
             if not command:
-                log.warning("%s: there is no command for it", step.order.description)
+                log.warning("%s: no command is configured", step.order.description)
                 self._ended.update((step.order.id, host) for host in step.ready)
                 continue
             groups = [step.ready] if config.energy_saving_window_forker_bypass else [(host,) for host in step.ready]

@@ -90,9 +90,11 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--walltime", action="append", default=[], metavar="JOB=H:M:S", help="as if the job had another walltime"
     )
-    plan.add_argument("--explain", type=int, metavar="JOB", help="only this job, and what would let it start now")
-    honesty = commands.add_parser("honesty", help="compare starts with what was foretold")
-    honesty.add_argument("--days", type=int, default=DAYS, help=f"look back so many days ({DAYS})")
+    plan.add_argument(
+        "--explain", type=int, metavar="JOB", help="only this job, and the change that would let it start now"
+    )
+    honesty = commands.add_parser("honesty", help="compare starts with their predictions")
+    honesty.add_argument("--days", type=int, default=DAYS, help=f"number of days to look back ({DAYS})")
     for machine in Format:
         flags = f"-{machine.value[0].upper()}", f"--{machine}"
         honesty.add_argument(
@@ -155,7 +157,7 @@ def _with_quotas(snapshot: Snapshot, path: Path) -> Snapshot:
     except OSError as error:
         raise BadRequest(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise BadRequest(f"{path} is no file of quotas: {error}") from None
+        raise BadRequest(f"{path} is not a file of quotas: {error}") from None
     changed = what_if.with_quotas(snapshot, None)
     return what_if.with_quotas(changed, PolicyFiles(Config(quotas_conf_file=str(path))).quotas(changed, []))
 

@@ -155,7 +155,7 @@ def exterminate_one(runtime: "Runtime", job_id: int) -> int:
     with runtime.database.snapshot() as tx:
         request = tx.job_requests.find_kill(job_id)
     if request is None or request.state is not KillState.LEON_EXTERMINATE:
-        of_job(log, job_id).error("the job is not to be exterminated: nobody asked for it, or it has ended")
+        of_job(log, job_id).error("the job must not be exterminated: there is no such request, or it has ended")
     else:
         run_in_batches(runtime.database, [job_id], _exterminate)
     return LeonCode.NOTHING

@@ -180,7 +180,7 @@ def clock_text(seconds: int, now: int, over: Sequence[int]) -> str:
     text = (
         f"The clock of the database was set ahead by {length}. No job is ended for its walltime, and rounds plan by the"
         f" old date, before {format_date(now + GRACE)}: if the clock is wrong, set it back until then. If it is right"
-        f" now, give jobs the time that they lose: oarwalltime <job> +{length} (with WALLTIME_CHANGE_ENABLED)"
+        f" now, extend the jobs by the lost time: oarwalltime <job> +{length} (with WALLTIME_CHANGE_ENABLED)"
     )
     return text + (f". Over by the new date: {', '.join(map(str, over))}" if over else "")
 
@@ -214,7 +214,7 @@ def _checkpoint(tx: "Transaction", limits: Sequence[TimeLimit]) -> None:
             (
                 EventType.CHECKPOINT,
                 limit.job_id,
-                f"[Sarko] job {limit.job_id} is asked to write a checkpoint {limit.checkpoint} s before its end",
+                f"[Sarko] job {limit.job_id} gets the checkpoint signal {limit.checkpoint} s before its end",
             )
             for limit in limits
         ]

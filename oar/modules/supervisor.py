@@ -161,7 +161,7 @@ class Supervisor:
         worker = self.workers.get(frame.name)
         is_ours = worker is not None and worker.child is not None and worker.child.pid == frame.pid
         if not is_ours:
-            log.warning("%s with pid %d is none of ours", frame.name, frame.pid)
+            log.warning("%s with pid %d is not a child of this server", frame.name, frame.pid)
         if worker is None or not is_ours or worker.state is not State.STARTING:
             self._send(sender, StopChild())
             return
@@ -272,7 +272,7 @@ class Supervisor:
             case State.STARTING if worker.program.one_shot:
                 child.send_signal(signal.SIGKILL)  # it cannot run as a worker
             case State.STARTING:
-                self.retire(name, "it does not say hello", now)
+                self.retire(name, "it sent no hello", now)
             case State.BUSY:
                 self.retire(name, f"its pass takes longer than {worker.program.longest_pass:.0f} s", now)
             case State.ENDING | State.RENEWING:

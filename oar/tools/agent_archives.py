@@ -108,7 +108,9 @@ def checked_members(file: "IO[bytes]", kind: str, most: int) -> "Iterator[Member
         elif member.kind == tarfile.LNKTYPE:
             parts_of(member.link)
         elif member.kind not in (tarfile.REGTYPE, tarfile.DIRTYPE):
-            raise BadArchive("the archive has %r, which is no file, directory or link in it" % member.name[:200])
+            raise BadArchive(
+                "the archive has %r, which must be a file, a directory or a link inside it" % member.name[:200]
+            )
         yield member
 
 
@@ -164,7 +166,7 @@ class Unpacking:
                 below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    raise BadArchive("%r is no directory, or a link" % part[:200]) from None
+                    raise BadArchive("%r must be a directory, not a link" % part[:200]) from None
                 raise
             finally:
                 os.close(here)
@@ -200,7 +202,7 @@ class Unpacking:
         try:
             os.link(target[-1], fresh, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except (FileNotFoundError, IndexError):
-            raise BadArchive("%r is a link to what is not there" % member.name[:200]) from None
+            raise BadArchive("%r is a link to a missing file" % member.name[:200]) from None
         finally:
             os.close(source)
 
@@ -214,7 +216,7 @@ def pour(source: "Any", target: "IO[bytes]", most: int) -> int:
             return count
         count += len(block)
         if count > most:
-            raise BadArchive("there is more than the %d bytes that may be" % most)
+            raise BadArchive("the size must be at most %d bytes" % most)
         target.write(block)
 
 

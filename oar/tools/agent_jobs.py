@@ -69,14 +69,14 @@ class Stageins:
         """Open the file of a job, fetched if it is not there; raise NotStarted, OarSilent, OSError."""
         md5sum, size = str(staged["md5sum"]), int(staged["size"])
         if not SUM.match(md5sum):
-            raise NotStarted("the server names no sum of its file")
+            raise NotStarted("the server sent no checksum of its file")
         path = os.path.join(self._directory, md5sum)
         with self._locked(path):
             if not self._is_whole(path, md5sum):
                 with open(path + ".part", "wb") as part:
                     server.fetch(job_id, part, size)
                 if not self._is_whole(path + ".part", md5sum):
-                    raise NotStarted("the file that was fetched is not the one that was given: its sum is another")
+                    raise NotStarted("the checksum of the fetched file is wrong")
                 os.rename(path + ".part", path)
             os.utime(path)
             with open(path, "rb") as file:

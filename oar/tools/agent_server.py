@@ -75,7 +75,7 @@ class OarServer:
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise OarSilent("the answer cannot be read: %s" % error) from None
         if not isinstance(told, dict):
-            raise OarSilent("the answer is no object")
+            raise OarSilent("the answer must be an object")
         return told
 
     def fetch(self, job_id: int, target: "IO[bytes]", most: int) -> None:
@@ -119,7 +119,7 @@ class OarServer:
             with error:
                 text = "%d %s" % (error.code, problem_in(error))
             if 300 <= error.code < 500 and error.code not in (408, 429):
-                raise AgentError(REFUSED, "the server says: %s" % text) from None
+                raise AgentError(REFUSED, "the server reports: %s" % text) from None
             raise OarSilent(text) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise OarSilent(str(getattr(error, "reason", error))) from None

@@ -179,7 +179,7 @@ def cpus_of(data: "Data") -> "set[int]":
     for value in data["nodes"].get(node_base.this_node(), []):
         cpus |= cpus_of_value(data, value, online)
     if not cpus:
-        raise NodeError(ManagerExit.DESCRIPTION, "%s names no processor" % described_property(data, ""))
+        raise NodeError(ManagerExit.DESCRIPTION, "%s must name at least one processor" % described_property(data, ""))
     if data.get("compute_thread_siblings") in (True, 1, "yes", "1"):
         return node_kernel.with_siblings(cpus) & online
     return cpus

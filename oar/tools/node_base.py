@@ -168,7 +168,7 @@ def is_privileged(account: pwd.struct_passwd) -> bool:
 
 def why_no_account(user: str) -> str:
     """Return why ``account_of`` knows no account of a user."""
-    text = "'%s' is not known on %s" if known_account(user) is None else "'%s' is an account as which no job runs on %s"
+    text = "'%s' is not known on %s" if known_account(user) is None else "'%s' must not run jobs on %s"
     return "user " + text % (escaped(user), this_node())
 
 

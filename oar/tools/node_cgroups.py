@@ -114,7 +114,10 @@ def groups_of(data: "Data", mounts: "Mounts | None" = None) -> "Groups | None":
     if not path:
         return None
     if not re.match(r"(/[A-Za-z0-9_.-]+)+\Z", path) or "/.." in path:
-        raise NodeError(ManagerExit.DATA, "CPUSET_PATH '%s' is not a path of plain names" % node_base.escaped(path))
+        raise NodeError(
+            ManagerExit.DATA,
+            "CPUSET_PATH '%s' must be a path of letters, digits and . _ -, such as /oar" % node_base.escaped(path),
+        )
     manager = choose_manager(node_base.options_of(data).get("cgroup_manager", "auto"), mounts)
     if manager == "cgroup2" and mounts.v2 is not None:
         return GroupsV2(mounts.v2, path)

@@ -65,7 +65,7 @@ def require_safe(path: str) -> None:
     if real != path:
         raise ScriptError("it must be named without symbolic links: %s" % real)
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ScriptError("it is not a file")
+        raise ScriptError("it must be a file")
     while True:
         status = os.stat(real)
         if status.st_uid != 0 or status.st_mode & 0o022:

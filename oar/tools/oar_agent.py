@@ -33,12 +33,12 @@ USAGE = """Usage: oar-agent [options] URL
 Ask the OAR server at URL for jobs, and run them in the current directory.
 
   -n, --name NAME        name of this computer in OAR (default: its host name)
-  -i, --interval SECONDS longest time between two questions (default: 30)
+  -i, --interval SECONDS longest time between two requests (default: 30)
   -d, --directory DIR    where files of jobs are kept for the next one (default: ./stageins)
   -t, --cache SECONDS    how long they are kept (default: 300)
   -p, --pidfile FILE     write the process id there
   -k, --token FILE       file with the token of this computer (default: ~/.oar-agent.token)
-  -v, --verbose          tell what is done
+  -v, --verbose          print each step
   -h, --help             this help
 
 It ends with 0 after a signal, 1 if it cannot start, 2 if the server refuses it.
@@ -192,7 +192,7 @@ def read_options(arguments: "Sequence[str]") -> "Settings | None":
 
 def seconds_of(option: str, text: str, least: int) -> int:
     if not (text.isdigit() and least <= int(text) <= 86400):
-        raise AgentError(BAD_USAGE, "%s: %r is no number of seconds from %d to 86400" % (option, text, least))
+        raise AgentError(BAD_USAGE, "%s: %r must be a number of seconds from %d to 86400" % (option, text, least))
     return int(text)
 
 
@@ -200,9 +200,9 @@ def address_of(text: str) -> str:
     """Return the address of the server; raise AgentError.  A token is sent encrypted, or stays on this computer."""
     parts = urllib.parse.urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise AgentError(BAD_USAGE, "%r is no address: https://SERVER/" % text)
+        raise AgentError(BAD_USAGE, "%r is not an address: use https://SERVER/" % text)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        raise AgentError(BAD_USAGE, "%s: the token would be sent in the clear: give an address with https" % text)
+        raise AgentError(BAD_USAGE, "%s: the token must be sent encrypted: use an address with https" % text)
     return text if parts.path.strip("/") else text.rstrip("/") + "/oar-cgi"
 
 

@@ -50,7 +50,7 @@ def _imports(name: str, scripts: Mapping[str, str]) -> list[str]:
     if len(_IMPORT.findall(text)) != len(_ANY_IMPORT.findall(text)) or len(_EXPORT.findall(text)) != len(
         _ANY_EXPORT.findall(text)
     ):
-        raise ValueError(f"{name}: an import or an export is written in a way that is not understood")
+        raise ValueError(f"{name}: an import or an export has an unsupported form")
     for words, path in _IMPORT.findall(text):
         other = _beside(name, path)
         unknown = {word.split(" as ")[0] for word in words.split(", ")} - set(_EXPORT.findall(scripts.get(other, "")))
@@ -88,7 +88,7 @@ def _plain(scripts: Mapping[str, str], names: Sequence[str]) -> str:
     """Return modules as a script that is none.  Raises ValueError."""
     for name in names:
         if _WAITS.search(scripts[name]):
-            raise ValueError(f"{name}: a script that is no module cannot wait")
+            raise ValueError(f"{name}: a script that is not a module cannot wait")
     return '"use strict";\n' + "".join(_as_function(name, scripts[name]) for name in names)
 
 

@@ -76,7 +76,7 @@ def choices_of(content: object) -> SiteChoices:
     if content in (None, ""):
         return SiteChoices()
     if not isinstance(content, dict) or not set(content) <= set(SiteChoices._fields):
-        raise ValueError(f"it has lines that begin with one of {', '.join(f'{name}:' for name in SiteChoices._fields)}")
+        raise ValueError(f"each line must begin with one of{', '.join(f'{name}:' for name in SiteChoices._fields)}")
     templates, group_by = content.get("templates", []), content.get("group_by", "")
     if not isinstance(templates, list):
         raise ValueError("below templates: is a list")
@@ -90,7 +90,7 @@ def _template(number: int, fields: object) -> Template:
         raise ValueError(f"template {number}: each line is a field and its value")
     unknown = next((name for name in fields if name not in (LABEL, *FIELDS)), None)
     if unknown is not None:
-        raise ValueError(f"template {number}: there is no field {unknown!r}, but {', '.join((LABEL, *FIELDS))}")
+        raise ValueError(f"template {number}: unknown field {unknown!r}: use {', '.join((LABEL, *FIELDS))}")
     if not fields.get(LABEL):
         raise ValueError(f"template {number}: {LABEL} is missing")
     return {name: value.strip() for name, value in fields.items()}

@@ -125,10 +125,10 @@ def test_neither_a_mail_that_fails_nor_a_command_that_hangs_holds_anything_up(
 def test_what_cannot_be_told_is_refused_at_once(cluster: Cluster, alice: Person) -> None:
     before = cluster.sql("SELECT max(job_id) FROM jobs")
     for text, code, why in (
-        ("mail:a@b,-x", 250, "'-x' is no mail address"),
+        ("mail:a@b,-x", 250, "'-x' is not a mail address"),
         ("mail:a@b\nBcc: evil@c", 250, "bad syntax for the notify option"),
         ("[WHEN]mail:a@b", 250, "unknown tag 'WHEN'"),
-        ("exec:tell", 250, "'tell' is no absolute path"),
+        ("exec:tell", 250, "'tell' is not an absolute path"),
         ("exec:/bin/sh -c 'x'", 16, "insecure characters found in notification method"),
         ("[END]exec:/bin/a;b", 16, "insecure characters found in notification method"),
     ):

@@ -182,8 +182,8 @@ def test_a_signal_reaches_the_command(cluster: Cluster, alice: Person, options: 
 @pytest.mark.parametrize(
     ("option", "cause", "sentence"),
     [
-        ("-c", "CHECKPOINT_SIGNAL", "by signal SIGUSR2, by which OAR asked for a checkpoint"),
-        ("-s TERM", "SIGNAL_SENT", "by signal SIGTERM, which OAR sent as asked: User alice requested the signal 15"),
+        ("-c", "CHECKPOINT_SIGNAL", "by signal SIGUSR2, with which OAR requested a checkpoint"),
+        ("-s TERM", "SIGNAL_SENT", "by signal SIGTERM, which OAR sent on request: User alice requested the signal 15"),
     ],
 )
 def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(

@@ -311,7 +311,7 @@ def test_texts_of_events_are_for_who_is_known(anonymous: httpx.Client, database:
 def test_a_job_comes_with_all_that_its_page_shows(anonymous: httpx.Client, database: Database) -> None:
     job = add_job(database)
     record = anonymous.get(f"/v1/jobs/{job}", params={"everything": True}).json()
-    assert record["explanation"]["sentence"] == "The scheduler has not looked at it yet."
+    assert record["explanation"]["sentence"] == "The scheduler has not considered it yet."
     assert [state["state"] for state in record["states"]] == ["Waiting"]
     (listed,) = anonymous.get("/v1/jobs", params={"outlook": True}).json()["items"]
     assert listed["outlook"]["why"] == ""

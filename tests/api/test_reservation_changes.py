@@ -163,7 +163,7 @@ def test_a_series_is_changed_from_one_of_its_reservations_on(
     asked = nobody.get("/v1/reservations", params={"name": "lecture"}).json()["items"]
     assert {each["duration"] for each in asked} == {1200}
     overlapping = nobody.patch(place, json={"duration": 7200, "resources": ["nodes=2"]})
-    assert (overlapping.status_code, "beside occurrence" in overlapping.text) == (400, True)
+    assert (overlapping.status_code, "overlap occurrence" in overlapping.text) == (400, True)
     blocker = _ask(nobody, start=write_option_date(others[0]["start_time"] + 1200), resources=["nodes=2"], duration=60)
     (item, later) = nobody.patch(place, json={"duration": 1800, "resources": ["nodes=2"]}).json()["items"][:2]
     assert (item["done"], later["done"]) == ("refused", "altered"), blocker.text

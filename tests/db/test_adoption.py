@@ -295,7 +295,7 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
     result = adopt("--running")
     assert (result.exit, result.err) == (0, "")
     assert "As in the old database" not in result.out
-    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in result.out
+    assert 'if this is a copy, no server ends them (docs/adoption.rst, "From a dump").' in result.out
     assert (
         new(f"SELECT state, message FROM jobs WHERE job_id IN ({job}, {waiting})")
         == [("Error", "lost with the old server")] * 2
@@ -309,7 +309,7 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
     ("origin", "told"),
     [
         ("mysql://oar@old/oar", "MySQL cannot be read: convert the database first"),
-        ("postgresql://old:very-secret@[bad", "The text behind --from is no address of a database"),
+        ("postgresql://old:very-secret@[bad", "The value of --from must be the address of a database"),
         (
             "postgresql://old:very-secret@127.0.0.1:1/oar",
             "Cannot open the old database: no server listens at this address. ",
@@ -375,7 +375,7 @@ def test_standard_rules_become_ours_and_others_are_kept_disabled(old: OldSite, a
     own = '# Ours\nif ($user eq "eve") { die("no"); }'
     old.run("INSERT INTO admission_rules (priority, rule) VALUES (30, %s)", own)
     out = adopt().out
-    assert "  15: the standard rule 15_default_walltime, with what the site had changed\n" in out
+    assert "  15: the standard rule 15_default_walltime, with the changes of the site\n" in out
     assert "  18: kept as a text, disabled (Ours)\n" in out
     assert "  19: added: 18_longest_walltime, which the old database does not have, disabled\n" in out
     assert "Rule 18 is Perl, and none of the standard ones" in out

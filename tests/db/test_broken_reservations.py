@@ -16,8 +16,8 @@ SERIES = {
     "a zone that is gone": ("time_zone = 'US/Nowhere'", 'this machine has no time zone "US/Nowhere"'),
     "a zone that is a path": ("time_zone = '../../etc/passwd'", 'this machine has no time zone "../../etc/passwd"'),
     "a rule of others": ("rule = 'FREQ=YEARLY'", "FREQ cannot be YEARLY"),
-    "a rule without dates": ("rule = ''", "it has the parts FREQ"),
-    "a first start beyond all years": ("first_start = 9000000000000000", "it gives no date"),
+    "a rule without dates": ("rule = ''", "unknown part (empty): use FREQ"),
+    "a first start beyond all years": ("first_start = 9000000000000000", "it matches no date"),
     "no JSON": ("template = '{'", "cannot be read"),
     "another JSON": ("template = '[]'", "cannot be read"),
     "a template of a later version": (
@@ -36,7 +36,7 @@ SERIES = {
     ),
     "a request of others": (
         r"""template = replace(template, '\"alternatives\"', '\"ways\"')""",
-        "what an advance reservation asks for cannot be read",
+        "the request of an advance reservation cannot be read",
     ),
 }
 #: A request that can be read.

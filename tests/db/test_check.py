@@ -95,8 +95,8 @@ def test_an_ended_job_that_left_everything_behind(database: Database) -> None:
         "assigned_resources: 1 rows: CURRENT, but no job holds them",
         "frag_jobs: 1 rows: the kill request of an ended job is open",
         "job_runs: 1 rows: the Runner has a row of an ended job",
-        "job_reasons: 1 rows: a reason why an ended job waits",
-        "jobs: 1 rows: ended, and it is not stored why",
+        "job_reasons: 1 rows: a waiting reason of an ended job",
+        "jobs: 1 rows: ended without an end cause",
         "challenges: 1 rows: the challenge of an ended job",
         "gantt_jobs_predictions: 1 rows: the prediction of an ended job",
     ]
@@ -141,7 +141,7 @@ BREAKS: dict[str, tuple[Callable[[Transaction, int], object], str]] = {
     ),
     "end of a live job": (
         lambda tx, _: tx.execute("INSERT INTO job_ends SELECT job_id, 1, 'SUCCESS' FROM jobs"),
-        "job_ends: 1 rows: why a job ended that has not",
+        "job_ends: 1 rows: end cause of a job that has not ended",
     ),
     "usage of no job": (
         lambda tx, _: tx.execute("INSERT INTO job_usage (job_id, network_address) VALUES (4711, 'n')"),
@@ -250,7 +250,7 @@ def test_fix_index_closes_what_ended_jobs_left_open(database: Database) -> None:
         "job_resource_descriptions: 1 rows: set to LOG, the job has ended",
         "job_types: 1 rows: set to LOG, the job has ended",
         "job_state_logs: 1 rows: closed, the job has ended",
-        "job_ends: 1 rows: added, nobody knows why the job ended",
+        "job_ends: 1 rows: added with the end cause unknown",
         "frag_jobs: 1 rows: closed, the job has ended",
         "jobs_live_state: created",
     ]

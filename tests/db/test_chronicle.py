@@ -207,7 +207,7 @@ def test_lines_that_could_not_be_written_are_written_later(
     made.go_on()
     job_id = add_job(database, JobState.ERROR)
     made.go_on()
-    assert "what happened to jobs cannot be written" in caplog.text
+    assert "cannot write the events of jobs" in caplog.text
     assert str(path) in caplog.text
     assert (made.due() or 0) > chronicle.LOOK
     directory.mkdir()

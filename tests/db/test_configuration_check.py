@@ -58,14 +58,17 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid: it has no address on this machine ("),
-        ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost means each machine itself: "),
+        ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid: this machine cannot resolve the name ("),
+        ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost is a loopback name: "),
         ("QUEUE=defualt", "QUEUE: there is no queue defualt; there are admin, besteffort, default"),
         ("WALLTIME_INCREMENT={ fast => 60 }", "WALLTIME_INCREMENT: there is no queue fast; there are admin, "),
         ("OARSUB_NODES_RESOURCES=host_name", "OARSUB_NODES_RESOURCES: resources have no property host_name: oarprope"),
         ("OARSUB_DEFAULT_RESOURCES=/slot=1", "OARSUB_DEFAULT_RESOURCES: resources have no property slot: oarproperty"),
         ("JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD=cpusets", "JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD: resources have no"),
-        ("SCHEDULER_RESOURCE_ORDER=speed DESC", 'SCHEDULER_RESOURCE_ORDER: column "speed" does not exist: rounds take'),
+        (
+            "SCHEDULER_RESOURCE_ORDER=speed DESC",
+            'SCHEDULER_RESOURCE_ORDER: column "speed" does not exist: the scheduler sorts',
+        ),
         ("PHOENIX_BROKEN_NODES=stat='Suspected'", "PHOENIX_BROKEN_NODES: stat='Suspected': "),
         ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: nobody_ro: it has no such login. "),
         ("API_THREADS=500", "API_THREADS: the API may hold 505 of the "),
@@ -94,7 +97,7 @@ def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, to
             "COMPLETION_LOG=/var/logs/done.json",
             "COMPLETION_LOG: /var/logs: no such directory on this machine. Create",
         ),
-        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log: it is a directory. Write the path of a file."),
+        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log: must be a file, not a directory. Use the path of a file."),
         (
             "JOB_PRIORITY=MULTIFACTOR\nPRIORITY_CONF_FILE=/no/file",
             "PRIORITY_CONF_FILE: /no/file: no such file on this machine. ",
@@ -210,7 +213,7 @@ class TestOldFiles:
         result = check(*lines, *rules)
         errors = [line for line in result.err.splitlines() if line.startswith("[ERROR]")]
         assert [error.split(":")[0] for error in errors] == ["[ERROR] ADMISSION_RULES_PATH"] * len(rules)
-        assert ("API_SECRET_KEY: the key of OAR 3's own file" in result.err) is bool(rules)
+        assert ("API_SECRET_KEY: the published default key of OAR 3" in result.err) is bool(rules)
 
     def test_the_file_of_the_package_is_read_like_the_form_of_it(self) -> None:
         package = cache.kept("oar-2.5-common", lambda place: roots.unpack("bookworm", "oar-common", place))

@@ -93,7 +93,7 @@ def test_a_queue_that_weights_do_not_name_is_named_once(
     scheduler.round()
     scheduler.round()
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == [f"the queue besteffort is not in queue_coefs of {file}: queue_weight counts nothing for its jobs"]
+    assert lines == [f"the queue besteffort is not in queue_coefs of {file}: queue_weight has no effect on its jobs"]
 
 
 def test_the_times_of_jobs_are_logged_and_written(
@@ -165,7 +165,7 @@ def test_a_job_whose_token_has_no_script_any_more_is_told_so(
     assert "gone" not in caplog.text
     with clocked.snapshot() as tx:
         (told,) = explanations.explain(tx, [tx.jobs.get(stuck)], Config())
-    assert told.sentence == "It needs tokens gone, and this site has none of that name (any more)."
+    assert told.sentence == "It needs tokens gone, which do not exist at this site."
     assert told.advice.solution.endswith(f"SCHEDULER_TOKEN_SCRIPTS; oardel {stuck} deletes the job.")
 
 

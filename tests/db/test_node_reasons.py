@@ -50,11 +50,11 @@ def reasons(console: Console) -> dict[str, str | None]:
     [
         (
             ("-d", "off", "-h", "node-1"),
-            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins.",
+            "cannot set a reason alone. Use it with a state, or with a drain or a maintenance that begins.",
         ),
         (
             ("-p", "drain=NO", "-h", "node-1"),
-            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins.",
+            "cannot set a reason alone. Use it with a state, or with a drain or a maintenance that begins.",
         ),
         (
             ("-a", "-h", "node-9"),

@@ -113,12 +113,12 @@ def test_a_trace_is_a_file_with_its_resources_beside(console: Console, past: lis
         (["-f", "-", "-b", 5, "-e", 2], "[ERROR] --first 5 is greater than --last 2. Write the smaller job id first."),
         (
             ["-f", "-", "--from", "2031-02-01", "--to", "2031-01-01"],
-            "[ERROR] No job is between these dates: --from is the earlier one.",
+            "[ERROR] --from must be earlier than --to: exchange the dates.",
         ),
         (["-f", "-", "--chunk-size", 0], "[ERROR] --chunk-size must be at least 1."),
         (
             ["-f", "-", "--metadata-file", "-"],
-            "[ERROR] The trace and the resources cannot both go to -: give --metadata-file another name.",
+            "[ERROR] The trace and the resources cannot both be in -: use another file for --metadata-file.",
         ),
     ],
 )
@@ -132,6 +132,6 @@ def test_a_device_or_a_directory_is_not_replaced(console: Console, tmp_path: Pat
     os.mkfifo(pipe)
     for path in (pipe, tmp_path):
         result = console.type(oar2trace.main, "-f", path)
-        assert (result.exit != 0, f"Cannot write {path}: it is not a regular file" in result.err) == (True, True)
+        assert (result.exit != 0, f"Cannot write {path}: it must be a regular file" in result.err) == (True, True)
     assert pipe.is_fifo()
     assert not list(tmp_path.glob("*.new"))

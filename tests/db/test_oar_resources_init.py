@@ -77,7 +77,7 @@ def test_known_hosts_are_left_alone_unless_they_are_updated(desk: Desk) -> None:
     desk.init("-x", hosts="n1\n")
     execute_sql(desk.console.database, "UPDATE resources SET mem = 1")
     again = desk.init("-x", hosts="n1\n")
-    assert "n1: it already has resources: nothing is changed. To update their properties, add --update" in again.err
+    assert "n1: it already has resources, which stay unchanged. To update their properties, use --update" in again.err
     assert desk.console.values("mem") == [1, 1]
     assert desk.init("-x", "--update", hosts="n1\n").exit == 0
     assert desk.console.values("mem") == [4, 4]
@@ -90,7 +90,7 @@ def test_a_host_that_fails_stops_no_other(desk: Desk) -> None:
     assert result.out.splitlines() == [
         "#   Checking broken ... KO (exit code 255)",
         "#   Checking n1 ... OK",
-        "#   Checking odd ... KO (it does not tell its processors and its memory)",
+        "#   Checking odd ... KO (it must report its processors and its memory)",
         "2 resource(s) created or repaired.",
     ]
 

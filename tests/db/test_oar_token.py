@@ -61,28 +61,30 @@ def test_a_site_says_how_long_tokens_are_valid_at_most(console: Console) -> None
     console.config = Config(api_token_days=30)
     assert "valid for 30 days" in console.type(oar_token.main, "create", user=EVE).err
     refused = console.type(oar_token.main, "create", "--expires", "31", user=EVE)
-    assert refused == CommandResult(1, "", "# Error: a token is valid for 1 to 30 days, not for 31 (API_TOKEN_DAYS)\n")
+    assert refused == CommandResult(
+        1, "", "# Error: the lifetime of a token must be 1 to 30 days (API_TOKEN_DAYS), not 31\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["create", "--scope", "all"], "'all' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
-        (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
+        (["create", "--scope", "all"], "'all' is not a scope: use rw, ro, submit, job:ID, admin, agent:NAME"),
+        (["create", "--scope", "job:0"], "'job:0' is not a scope: use rw, ro, submit, job:ID, admin, agent:NAME"),
         (
             ["create", "--scope", "rw,session"],
             "bad scope: rw,session: only the login page creates sessions. Use rw, ro or submit.",
         ),
         (["create", "--scope", "ro,admin"], "only administrators may have tokens of scope admin"),
-        (["create", "--agent", "desk-1"], "only administrators make tokens of agents"),
+        (["create", "--agent", "desk-1"], "only administrators may create agent tokens"),
         (
             ["create", "--scope", "ro,agent:desk-1"],
             "bad scope: ro,agent:desk-1: an agent token has no other scope. Create two tokens.",
         ),
-        (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0 (API_TOKEN_DAYS)"),
-        (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366 (API_TOKEN_DAYS)"),
-        (["create", "--comment", "a\nb"], "a comment has at most 200 characters, all of them printable"),
-        (["list", "--everybody"], "the tokens of others are shown to oar and root only"),
+        (["create", "--expires", "0"], "the lifetime of a token must be 1 to 365 days (API_TOKEN_DAYS), not 0"),
+        (["create", "--expires", "366"], "the lifetime of a token must be 1 to 365 days (API_TOKEN_DAYS), not 366"),
+        (["create", "--comment", "a\nb"], "a comment must have at most 200 characters, all of them printable"),
+        (["list", "--everybody"], "only oar and root may list the tokens of other users"),
         (["revoke", "999999"], "you have no token 999999: oar-token list"),
     ],
 )

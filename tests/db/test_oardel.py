@@ -148,19 +148,19 @@ def test_invalid_ids_are_reported_and_valid_ones_are_processed(frontend: Users) 
 
 
 def test_options_of_other_schedulers_are_explained(frontend: Users) -> None:
-    expected = "Unknown option: j\n# Here: the numbers of jobs, without an option\n"
+    expected = "Unknown option: j\n# Here: job ids, without an option\n"
     assert frontend.type(oardel.main, "-j", "12") == CommandResult(1, "", expected)
 
 
 @pytest.mark.parametrize(
     ("word", "way_out"),
     [
-        ("all", "All of yours: --all"),
-        ("12,13", "Several jobs are several words: 12 13"),
-        ("12-15", "Several jobs are several words: $(seq 12 15)"),
-        ("12..15", "Several jobs are several words: $(seq 12 15)"),
-        ("12[3]", "All jobs of an array: --array 12; one of its jobs by its id, which oarstat --array 12 tells"),
-        ("12_3", "All jobs of an array: --array 12; one of its jobs by its id, which oarstat --array 12 tells"),
+        ("all", "All your jobs: --all"),
+        ("12,13", "Separate job ids by blanks: 12 13"),
+        ("12-15", "Separate job ids by blanks: $(seq 12 15)"),
+        ("12..15", "Separate job ids by blanks: $(seq 12 15)"),
+        ("12[3]", "All jobs of an array: --array 12; for one job use its id: oarstat --array 12 lists them"),
+        ("12_3", "All jobs of an array: --array 12; for one job use its id: oarstat --array 12 lists them"),
     ],
 )
 def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Users, word: str, way_out: str) -> None:

@@ -313,7 +313,7 @@ TWO_DATES = (
         (["-p"], "No job specified"),
         (["-e"], "No job specified"),
         (["-r", "-c"], "# Error: --show-resources and --compact are exclusive"),
-        (["-r", "--start"], "# Error: --show-resources is for the table of jobs"),
+        (["-r", "--start"], "# Error: --show-resources can only be used with the table of jobs"),
         (["-p", "-j", "1", "--sql", "true"], "# Error: --properties and --sql are exclusive"),
         (["-s"], "--state can only be used with an id"),
         (["-g", "yesterday"], f"Bad syntax for --gantt\n{TWO_DATES}"),
@@ -325,7 +325,7 @@ TWO_DATES = (
         (["--start", "--explain", "1"], "# Error: --start and --explain are exclusive"),
         (["--color=red"], "# Error: --color must be auto, always or never"),
         (["--format", "5"], "# Error: --format must be 1, 2, 3 or 4"),
-        (["--since", "soon"], '# Error: "soon" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago'),
+        (["--since", "soon"], '# Error: "soon" is not a date: use YYYY-MM-DD hh:mm:ss, or an age such as 1d, 2h, 30m'),
         *(([f"--watch={text}"], f'# Error: --watch takes a number of seconds, not "{text}"') for text in WRONG_SECONDS),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_job_that_ended_says_why_in_full(cluster: Cluster) -> None:
     lines = cluster.shows("-f", "-j", job).splitlines()
     assert lines[lines.index("    resubmit_job_id = 0") + 1 : lines.index("    events = ")] == [
         "    cause = WALLTIME: It reached its walltime: it had requested 1:0:0 and ran for 1:0:2.",
-        f"    advice = Ask for more time: oarsub -l ...,walltime=2:0:0; or, while it runs: oarwalltime {job} +H:M:S;"
+        f"    advice = Request more time: oarsub -l ...,walltime=2:0:0; or, while it runs: oarwalltime {job} +H:M:S;"
         " or let it write checkpoints: oarsub --checkpoint",
         "    cpu_efficiency = 50.0%",
         "    max_rss = 1.0 GiB",
@@ -123,7 +123,7 @@ def test_explain_tells_of_an_ended_job_why_and_what_to_do(cluster: Cluster) -> N
         "    Why it ended: Its user may not write its output file /root/\\x1b[2Jo on node-1. Its command was not"
         " started.\n"
     ) in out
-    assert "    What to do: See who owns the file and its directory (ls -ld). Give other names" in out
+    assert "    What to do: See who owns the file and its directory (ls -ld). Use other names" in out
     record = json.loads(cluster.shows("--explain", job, "-J"))[str(job)]
     assert record["end"]["cause"] == "OUTPUT_DENIED"
 

@@ -210,7 +210,7 @@ def test_a_running_job_whose_first_node_keeps_silent_is_told_so(site: Site) -> N
     with site.database.begin() as tx:
         tx.job_runs.claim(job, "node-1")
         assert tx.job_runs.note_silence("node-1", tx.now).probes == 1
-    trouble = "Of its nodes, node-1, which runs its command, did not answer when it was last asked."
+    trouble = "Of its nodes, node-1, which runs its command, did not answer the last probe."
     assert site.record(job)["trouble"] == trouble
     assert f"    Trouble: {trouble}\n    What to do: If it does not go on without" in site.explain(job).out
     with site.database.begin() as tx:
@@ -266,7 +266,7 @@ def test_explain_shows_the_accuracy_of_predictions(site: Site) -> None:
         NOW - 5000,
         NOW - 5000 - 30,
     )
-    told = "half of the jobs in this queue started within 0:5:0 of what they were told first, 9 in 10 within 0:9:0"
+    told = "half of the jobs in this queue started within 0:5:0 of their first predicted start, 9 in 10 within 0:9:0"
     assert f"    So far: {told}\n" in site.explain(waiting).out
     start = site.record(waiting)["start"]
     assert (start["half_off_by"], start["most_off_by"]) == (300, 540)
@@ -297,7 +297,7 @@ def test_explain_shows_the_shares_with_fair_share(database: Database) -> None:
     site.round()
     site.scheduler.close()
     assert (
-        "    Fair share: karma -0.300; its user used 25.0% and asked for 100.0% of all, his share is 60.0%;"
+        "    Fair share: karma -0.300; its user used 25.0% and requested 100.0% of the total, his share is 60.0%;"
         " its project used 100.0%, its share is 21.0%\n"
     ) in site.explain(waiting).out
     assert site.record(waiting)["data"]["fairshare"]["user_used"] == 0.25

@@ -166,12 +166,12 @@ def test_some_jobs_are_followed(cluster: Cluster, database: Database, words: tup
     [
         (["999"], "# Error: job 999 does not exist.\n"),
         (["--array", "999"], "# Error: job 999 does not exist.\n"),
-        (["--since", "yesterday"], '# Error: "yesterday" is no position in the history'),
-        (["--since", "s99999999.e99999999"], '# Error: "s99999999.e99999999" is no position in the history of this'),
-        (["-f"], "# Error: --follow goes with jobs"),
-        (["--states", "R"], "# Error: --follow goes with jobs"),
-        (["--format", "2"], "# Error: --follow goes with jobs"),
-        (["-Y"], "# Error: --follow writes lines of text, or of JSON with --json\n"),
+        (["--since", "yesterday"], '# Error: "yesterday" is not a position in the history'),
+        (["--since", "s99999999.e99999999"], '# Error: "s99999999.e99999999" is not a position in the history of this'),
+        (["-f"], "# Error: --follow can only be combined with job"),
+        (["--states", "R"], "# Error: --follow can only be combined with job"),
+        (["--format", "2"], "# Error: --follow can only be combined with job"),
+        (["-Y"], "# Error: --follow supports text and --json only: use one of them\n"),
         (["bob"], '# Error: "bob" is not a job id.'),
     ],
 )

@@ -41,7 +41,7 @@ class TestFilters:
     def test_a_state_that_does_not_exist(self, cluster: Cluster) -> None:
         result = cluster.oarstat("-t", "Runing")
         assert (result.exit, result.out) == (1, "")
-        assert result.err.startswith('# Error: "Runing" is no state: W H L R')
+        assert result.err.startswith('# Error: "Runing" is not a state: use one of W H L R')
         assert result.err.endswith('# Did you mean "Running"?\n')
 
     def test_names_queues_and_projects(self, cluster: Cluster) -> None:
@@ -62,9 +62,9 @@ class TestFilters:
         assert cluster.oarstat("--queue", "besteffort") == CommandResult(0, "", "")
 
     def test_a_user_who_does_not_exist_is_told(self, cluster: Cluster) -> None:
-        said = "# Warning: there is no user alcie here.\n"
+        said = "# Warning: user alcie does not exist.\n"
         assert cluster.oarstat("-u", "alcie") == CommandResult(0, "", said)
-        assert cluster.oarstat("-u", "x\n# y").err == "# Warning: there is no user x\\n# y here.\n"
+        assert cluster.oarstat("-u", "x\n# y").err == "# Warning: user x\\n# y does not exist.\n"
         assert cluster.oarstat("-u", "alcie", "-J") == CommandResult(0, "{}\n", "")
         assert cluster.oarstat("-u", "root") == CommandResult(0, "", "")
 
@@ -272,7 +272,7 @@ class TestWatch:
 
 def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
     result = cluster.oarstat("-s", "-j", "abc")
-    assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is no job id'])
+    assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is not a job id'])
 
 
 @pytest.mark.parametrize("words", [["bob"], ["-f", "bob"], ["12", "bob"], ["-J", "12x"], ["-1x"], ["-u", "eve", "bob"]])

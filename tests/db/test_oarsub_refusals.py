@@ -33,7 +33,7 @@ REFUSED = [
     (
         ("-l", "walltime=1:xx", "x"),
         18,
-        '# Error: cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]\n',
+        '# Error: cannot recognize walltime resource value\n# "1:xx" is not a walltime: write h[:m[:s]]\n',
     ),
     (
         ("-l", "gpu=1", "x"),

@@ -166,7 +166,7 @@ class TestRefusals:
         assert refusal(login, "--ar", number, "-l", "walltime=2", "x") == text
         assert login.oarsub("--ar", number, "-l", "walltime=0:59:54", "x").exit == 0
         site.round(NOW + 1000)
-        text = f"walltime 0:50:0 is longer than what is left of the advance reservation {number} (0:44:54)."
+        text = f"walltime 0:50:0 exceeds the remaining time of the advance reservation {number} (0:44:54)."
         assert refusal(login, "--ar", number, "-l", "walltime=0:50", "x") == text
 
     def test_requests_that_it_cannot_hold(self, login: LoginNode, number: int) -> None:
@@ -177,7 +177,7 @@ class TestRefusals:
         assert "1 whole node can be used, 2 asked" in refusal(login, "--ar", number, "-l", "/nodes=2,walltime=0:1", "x")
         assert refusal(login, "--ar", number, "-l", "/nodes=ALL,walltime=0:1", "x") == (
             f"{short} /nodes=ALL: 1 whole node can be used,"
-            " ALL asked, which means all of the cluster: BEST takes what there is."
+            " ALL asked, which means the whole cluster: use BEST for the resources that are available."
         )
         refused = refusal(login, "--ar", number, "-p", "network_address='node-2'", "-l", "walltime=0:1", "x")
         assert refused == f"{short} /resource_id=1: no resource matches \"network_address='node-2'\", 1 asked."
@@ -226,14 +226,15 @@ class TestRefusals:
         site.round()
         with site.database.begin() as tx:
             assert tx.jobs.get(job_id).reservation is Reservation.SCHEDULED
-        with pytest.raises(BadSubmission, match="longer than what is left"):
+        with pytest.raises(BadSubmission, match="exceeds the remaining time"):
             reserve(NOW + HOUR - 100)
         for date in (NOW + 50, NOW + HOUR + 94, 2 * NOW):
             with pytest.raises(BadSubmission) as refused:
                 reserve(date)
             first, last = format_date(NOW + 100), format_date(NOW + HOUR + 94)
             assert str(refused.value) == (
-                f"{format_date(date)} is no date for a job in the advance reservation {number}: from {first} to {last}."
+                f"{format_date(date)} is not a start for a job in the advance reservation {number}:"
+                f" use a date from {first} to {last}."
             )
 
 

@@ -77,7 +77,7 @@ def test_nobody_gets_what_another_has_staged_by_its_sum(desk: LoginNode, tmp_pat
     assert give(desk, "-s", tmp_path / "data").exit == 0
     (tmp_path / "kept" / f"{md5sum}.alice").write_bytes(b"another content of this sum")
     by_sum = desk.oarsub("-t", "desktop_computing", "--stagein-md5sum", md5sum, "x", user=BOB)
-    refusal = f"# Error: you have no staged file with the checksum {md5sum}: give the file with --stagein.\n"
+    refusal = f"# Error: you have no staged file with the checksum {md5sum}: use --stagein with the file.\n"
     assert by_sum == CommandResult(12, "", refusal)
     assert desk.oarsub("-t", "desktop_computing", "-s", tmp_path / "data", "x", user=BOB).exit == 0
     assert (tmp_path / "kept" / f"{md5sum}.bob").read_bytes() == b"of alice"
@@ -90,9 +90,9 @@ def test_nobody_gets_what_another_has_staged_by_its_sum(desk: LoginNode, tmp_pat
         (["-s", "{}/data", "--stagein-md5sum", "0" * 32], "# Error: stage-in checksum mismatch.\n"),
         (
             ["--stagein-md5sum", "0" * 32],
-            f"# Error: you have no staged file with the checksum {'0' * 32}: give the file with",
+            f"# Error: you have no staged file with the checksum {'0' * 32}: use --stagein with",
         ),
-        (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: 32 hexadecimal digits.\n'),
+        (["--stagein-md5sum", "x"], '# Error: "x" is not an MD5 sum: use 32 hexadecimal digits.\n'),
         (["-s", "{}/gone"], "[ERROR] Cannot open the stage-in file"),
         (["-s", "{}"], "[ERROR] Cannot open the stage-in file"),
         (["-s", "/dev/zero"], "[ERROR] Cannot open the stage-in file /dev/zero.\n"),

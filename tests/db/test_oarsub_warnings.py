@@ -12,7 +12,7 @@ from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
-NO_MAIL = "# Warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): --notify mail will reach nobody.\n"
+NO_MAIL = "# Warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): no mail is sent (--notify mail).\n"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.plain import without_way_out
 
 #: Whether a session of this database waits for a lock that another one has.
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-FORCE = "  -f does it all the same\n"
+FORCE = "  use -f to do it anyway\n"
 MAN = 'denied: "eve" must be manager for this operation\n'
 
 
@@ -81,8 +81,8 @@ def test_names_that_nobody_has_are_added_and_named(console: Console) -> None:
     added = console.type(oaruserset.main, "-a", "nosuch,daemon,@nosuch,@daemon,no*", "team")
     assert added.exit == 0
     assert added.err == (
-        'warning: nosuch is not known as a user, and is in the access list "team" all the same\n'
-        'warning: Userset or group "nosuch" does not exist, and is in the access list "team" all the same\n'
+        'warning: nosuch is not known as a user, but was added to the access list "team"\n'
+        'warning: Userset or group "nosuch" does not exist, but was added to the access list "team"\n'
     )
     assert userset(console, "team") == ["@daemon", "@nosuch", "daemon", "no*", "nosuch"]
 
@@ -95,7 +95,7 @@ def test_names_that_nobody_has_are_added_and_named(console: Console) -> None:
         (["-D", "x"], 'Userset "x" does not exist', 1),
         (["-D", "arusers"], 'denied: "arusers" cannot be deleted, its entries can (-d)', 9),
         (["-a", "bob", "1x"], 'denied: "1x" is not a valid object name', 1),
-        (["-a", "b'ob", "x"], 'denied: "b\'ob" is no user, @group or pattern', 1),
+        (["-a", "b'ob", "x"], 'denied: "b\'ob" must be a user, @group or pattern', 1),
         (["-a", ",", "x"], 'denied: the user list "," is empty', 1),
         ([], "ERROR! no option argument\nUsage: oaruserset [OPTIONS]", 1),
     ],

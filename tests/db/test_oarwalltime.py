@@ -307,12 +307,12 @@ def test_somebody_without_a_name_may_not_ask(frontend: Frontend, monkeypatch: py
     ("words", "mistake"),
     [
         ((), "No job id is given."),
-        (("x",), '"x" is not a job id. The job id comes first.'),
-        (("+x",), '"+x" is not a job id. The job id comes first.'),
+        (("x",), '"x" is not a job id. The first argument must be a job id.'),
+        (("+x",), '"+x" is not a job id. The first argument must be a job id.'),
         (("1", "+1", "+2"), "More than one change is given. Write the change as one word."),
-        (("12x", "+1"), '"12x" is not a job id. The job id comes first.'),
-        (("",), '"" is not a job id. The job id comes first.'),
-        (("9" * 40, "+1"), f'"{"9" * 40}" is not a job id. The job id comes first.'),
+        (("12x", "+1"), '"12x" is not a job id. The first argument must be a job id.'),
+        (("",), '"" is not a job id. The first argument must be a job id.'),
+        (("9" * 40, "+1"), f'"{"9" * 40}" is not a job id. The first argument must be a job id.'),
     ],
 )
 def test_what_is_no_request_shows_the_usage_and_what_is_wrong(

@@ -127,8 +127,8 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
         (["-u", "nosuch", "{}"], "error: nosuch is not known as a user\n"),
         (["-d", "600"], "qralter: no advance reservation is given\n"),
         (["-m", "", "{}"], 'qralter: Wrong mail options list format "" specified to -m option\n'),
-        (["-q", "", "{}"], 'qralter: -q "" names nothing\n'),
-        (["-l", "", "{}"], 'denied: -l "" names nothing\n'),
+        (["-q", "", "{}"], 'qralter: -q "" has no value\n'),
+        (["-l", "", "{}"], 'denied: -l "" has no value\n'),
     ],
 )
 def test_rejected_changes_change_nothing(

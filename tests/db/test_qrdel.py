@@ -166,7 +166,7 @@ def test_an_empty_word_is_refused_and_means_neither_all_nor_nothing(site: Site, 
     (number,) = grant(site, "")
     result = delete(site, *words)
     assert (result.exit, result.out) == (1, "")
-    assert "names nothing\n" in result.err
+    assert "has no value\n" in result.err
     assert site.state(number) is S.WAITING
 
 

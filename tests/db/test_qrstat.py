@@ -367,7 +367,7 @@ def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
     assert refused == CommandResult(1, "", 'qrstat: invalid option argument "-s q"\n  write letters of wWrExd\n')
     for option, kind in (("-ar", "numbers or names"), ("-u", "users")):
         empty = console.type(qrstat.main, option, "", user=USER1)
-        said = f'qrstat: {option} "" names nothing\n  leave it out, or write {kind}\n'
+        said = f'qrstat: {option} "" has no value\n  leave it out, or write {kind}\n'
         assert empty == CommandResult(1, "", said)
     empty = console.type(qrstat.main, "-s", "", user=USER1)
     assert empty == CommandResult(1, "", 'qrstat: invalid option argument "-s "\n  write letters of wWrExd\n')

@@ -276,7 +276,7 @@ def test_a_value_that_is_empty_is_none(desk: Desk, item: str) -> None:
     """As in a script whose variable is empty."""
     name = item.partition("=")[0]
     assert desk.qrsub("-d", "60", "-l", item) == CommandResult(
-        1, "", f'denied: "{name}=" has no value\n  write what {name} is to be, or leave it out\n'
+        1, "", f'denied: "{name}=" has no value\n  write a value for {name}, or leave it out\n'
     )
 
 

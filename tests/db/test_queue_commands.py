@@ -190,7 +190,7 @@ def test_the_state_of_the_server_is_shown(console: Console, server: Server) -> N
 
 
 def test_a_policy_that_nobody_knows_is_warned_of(console: Console) -> None:
-    warning = "/!\\ No job of queue q1 will start: nonsense is no program in /usr/lib/oar/schedulers, and not one of "
+    warning = "/!\\ No job of queue q1 will start: nonsense must be a program in /usr/lib/oar/schedulers, or one of "
     for words in (("--add", "q1,3,nonsense"), ("--change", "q1,3,nonsense")):
         result = console.type(oarqueue.main, *words)
         assert result.exit == 0
@@ -216,7 +216,7 @@ def test_a_queue_that_is_enabled_is_checked_like_a_new_one(
     with console.database.begin() as tx:
         tx.queues.insert(Queue("old", 3, "oar_sched_of_the_site", QueueState.NOT_ACTIVE))
     result = console.type(command, *words)
-    assert "/!\\ No job of queue old will start: oar_sched_of_the_site is no program" in result.err
+    assert "/!\\ No job of queue old will start: oar_sched_of_the_site must be a program" in result.err
 
 
 def test_a_server_that_is_not_there(console: Console) -> None:

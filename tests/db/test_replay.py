@@ -116,7 +116,7 @@ def test_a_file_of_quotas_that_cannot_be_read_is_named(saved: Path, tmp_path: Pa
         quotas.write_text(text)
         assert kao_commands.main(["plan", str(saved), "--quotas", str(quotas)]) != 0
         error = capsys.readouterr().err
-        assert error.startswith(f"[ERROR] {quotas} is no file of quotas: ")
+        assert error.startswith(f"[ERROR] {quotas} is not a file of quotas: ")
         assert error.count("\n") == 1
 
 

@@ -319,4 +319,4 @@ def test_a_verification_lists_jobs_that_would_lose_access(site: Site, alter: Typ
 
 
 def test_a_change_without_options_is_rejected(site: Site, alter: Typed, reservation: int) -> None:
-    assert alter(str(site.get(reservation).number)).err == "qralter: nothing is to be changed\n"
+    assert alter(str(site.get(reservation).number)).err == "qralter: no change is requested: use at least one option\n"

@@ -36,7 +36,7 @@ REFUSALS = [
     ("-a 210001010000 -d 60", "the reservation would end more than 10 years from now", ""),
     ("-d 60 -window 3650d", "the reservation would end more than 10 years from now", ""),
     ("-a +1h -d 60 -rrule FREQ=MONTHLY;INTERVAL=60", "the reservation would end more than 10 years from now", ""),
-    ("-d 60 -w x", 'qrsub: invalid option argument "-w x"', "write e, or v to be told only what would be"),
+    ("-d 60 -w x", 'qrsub: invalid option argument "-w x"', "use e, or v to verify only"),
     ("-d 60 -he perhaps", 'qrsub: invalid option argument "-he perhaps"', "write yes or no"),
     ("-d 60 -now perhaps", 'qrsub: invalid option argument "-now perhaps"', ""),
     (
@@ -86,9 +86,13 @@ REFUSALS = [
         'denied: "a/b" is not a valid object name (invalid character)',
         "a name begins with a letter or _, then there may be letters, digits and _ . + -",
     ),
-    ("-d 60 -pe slots 0", 'denied: "0" is no slot range: write n, n-m, n-, -m, or several with commas', ""),
+    ("-d 60 -pe slots 0", 'denied: "0" is not a slot range: write n, n-m, n-, -m, or several with commas', ""),
     ("-d 60 -alloc 2 3", "denied: 3 slots cannot be divided into 2 on each host", "write a multiple of 2"),
-    ("-d 60 -alloc x 3", 'denied: "x" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number', ""),
+    (
+        "-d 60 -alloc x 3",
+        'denied: "x" is not an allocation rule: write $fill_up, $pe_slots, $round_robin or a number',
+        "",
+    ),
     ("-d 60 -l /core=1 -l cpuset=1", "denied: OAR's and Grid Engine's requests cannot be mixed", ""),
     ("-d 60 -l nodes=1,walltime=1", "denied: write -d for the duration, and no walltime in -l", ""),
     ("-d 60 -l /network_address=1,walltime=1", "denied: write -d for the duration, and no walltime in -l", ""),
@@ -96,7 +100,7 @@ REFUSALS = [
     ("-d 60 -l h=other*", "Error: No queue instances to reserve", ""),
     ("-d 60 -l /network_address=3", "Error: No queue instances to reserve", ""),
     ("-d 60 -owner root", 'denied: "alice" must be manager for -owner and -ignore_jobs', ""),
-    ("-d 60 -M a\nb", 'denied: "a\nb" is no mail address', "write user or user@host, with commas"),
+    ("-d 60 -M a\nb", 'denied: "a\nb" is not a mail address', "write user or user@host, with commas"),
     ("-d 60 -rrule FREQ=DAILY -depth x", "", "write a number from 1 to 1000"),
     ("-d 60 -rrule FREQ=DAILY -conflict x", "", "write fail or skip"),
     ("-d 60 -l cpusett=1", "", 'did you mean "cpuset"?'),
@@ -105,7 +109,7 @@ REFUSALS = [
     ("-d 60 -l h=node-2,nodes=2", "", "write -l nodes=2 -h node-2"),
     ("-d 60 -l nodes=2,q=default,cpuset=1", "", "write -l nodes=2 -q default -p \"cpuset = '1'\""),
     ("-d 60 -l network_address=2,h_rt=1:0:0", "", "write -l network_address=2 -d 1:0:0"),
-    ("-d 60 -l nodes=1 -l h=node-1", "", "ask for all in one of them: -h, -q and -p go with both"),
+    ("-d 60 -l nodes=1 -l h=node-1", "", "use only one of them; -h, -q and -p can be used with both"),
     ("-d 60 -l nodes=1/x", "", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
     ("-d 60 -l {cpuset=0", "", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
     ("-d 60 -l nodes=-1", "", "write nodes=2 for two nodes: a number from 1 on, ALL or BEST"),
@@ -133,20 +137,20 @@ def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(
 
 #: What is typed with an empty value, and what is said of it.
 EMPTY = [
-    (["-h", ""], 'qrsub: -h "" names nothing\n  leave it out, or write hosts\n'),
-    (["-q", " , "], 'qrsub: -q "," names nothing\n  leave it out, or write queues\n'),
-    (["-masterq", ""], 'qrsub: -masterq "" names nothing\n  leave it out, or write queues\n'),
-    (["-ckpt", ""], 'qrsub: -ckpt "" names nothing\n  leave it out, or write the name of one\n'),
-    (["-owner", ""], 'qrsub: -owner "" names nothing\n  leave it out, or write a user\n'),
+    (["-h", ""], 'qrsub: -h "" has no value\n  leave it out, or write hosts\n'),
+    (["-q", " , "], 'qrsub: -q "," has no value\n  leave it out, or write queues\n'),
+    (["-masterq", ""], 'qrsub: -masterq "" has no value\n  leave it out, or write queues\n'),
+    (["-ckpt", ""], 'qrsub: -ckpt "" has no value\n  leave it out, or write the name of one\n'),
+    (["-owner", ""], 'qrsub: -owner "" has no value\n  leave it out, or write a user\n'),
     (["-u", ""], 'error: the user list "" is empty\n'),
     (["-now", ""], "Option now has an empty argument: yes|no\n  qrsub -help prints the options\n"),
-    (["-l", ""], 'denied: -l "" names nothing\n  leave it out, or write name=value, or nodes=2\n'),
-    (["-l", ","], 'denied: -l "," names nothing\n  leave it out, or write name=value, or nodes=2\n'),
+    (["-l", ""], 'denied: -l "" has no value\n  leave it out, or write name=value, or nodes=2\n'),
+    (["-l", ","], 'denied: -l "," has no value\n  leave it out, or write name=value, or nodes=2\n'),
     (
         ["-l", "h=node-1,,q=default"],
         'denied: -l "h=node-1,,q=default" has an empty part\n  write name=value, with one comma between two of them\n',
     ),
-    (["-l", "h"], 'denied: "h=" has no value\n  write what h is to be, or leave it out\n'),
+    (["-l", "h"], 'denied: "h=" has no value\n  write a value for h, or leave it out\n'),
 ]
 
 
@@ -162,7 +166,7 @@ def test_a_list_without_a_word_in_a_file_is_refused_with_the_file(silent_desk: D
     path = tmp_path / "ar_request"
     path.write_text("-h ''\n")
     path.chmod(0o644)
-    said = f'error: {path}: qrsub: -h "" names nothing\n  leave it out, or write hosts\n'
+    said = f'error: {path}: qrsub: -h "" has no value\n  leave it out, or write hosts\n'
     assert silent_desk.qrsub("-d", "60") == CommandResult(1, "", said)
 
 
@@ -174,7 +178,7 @@ def test_a_name_and_an_account_may_be_empty(desk: Desk) -> None:
 def test_who_asks_for_mails_where_none_is_sent_is_told_so(desk: Desk) -> None:
     assert desk.qrsub("-d", "60", "-m", "be").err == ""
     desk.config = desk.config.replace(mail_sender=None)
-    said = "warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): mails of -m be will reach nobody.\n"
+    said = "warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): no mail is sent (mails of -m be).\n"
     assert desk.qrsub("-d", "60", "-m", "be").err == said
     assert desk.qrsub("-d", "60", "-m", "n").err == ""
 
@@ -200,7 +204,7 @@ def test_a_request_that_no_later_start_helps_is_told_so_and_nothing_is_reserved(
             "no node with 2 resources matches -h node-1 -p cpuset='1', 1 asked\n  a node has at most 1",
         ),
         ("-pe slots 3 -l h=node-2,h_rt=9", "2 resources match -l h=node-2, 3 asked"),
-        ("-pe slots 5", "5 slots asked, there are 4\n  write at most 4"),
+        ("-pe slots 5", "5 slots requested, 4 exist\n  write at most 4"),
         ("-l h=other*", "no resource has network_address=other*\n  there are node-1, node-2"),
         ("-l /network_address=3", "2 nodes can be used, 3 asked"),
         ("-l {cpuset='7'}/nodes=1", "no node matches -l {cpuset='7'}/nodes=1, 1 asked"),
@@ -214,7 +218,7 @@ def test_what_can_never_be_had_is_told_in_the_words_of_the_request(silent_desk: 
 
 def test_a_number_that_is_too_large_is_told_the_largest(silent_desk: Desk) -> None:
     refused = silent_desk.qrsub("-d", "60", "-pe", "mpi", "9" * 60).err
-    assert refused == f'denied: "{"9" * 40}" is no slot range: the largest number is 9999999\n'
+    assert refused == f'denied: "{"9" * 40}" is not a slot range: the largest number is 9999999\n'
 
 
 def test_an_unknown_name_is_told_those_that_there_are(silent_desk: Desk) -> None:
@@ -344,7 +348,7 @@ def test_every_refusal_is_a_document_with_a_machine_format(silent_desk: Desk) ->
     [
         (("-terse", "-verbose"), "qrsub: the options -verbose and -terse exclude each other"),
         (("-terse", "-J"), "qrsub: the options -terse and -json exclude each other"),
-        (("-terse", "-w", "v"), "qrsub: -w v reserves nothing: -terse has no number to print"),
+        (("-terse", "-w", "v"), "qrsub: -terse cannot be used with -w v, which reserves nothing"),
     ],
 )
 def test_of_two_forms_of_output_none_is_forgotten(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:

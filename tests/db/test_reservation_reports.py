@@ -307,7 +307,7 @@ def test_reporting_changes_nothing(history: History, console: Console) -> None:
     with console.database.begin() as tx:
         assert tx.value("SELECT count(*) FROM accounting") == 0
     refused = console.type(oaraccounting.main, "--reporting", "--reinitialize")
-    assert (refused.exit, refused.err) == (1, "[ERROR] --reporting goes with --since only\n")
+    assert (refused.exit, refused.err) == (1, "[ERROR] --reporting can only be combined with --since\n")
 
 
 @pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (256, 1), (9, 137), (139, 139)])

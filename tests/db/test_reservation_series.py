@@ -73,7 +73,7 @@ def test_occurrences_that_passed_while_the_server_was_down_are_left_out(site: Si
     first = site.occurrences(series)[0].id
     with site.database.begin() as tx:
         rows = tx.reservation_logs.logs([first])
-    assert rows[-1].message == f"3 occurrences of series {series} had passed before they could be asked for"
+    assert rows[-1].message == f"3 occurrences of series {series} had passed before they could be requested"
     assert violations(site) == []
 
 
@@ -333,9 +333,9 @@ def test_a_series_that_would_be_in_its_own_way_is_not_altered(site: Site, words:
         1,
         "",
         f"denied: Series {series} can't be altered\n"
-        f"  occurrence 2, {write_date(NOW + 60 + HOUR)}: there is no place for it beside occurrence 1,"
+        f"  occurrence 2, {write_date(NOW + 60 + HOUR)}: it would overlap occurrence 1,"
         f" until {write_date(NOW + 60 + 2 * HOUR)}\n"
-        "  nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less\n",
+        "  nothing was changed; use a duration (-d) that ends before the next one begins, or request less\n",
     )
     assert (site.series(series), site.occurrences(series)) == before
 
@@ -357,7 +357,7 @@ def test_changes_that_a_series_does_not_allow_are_rejected(site: Site) -> None:
     series = site.ask_series("/resource_id=1", NOW + 2 * HOUR, 600, depth=2)
     site.round()
     number = site.occurrences(series)[0].number
-    only = "qralter: -a and -e are dates of one reservation: with -series write -d for the duration of all\n"
+    only = "qralter: -a and -e cannot be used with -series: use -d for the duration of all reservations\n"
     for words in (("-a", "+1h"), ("-e", "+1h")):
         assert alter(site, "-series", number, *words) == CommandResult(1, "", only)
     none = f"denied: advance_reservation {site.get(alone).number} is in no series that goes on\n"
@@ -412,7 +412,7 @@ def test_series_are_records(site: Site) -> None:
     assert (
         show(site, "-series", "-X").err == "qrstat: the XML format of Grid Engine has no series: use -json or -yaml\n"
     )
-    together = "qrstat: the options -ar, -s and -log are about reservations: use them without -series\n"
+    together = "qrstat: the options -ar, -s and -log cannot be used with -series\n"
     assert show(site, "-series", "-ar", "1") == CommandResult(1, "", together)
 
 

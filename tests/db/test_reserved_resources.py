@@ -12,7 +12,7 @@ from tests.db.console import Console
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules
 
-FORCE = "  --force does it all the same, and the reservation is in error then\n"
+FORCE = "  use --force to do it anyway: the reservation is in error then\n"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_all_that_would_break_are_named_and_what_runs_first(site: Site, console:
     site.round()
     site.round(NOW + 1)
     assert [site.state(each) for each in (running, number, far)] == [S.RUNNING, S.WAITING, S.WAITING]
-    force = "  --force does it all the same, and they are in error then\n"
+    force = "  use --force to do it anyway: they are in error then\n"
     text = f"denied: host node-1 is reserved by the advance reservations {running}, {number}, {far}\n{force}"
     assert console.nodesetting("-h", "node-1", "-s", "Dead").err == text
     changed = console.type(oarproperty.main, "-d", "mem")

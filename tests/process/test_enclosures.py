@@ -137,4 +137,4 @@ def test_why_a_command_of_a_notice_did_not_start_is_told(box: NodeBox) -> None:
 def test_no_command_of_a_notice_runs_as_root_or_oar(box: NodeBox, account: str) -> None:
     data = {"argv": ["true"], "account": account, "enclosure": {}}
     told = box.run("notification_command", "run", data)
-    assert told == CommandRan(1, (), f"user '{account}' is an account as which no job runs on {NODE}\n")
+    assert told == CommandRan(1, (), f"user '{account}' must not run jobs on {NODE}\n")

@@ -33,7 +33,7 @@ def test_init_binds_the_job_to_its_processors(box: NodeBox) -> None:
     [
         (["0", "77"], "the property cpuset of resource 9 is '77', but this node has the processors "),
         (["x"], "the property cpuset of its resources here is 'x', but this node has the processors "),
-        ([], "the property cpuset of its resources here names no processor"),
+        ([], "the property cpuset of its resources here must name at least one processor"),
     ],
 )
 def test_a_value_that_is_no_processor_is_refused(box: NodeBox, values: list[str], text: str) -> None:
@@ -396,7 +396,7 @@ def test_a_sweep_runs_the_epilogue_of_a_job_that_nobody_has_cleaned(box: NodeBox
         ("mv {path} {path}.real && ln -s {path}.real {path}", "without symbolic links: {path}.real"),
         ("chmod -x {path}", "it cannot be executed: Permission denied"),
         ("rm {path}", "it cannot be executed: No such file or directory"),
-        ("rm {path} && mkdir {path}", "it is not a file"),
+        ("rm {path} && mkdir {path}", "it must be a file"),
     ],
 )
 def test_a_program_that_others_can_replace_is_not_run_as_root(box: NodeBox, change: str, text: str) -> None:

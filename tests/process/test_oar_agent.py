@@ -206,7 +206,7 @@ def test_an_archive_that_is_more_than_files_is_refused(room: Room, name: str) ->
 def test_a_file_that_was_changed_on_the_way_is_refused(room: Room) -> None:
     room.agent.start()
     cause = room.run("true", file_id=room.stage(b"x", "", md5sum="0" * 32))
-    assert "its sum is another" in cause.data["text"]
+    assert "the checksum of the fetched file is wrong" in cause.data["text"]
 
 
 # -- ends and kills ---------------------------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ def test_an_agent_keeps_the_name_of_its_directory(room: Room) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["-n", "desk-2"], 2, "the server says: 403"),
-        (["-i", "0"], 1, "-i: '0' is no number of seconds"),
+        (["-n", "desk-2"], 2, "the server reports: 403"),
+        (["-i", "0"], 1, "-i: '0' must be a number of seconds"),
         (["-x"], 1, "option -x not recognized"),
         (["http://example.org/"], 1, "the address of the server is needed"),
         (["-h"], 0, ""),

@@ -530,7 +530,7 @@ def test_nobody_who_writes_into_the_table_jobs_becomes_root_or_oar(box: NodeBox,
     with box.launch(job) as launch:
         ended = launch.end()
     assert ended.exit == 7
-    assert f"user '{user}' is an account as which no job runs on {NODE}" in ended.stderr
+    assert f"user '{user}' must not run jobs on {NODE}" in ended.stderr
     own = box.home("oar") / ".ssh" / "authorized_keys_jobs"
     assert not own.exists() or "AAAA" not in own.read_text()
     assert not (box.runtime / f"{user}_124.jobkey").exists()

@@ -131,7 +131,7 @@ def test_a_job_that_ends_in_this_second_or_was_suspended_is_not_over() -> None:
 
 def test_a_job_that_depends_on_one_whose_time_is_over_is_told_no_date() -> None:
     cluster = overdue().job("/core=1", after=[1])
-    text = "It waits for job 1, which has not ended, though its time is over."
+    text = "It waits for job 1, which has exceeded its time."
     assert expect(cluster, 2, ReasonCode.DEPENDENCY, text) == {"job": 1, "overdue": True}
 
 
@@ -254,7 +254,7 @@ def test_tokens_limits_and_arrays_give_their_numbers() -> None:
     silent = "The number of tokens matlab is unknown: the site's command gave no number."
     expect(few, 1, ReasonCode.TOKEN, silent)
     few.tokens = {}
-    expect(few, 1, ReasonCode.TOKEN, "It needs tokens matlab, and this site has none of that name (any more).")
+    expect(few, 1, ReasonCode.TOKEN, "It needs tokens matlab, which do not exist at this site.")
     many = Cluster(max_jobs=1).job().job()
     expect(many, 2, ReasonCode.LIMIT, "A round plans a limited number of jobs: 1 were before it.")
     mine = Cluster(max_jobs_per_user=1, job_priority=JobPriority.FAIRSHARE, is_priority_explicit=True).job().job()

@@ -41,9 +41,9 @@ def test_a_job_inside_names_the_jobs_that_keep_the_reservation_busy() -> None:
 
 def test_a_job_that_is_too_long_for_what_is_left_is_told_what_is_left() -> None:
     reason = reason_of(running().inside(1, walltime=H), 1)
-    assert reason.text == "too long for what is left of the advance reservation 1 (0:59:54)"
+    assert reason.text == "longer than the remaining time of the advance reservation 1 (0:59:54)"
     assert told(reason) == (
-        "It is too long for what is left of the advance reservation 1 (0:59:54); "
+        "It is longer than the remaining time of the advance reservation 1 (0:59:54); "
         "submitted again with a shorter walltime it could start."
     )
 

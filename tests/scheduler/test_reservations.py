@@ -191,7 +191,7 @@ def test_a_hard_reservation_waits_until_it_is_complete_or_over() -> None:
 
 def test_a_reservation_waits_for_who_holds_its_place_and_has_besteffort_jobs_killed() -> None:
     held = due(Cluster(1, 1).run(0b1, walltime=10, since=20, id=5), "/core=1", NOW, 0b1)
-    assert held.reason(6) == "waiting for job 5 to give its resources back"
+    assert held.reason(6) == "waiting for job 5 to release its resources"
     besteffort = Cluster(1, 1).run(0b1, types=("besteffort",), queue="besteffort", id=5)
     result = due(besteffort, "/core=1", NOW, 0b1)
     assert (result.kills(), result.reason(6)) == ({5: "KILL"}, "waiting for besteffort job 5 to end")

@@ -48,7 +48,7 @@ def test_a_besteffort_job_inside_is_over_in_time_though_a_short_gap_is_enough_fo
         plan = Round(site.snapshot()).plan()
         assert bool(plan.started) == starts
         if not starts:
-            assert plan.reasons[5].text.startswith("too long for what is left of the advance reservation 1")
+            assert plan.reasons[5].text.startswith("longer than the remaining time of the advance reservation 1")
 
 
 def test_a_besteffort_job_inside_begins_before_another_one_for_which_it_gives_way() -> None:

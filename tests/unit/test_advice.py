@@ -73,7 +73,7 @@ def test_the_condition_of_the_site_counts_where_none_is_given() -> None:
 def test_jobs_that_wait_for_each_other() -> None:
     circle = WaitReason(0, ReasonCode.DEPENDENCY, "", {"jobs": [1, 2]})
     advice = advise_on_dependencies(job(1), circle, [Dependency(1, 2)], {2: job(2)}, OK)
-    assert advice == Advice("", "oaralter 1 -a '' takes away all its dependencies, oardel 1 deletes it.")
+    assert advice == Advice("", "oaralter 1 -a '' removes all its dependencies, oardel 1 deletes it.")
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_there_is_nothing_to_say_while_it_may_still_start(reason: WaitReason | N
         (
             ReasonCode.IMPOSSIBLE,
             {"group": "/core=99"},
-            "oaralter 4 -l REQUEST asks for other resources, oaralter 4 -p CONDITION sets other conditions; oardel 4"
+            "oaralter 4 -l REQUEST requests other resources, oaralter 4 -p CONDITION sets other conditions; oardel 4"
             " deletes it.",
         ),
-        (ReasonCode.QUOTA, {"rule": []}, "oaralter 4 -l REQUEST asks for other resources; oardel 4 deletes it."),
+        (ReasonCode.QUOTA, {"rule": []}, "oaralter 4 -l REQUEST requests other resources; oardel 4 deletes it."),
         (ReasonCode.QUOTA, {"rule": [], "date": 5}, ""),
         (ReasonCode.QUOTA, {"latest": 5}, ""),
         (
             ReasonCode.CONTAINER,
             {"container": "7", "resources": 2},
-            "oaralter 4 -l REQUEST asks for other resources; oardel 4 deletes it.",
+            "oaralter 4 -l REQUEST requests other resources; oardel 4 deletes it.",
         ),
         (ReasonCode.CONTAINER, {"container": "7"}, ""),
         (ReasonCode.QUEUE, {"queue": "night"}, "oaralter 4 -q QUEUE moves it to another queue."),
@@ -133,5 +133,5 @@ def test_nodes_that_are_not_alive_are_named() -> None:
     assert session.solution == "If it does not go on without: oardel 4 ends it."
     assert advise_on_lost_nodes(job(4), []) == NOTHING
     silent = advise_on_lost_nodes(job(4, JobState.RUNNING), [], "n3")
-    assert silent.trouble == "Of its nodes, n3, which runs its command, did not answer when it was last asked."
+    assert silent.trouble == "Of its nodes, n3, which runs its command, did not answer the last probe."
     assert "when it was last asked" not in advise_on_lost_nodes(job(4, JobState.RUNNING), lost[1:], "n2").trouble

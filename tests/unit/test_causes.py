@@ -239,13 +239,13 @@ def test_a_command_that_a_signal_of_oar_has_ended_is_told_who_asked_and_how_to_c
     data = {"signal": 15, "text": "User bob requested the signal 15 for the job 7"}
     told = cause_text(Cause(EndCode.SIGNAL_SENT, data), 7)
     assert told.sentence == (
-        "Its command was ended by signal SIGTERM, which OAR sent as asked: User bob requested the signal 15 for the"
+        "Its command was ended by signal SIGTERM, which OAR sent on request: User bob requested the signal 15 for the"
         " job 7."
     )
     assert "trap 'COMMAND' TERM" in told.advice
     told = cause_text(Cause(EndCode.CHECKPOINT_SIGNAL, {"signal": 12}), 7)
     assert told.sentence == (
-        "Its command was ended by signal SIGUSR2, by which OAR asked for a checkpoint: the command did not catch it."
+        "Its command was ended by signal SIGUSR2, with which OAR requested a checkpoint: the command did not catch it."
     )
     assert "trap 'COMMAND' USR2" in told.advice
     assert "oarsub --checkpoint SECONDS --signal SIGNAL" in told.advice

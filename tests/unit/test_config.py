@@ -49,7 +49,7 @@ def test_an_assignment_is_read_as_a_shell_would_without_expansion(line: str, val
 
 def test_the_last_assignment_wins_and_the_first_is_warned_about() -> None:
     assert parse("SERVER_PORT=1\nSERVER_PORT=2").config.server_port == 2
-    assert warnings("SERVER_PORT=1\nSERVER_PORT=2") == ["f:2: SERVER_PORT: set again: line 1 does not count"]
+    assert warnings("SERVER_PORT=1\nSERVER_PORT=2") == ["f:2: SERVER_PORT: set again: line 1 is ignored"]
 
 
 def test_all_errors_of_a_file_are_reported_at_once_with_their_lines() -> None:
@@ -217,13 +217,13 @@ def test_an_empty_cpuset_path_means_no_cgroup() -> None:
 def test_values_that_contradict_each_other_are_named() -> None:
     assert errors("JOB_KILL_GRACE=60") == ["f:1: JOB_KILL_GRACE: must be below JOBDEL_SOFTWALLTIME"]
     assert len(errors("ENERGY_SAVING_WINDOW_TIME=120")) == 1
-    assert warnings("JOBDEL_WALLTIME=30") == ["f:1: JOBDEL_WALLTIME: not above JOBDEL_SOFTWALLTIME: 61 is taken"]
+    assert warnings("JOBDEL_WALLTIME=30") == ["f:1: JOBDEL_WALLTIME: must be above JOBDEL_SOFTWALLTIME: 61 is used"]
     assert parse("JOBDEL_WALLTIME=30").config.jobdel_walltime == 61
 
 
 def test_other_ways_to_prepare_jobs_are_refused_with_the_way_out() -> None:
     (error,) = errors("CGROUP_MANAGER=systemd")
-    assert error.startswith("f:1: CGROUP_MANAGER: slices of systemd are not supported: write auto, ")
+    assert error.startswith("f:1: CGROUP_MANAGER: slices of systemd are not supported: use auto, ")
     (warning,) = warnings('TAKTUK_CMD="/usr/bin/taktuk -s"')
     assert warning.startswith("f:1: TAKTUK_CMD: checks nodes, if PINGCHECKER_TAKTUK_ARG_COMMAND is set; jobs are ")
 
@@ -343,11 +343,11 @@ def test_either_way_of_energy_saving_needs_a_command_and_rounds_that_decide() ->
     [
         (
             "APPENDICE_SERVER_PORT=6666",
-            "oar.conf:1: APPENDICE_SERVER_PORT: 6666 is SERVER_PORT, too: each needs a port",
+            "oar.conf:1: APPENDICE_SERVER_PORT: 6666 is also SERVER_PORT: use a different port",
         ),
         (
             "SERVER_PORT=6671",
-            "oar.conf:1: BIPBIP_COMMANDER_PORT: 6671 is SERVER_PORT, too: each needs a port of its own",
+            "oar.conf:1: BIPBIP_COMMANDER_PORT: 6671 is also SERVER_PORT: use a different port for each",
         ),
         ("OARSUB_DEFAULT_RESOURCES=/core=x", "oar.conf:1: OARSUB_DEFAULT_RESOURCES: write a request as of oarsub -l: "),
         (
@@ -365,7 +365,7 @@ def test_a_value_with_which_nothing_could_work_is_an_error(lines: str, told: str
     ("lines", "told"),
     [
         ("MAIL_RECIPIENT=a@b", "the administrator gets no mail: MAIL_SMTP_SERVER and MAIL_SENDER must be set, too"),
-        ("RETENTION_ACCOUNTING=7", "shorter than SCHEDULER_FAIRSHARING_WINDOW_SIZE, 2592000 s: the fair share forgets"),
+        ("RETENTION_ACCOUNTING=7", "must be at least SCHEDULER_FAIRSHARING_WINDOW_SIZE, 2592000 s: the fair share"),
     ],
 )
 def test_keys_that_miss_each_other_are_named(lines: str, told: str) -> None:

@@ -276,7 +276,7 @@ def test_a_job_that_broke_without_its_fault_is_submitted_again() -> None:
         (facts(job=job(reservation=Reservation.SCHEDULED)), "it is a reservation"),
         (facts("deploy"), "its command runs on a frontend"),
         (facts(was_resubmitted=True), "it was resubmitted before"),
-        (facts(has_kill_request=True), "its deletion was asked"),
+        (facts(has_kill_request=True), "its deletion was requested"),
         (facts(chain=3), "it was resubmitted 3 times in a row"),
     ],
 )

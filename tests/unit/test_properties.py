@@ -18,7 +18,7 @@ COLUMNS = {"cpu": "integer", "cpuset": "character varying", "deploy": "character
         ("cpu=many", SettingError.VALUE, "cpu", "'many' is not an integer"),
         ("cpu=", SettingError.VALUE, "cpu", "'' is not an integer"),
         ("cpu=99999999999", SettingError.VALUE, "cpu", "99999999999 is not between -2147483647 and 2147483647"),
-        ("cpuset=a", SettingError.VALUE, "cpuset", "'a' is no list of processors, such as 0, 0,16 or 0-3"),
+        ("cpuset=a", SettingError.VALUE, "cpuset", "'a' must be a list of processors, such as 0, 0,16 or 0-3"),
         ("deploy=perhaps", SettingError.VALUE, "deploy", "write YES or NO"),
         ("available_upto=-1", SettingError.VALUE, "available_upto", "-1 is not between 0 and 2147483647"),
         ("cpuset!", SettingError.VALUE, "cpuset", "it always has a value"),

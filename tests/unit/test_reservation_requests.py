@@ -56,4 +56,4 @@ def test_what_is_no_number_that_a_property_can_have_is_refused(number: str) -> N
     )
     with pytest.raises(BadReservation) as refusal:
         requested_resources.parse_resources(ReservationOptions(resources=(f"mem={number}",)), Config(), site)
-    assert str(refusal.value).startswith(f'denied: "{number}" is no number, and mem is one')
+    assert str(refusal.value).startswith(f'denied: "{number}" must be a number for mem')

@@ -120,7 +120,7 @@ class CommandCaller:
     def _code(self) -> int:
         code = self._codes.get()
         if code is None:
-            raise CallerGoneError("nobody is there any more")
+            raise CallerGoneError("the client has closed the connection")
         return code
 
     def _listen(self) -> None:

@@ -84,7 +84,7 @@ def _format_last_end(date: int) -> str:
     end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else "unknown"
     if not date or date > time.time():
         return f"their walltimes end {end}"
-    return f'their walltimes ended {end}: if this is a copy, nobody ends them (docs/adoption.rst, "From a dump")'
+    return f'their walltimes ended {end}: if this is a copy, no server ends them (docs/adoption.rst, "From a dump")'
 
 
 def _choices(migrator: Migrator) -> sql_adoption.AdoptionChoices:

@@ -351,7 +351,7 @@ class Command(click.Command):
         if isinstance(error, click.UsageError):
             return _usage_sentence(error)
         if isinstance(error, UnicodeEncodeError):
-            return f"{self.style.error}something given is not UTF-8 text."
+            return f"{self.style.error}an argument is not valid UTF-8: use UTF-8 text."
         return f"{self.style.error}{_unexpected(error)}"
 
     def _code(self, error: Exception) -> int:

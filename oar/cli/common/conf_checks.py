@@ -62,7 +62,7 @@ def _server_name(config: Config) -> Iterator[str]:
         socket.getaddrinfo(config.server_hostname, None)
     except OSError as error:
         yield (
-            f"SERVER_HOSTNAME: {config.server_hostname}: it has no address on this machine ({error.strerror})."
+            f"SERVER_HOSTNAME: {config.server_hostname}: this machine cannot resolve the name ({error.strerror})."
             " Write the name by which frontends and nodes reach the server, and add it to /etc/hosts or the DNS."
         )
 
@@ -113,7 +113,7 @@ def _find_output_fault(path: str, _: str, __: str) -> str:
         return ""  # a standard stream, or the journal
     if not os.path.isdir(directory):
         return f"{directory}: no such directory on this machine. Create it for the account {ACCOUNT}."
-    return f"{path}: it is a directory. Write the path of a file." if os.path.isdir(path) else ""
+    return f"{path}: must be a file, not a directory. Use the path of a file." if os.path.isdir(path) else ""
 
 
 #: What finds out why a target cannot be used: from the value of the key, the key and OARDIR.
@@ -226,7 +226,7 @@ def _site(tx: Transaction, config: Config) -> _Site:
         except ConfigError as error:
             trouble = str(error).partition(": ")[2]
             bad_orders.append(
-                f"{key.key}: {trouble}: rounds take resources by the names of their nodes until it is right"
+                f"{key.key}: {trouble}: the scheduler sorts resources by node name until the value is correct"
             )
     may_sleep = any(
         node.earliest_upto > NEVER_HALTED_NOR_WOKEN and node.latest_upto < ALWAYS_AVAILABLE
@@ -267,7 +267,7 @@ def _server(config: Config, site: _Site) -> Iterator[str]:
     others = [node for node in site.nodes if not node.startswith(_LOOPBACK)]
     if config.server_hostname.startswith(_LOOPBACK) and others:
         yield (
-            f"SERVER_HOSTNAME: {config.server_hostname} means each machine itself: frontends cannot wake the server."
+            f"SERVER_HOSTNAME: {config.server_hostname} is a loopback name: frontends cannot wake the server."
             f" Write the name under which {others[0]} and frontends reach it"
         )
 

@@ -87,17 +87,17 @@ def _way_out(text: str) -> str:
     r"""Return a line about the notation of other schedulers and ours; '' for an unknown notation.
 
     >>> _way_out("12,13")
-    '\n# Several jobs are several words: 12 13'
+    '\n# Separate job ids by blanks: 12 13'
     """
     if text.lower() == "all":
-        return "\n# All of yours: --all"
-    several, array = "\n# Several jobs are several words:", "\n# All jobs of an array: --array"
+        return "\n# All your jobs: --all"
+    several, array = "\n# Separate job ids by blanks:", "\n# All jobs of an array: --array"
     if re.fullmatch(_LIST, text):
         return f"{several} {' '.join(re.findall('[0-9]+', text))}"
     if found := re.fullmatch(_RANGE, text):
         return f"{several} $(seq {found[1]} {found[2]})"
     if found := re.fullmatch(_OF_ARRAY, text):
-        return f"{array} {found[1]}; one of its jobs by its id, which oarstat --array {found[1]} tells"
+        return f"{array} {found[1]}; for one job use its id: oarstat --array {found[1]} lists them"
     return ""
 
 

@@ -240,7 +240,7 @@ _MAIL = "--notify mail:ADDRESS"
 _NODES = "-l nodes=NUMBER"
 _PROPERTY = "-p CONDITION (the properties of nodes: oarnodes)"
 _WALLTIME = "-l walltime=HOURS:MINUTES"
-_BY_NUMBER = "the numbers of jobs, without an option"
+_BY_NUMBER = "job ids, without an option"
 
 _SUBMISSION = {
     "N": f"{_NODES}; -n NAME",
@@ -261,7 +261,7 @@ _SUBMISSION = {
     "begin": "-r DATE (start then, or refuse)",
     **dict.fromkeys(("mail-user", "mail-type", "m", "M"), _MAIL),
     "exclusive": f"{_NODES} (whole nodes)",
-    **dict.fromkeys(("chdir", "workdir", "cwd"), "-d DIRECTORY (as a rule the one where you submit)"),
+    **dict.fromkeys(("chdir", "workdir", "cwd"), "-d DIRECTORY (default: the current directory)"),
     "requeue": "-t idempotent, or --max-restarts NUMBER",
     "pty": "-I",
     "sync": "--wait",
@@ -294,13 +294,13 @@ _WAYS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("partition", "q"), "--queue QUEUE"),
         **dict.fromkeys(("o", "O", "Format", "outputformat"), "--fields NAME,NAME"),
         **dict.fromkeys(("l", "long"), "-f"),
-        **dict.fromkeys(("x", "H"), "--since DATE (ended ones, too)"),
+        **dict.fromkeys(("x", "H"), "--since DATE (also ended jobs)"),
     },
     "oarnodes": {
         **dict.fromkeys(("N", "Node"), "--summary"),
         **dict.fromkeys(("p", "partition"), "--sql CONDITION"),
         **dict.fromkeys(("t", "states"), "-s, --free, or --summary"),
-        **dict.fromkeys(("n", "nodes"), "the names of nodes, without an option"),
+        **dict.fromkeys(("n", "nodes"), "node names, without an option"),
         **dict.fromkeys(("o", "format"), "-J, or --summary"),
     },
 }

@@ -153,7 +153,7 @@ def names_nothing(program: str, option: str, text: str, kind: str) -> Stop:
     from oar.cli.common.render import visible
 
     place = f" {option}" if option else ""
-    return Stop(f'{program}:{place} "{visible(text)}" names nothing\n  leave it out, or write {kind}')
+    return Stop(f'{program}:{place} "{visible(text)}" has no value\n  leave it out, or write {kind}')
 
 
 NUMBER = Number()

@@ -134,7 +134,7 @@ def _end_lines(job: "Job", end: JobEnd | None) -> list[str]:
 def _without_start(reason: "WaitReason") -> str:
     """Return why no start is predicted."""
     if reason.data.get("limit") == RoundLimit.DEPTH:
-        return "none is planned, because of SCHEDULER_BACKFILL_DEPTH; it starts when it delays none of the planned ones"
+        return "none is planned, because of SCHEDULER_BACKFILL_DEPTH; the job starts when that delays no planned job"
     is_later = reason.code == ReasonCode.LIMIT
     return f"not foreseen{' yet: the jobs before it are planned first' if is_later else ''}"
 
@@ -159,7 +159,7 @@ def _experience(start: PredictedStart) -> list[str]:
     if not start.measured or start.firmness is Firmness.FIXED:
         return []
     half, most = format_duration(start.measured.half), format_duration(start.measured.most)
-    history = f"half of the jobs in this queue started within {half} of what they were told first"
+    history = f"half of the jobs in this queue started within {half} of their first predicted start"
     return [f"    So far: {history}, 9 in 10 within {most}"]
 
 
@@ -178,7 +178,7 @@ def _position_lines(job: "Job", reason: "WaitReason") -> list[str]:
 def _share(job: "Job", share: Mapping[str, float]) -> str:
     """Return the values that determine the position of a job; the smallest karma is first."""
     karma = f"karma {job.last_karma:.3f}; " if job.last_karma is not None else ""
-    user = f"its user used {share['user_used']:.1%} and asked for {share['user_asked']:.1%} of all"
+    user = f"its user used {share['user_used']:.1%} and requested {share['user_asked']:.1%} of the total"
     return (
         f"{karma}{user}, his share is {share['user_target']:.1%};"
         f" its project used {share['project_used']:.1%}, its share is {share['project_target']:.1%}"

@@ -65,7 +65,9 @@ def parse_states(text: str) -> frozenset[JobState]:
             from oar.lib.base.texts import did_you_mean
 
             letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
-            raise Stop(f'# Error: "{name}" is no state: {letters}, or a name{did_you_mean(name, JobState)}')
+            raise Stop(
+                f'# Error: "{name}" is not a state: use one of {letters}, or a name{did_you_mean(name, JobState)}'
+            )
         states.update(named_states)
     return frozenset(states)
 
@@ -78,7 +80,7 @@ def parse_since(text: str, now: int) -> int:
     try:
         return parse_date(text)
     except BadRequest:
-        raise BadRequest(f'"{text}" is no date: YYYY-MM-DD hh:mm:ss, or 1d, 2h, 30m for that long ago') from None
+        raise BadRequest(f'"{text}" is not a date: use YYYY-MM-DD hh:mm:ss, or an age such as 1d, 2h, 30m') from None
 
 
 class JobFilter(NamedTuple):
@@ -105,7 +107,7 @@ class JobFilter(NamedTuple):
         """Reject a search through all jobs that ever ran. Raises BadRequest."""
         includes_ended = self.states is not None and not self.states.isdisjoint(FINAL)
         if includes_ended and self.since is None and not self.names_jobs:
-            raise BadRequest("say since when for jobs that have ended: --since 1d, or a date")
+            raise BadRequest("ended jobs require a start date: use --since 1d, or --since DATE")
 
     def jobs(self, tx: "Transaction") -> "list[Job]":
         """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others."""
@@ -153,7 +155,7 @@ class JobFilter(NamedTuple):
             from oar.lib.access.accounts import has_account
 
             if not has_account(self.user) and not tx.listings.has_jobs(self.user):
-                complaints.append(f"there is no user {visible(self.user)} here.")
+                complaints.append(f"user {visible(self.user)} does not exist.")
         if self.queue is not None:
             queues = [queue.name for queue in tx.queues.all()]
             if self.queue not in queues:

@@ -59,7 +59,7 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
     Raises BadRequest, NoSuchJob, DatabaseUnavailable.
     """
     if machine not in (None, Format.JSON):
-        raise BadRequest("--follow writes lines of text, or of JSON with --json")
+        raise BadRequest("--follow supports text and --json only: use one of them")
     begin = Position.parse(since) if since else None
     try:
         with ending_with_caller(), Feed(context.database) as feed:
@@ -102,7 +102,9 @@ def _since(context: "Context", begin: Position | None, now: Position) -> Iterato
     if begin is None:
         return
     if begin.state_log > now.state_log or begin.event > now.event:
-        raise BadRequest(f'"{begin}" is no position in the history of this database. Write one that --follow printed.')
+        raise BadRequest(
+            f'"{begin}" is not a position in the history of this database: use a position that --follow printed.'
+        )
     while begin != now:
         with context.database.snapshot() as tx:
             news = news_between(tx, begin, now)

@@ -99,7 +99,9 @@ def command_of(context: Context, options: OarsubOptions) -> str:
         raise BadSubmission(Code.COMMAND, str(error), usage=True) from None
     if options.wrapped is not None:
         if command:
-            raise BadSubmission(Code.COMMAND, "give the command once: as a word or with --wrap.", usage=True)
+            raise BadSubmission(
+                Code.COMMAND, "the command is given twice: use either an argument or --wrap.", usage=True
+            )
         command = options.wrapped
     if options.job.interactive and command:
         way_out = f"Run a command with: oarsub {shlex.quote(command)}"

@@ -74,7 +74,7 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     options = call.options
     named = _named(options)
     if not named and options.resubmit_sql is None:
-        raise _refused("--resubmit needs jobs: give their ids, --array ID, or --sql CONDITION.")
+        raise _refused("--resubmit requires jobs: use job ids, --array ID, or --sql CONDITION.")
     if options.job.array is None and options.resubmit_sql is None and not options.resubmit_states:
         return named, len(named) == 1
     wanted = _outcome_filter(options.resubmit_states)

@@ -194,7 +194,7 @@ def no_tokens(name: str) -> Reason:
 
 
 def no_script(name: str) -> Reason:
-    return Reason(ReasonCode.TOKEN, f"there is no token {name} (any more)", {"token": name, "has_script": False})
+    return Reason(ReasonCode.TOKEN, f"token {name} does not exist", {"token": name, "has_script": False})
 
 
 def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequence[int] = ()) -> Reason:
@@ -215,7 +215,7 @@ def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequ
 
 
 def behind_quotas(latest: int) -> Reason:
-    text = f"quotas are not looked at after {format_date(latest)}"
+    text = f"quotas are not checked after {format_date(latest)}"
     return Reason(ReasonCode.QUOTA, text, {"latest": latest})
 
 
@@ -250,7 +250,7 @@ def waits_for_besteffort(jobs: Sequence[int]) -> Reason:
 
 
 def waits_for_holder(job: int) -> Reason:
-    return Reason(ReasonCode.LAUNCH, f"waiting for job {job} to give its resources back", {"jobs": [job]})
+    return Reason(ReasonCode.LAUNCH, f"waiting for job {job} to release its resources", {"jobs": [job]})
 
 
 def waits_for_container(container: str) -> Reason:
@@ -280,7 +280,7 @@ def reservation_busy(number: int, date: int, jobs: Sequence[int]) -> Reason:
 
 def reservation_short(number: int, left: int) -> Reason:
     """The job is too long for the rest of its advance reservation; ``left``: maximum duration of a job, in seconds."""
-    text = f"too long for what is left of the advance reservation {number} ({format_duration(left)})"
+    text = f"longer than the remaining time of the advance reservation {number} ({format_duration(left)})"
     return Reason(ReasonCode.ADVANCE, text, {"reservation": number, "left": left})
 
 

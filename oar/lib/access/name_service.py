@@ -114,4 +114,4 @@ def _group_list(name: str, main: int) -> list[int]:
         numbers = (ctypes.c_uint32 * size)()
         if ctypes.CDLL(None).getgrouplist(os.fsencode(name), ctypes.c_uint32(main), numbers, ctypes.byref(room)) >= 0:
             return numbers[: room.value]
-    raise OSError(f"cannot look up: groups of {name}: the C library names none. Try again later.")
+    raise OSError(f"cannot look up: groups of {name}: the C library returned none. Try again later.")

@@ -24,12 +24,12 @@ class JobAct(StrEnum):
 
 #: The words of scopes, as people give them.
 SCOPES: Mapping[str, str] = {
-    "rw": "everything that its user may",
+    "rw": "all rights of its user",
     "ro": "read as its user",
-    "submit": "submit, and read and delete what was submitted with it",
+    "submit": "submit jobs; read and delete the jobs submitted with the token",
     "job:ID": "read one job, its array and its output; delete, signal, checkpoint and prolong it",
-    "admin": "everything, as an administrator",
-    "agent:NAME": "be the agent of a desktop computer, or of any for *; made by administrators",
+    "admin": "all rights of an administrator",
+    "agent:NAME": "act as the agent of a desktop computer (*: of any); only administrators create it",
 }
 #: What the scope of one job allows.
 OF_ONE_JOB = frozenset({JobAct.DELETE, JobAct.SIGNAL, JobAct.CHECKPOINT, JobAct.WALLTIME, JobAct.READ_OUTPUT})
@@ -64,7 +64,7 @@ class Scopes(NamedTuple):
             elif scope in _WORDS:
                 words.add(scope)
             else:
-                raise BadRequest(f"{scope!r} is no scope: {', '.join(SCOPES)}")
+                raise BadRequest(f"{scope!r} is not a scope: use {', '.join(SCOPES)}")
         return cls(frozenset(words), frozenset(jobs), frozenset(agents))
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ def create(
     """Create a token; return its id and the token, which is never shown again.  Raises BadRequest, NotAllowed."""
     _check_scope(scope, user)
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
-        raise BadRequest(f"a comment has at most {LONGEST_COMMENT} characters, all of them printable")
+        raise BadRequest(f"a comment must have at most {LONGEST_COMMENT} characters, all of them printable")
     if sum(SESSION not in Scopes.parse(token.scope).words for token in tx.access.tokens_of(user.name)) >= MOST_TOKENS:
         raise BadRequest(f"{user.name} has {MOST_TOKENS} tokens: revoke one first")
     token, digest = _new()
@@ -52,7 +52,7 @@ def days_of(asked: int | None, config: "Config") -> int:
     if asked is None:
         return min(DEFAULT_DAYS, most)
     if not 1 <= asked <= most:
-        raise BadRequest(f"a token is valid for 1 to {most} days, not for {asked} (API_TOKEN_DAYS)")
+        raise BadRequest(f"the lifetime of a token must be 1 to {most} days (API_TOKEN_DAYS), not {asked}")
     return asked
 
 
@@ -65,7 +65,7 @@ def owner_of(maker: User, name: str | None, config: "Config") -> User:
     if name is None or name == maker.name:
         return maker
     if not (maker.is_admin and maker.name in PRIVILEGED):
-        raise NotAllowed("only oar and root make tokens of other users")
+        raise NotAllowed("only oar and root may create tokens for other users")
     return user_named(name, config, administers=True)
 
 
@@ -104,7 +104,7 @@ def _check_scope(text: str, user: User) -> None:
     if scopes.agents and (scopes.words or scopes.jobs):
         raise BadRequest(f"bad scope: {text}: an agent token has no other scope. Create two tokens.")
     if scopes.agents and not user.is_admin:
-        raise NotAllowed("only administrators make tokens of agents")
+        raise NotAllowed("only administrators may create agent tokens")
     if scopes.administers and not user.is_admin:
         raise NotAllowed("only administrators may have tokens of scope admin")
 
@@ -112,7 +112,7 @@ def _check_scope(text: str, user: User) -> None:
 def listed(tx: "Transaction", user: User, *, everybody: bool = False) -> list["ApiToken"]:
     """Return the valid tokens of a user, or of all users.  Raises NotAllowed."""
     if everybody and not user.is_admin:
-        raise NotAllowed("the tokens of others are shown to oar and root only")
+        raise NotAllowed("only oar and root may list the tokens of other users")
     return tx.access.tokens_of(None if everybody else user.name)
 
 

@@ -50,7 +50,7 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
     entries = _entries(text)
     for entry in entries:
         if len(entry) > permissions.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
-            raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
+            raise BadUserset(f'denied: "{entry}" must be a user, @group or pattern')
     hides_group = tx.access.create_userset(name) and _is_group(name)
     tx.access.lock_userset(name)
     added = tx.access.add_to_userset(name, entries)
@@ -154,4 +154,4 @@ def _check_use(change: str, numbers: Sequence[int]) -> None:
     if numbers:
         several = "s" if len(numbers) > 1 else ""
         text = f"denied: {change} would break the advance reservation{several} {enumerated(numbers)}"
-        raise UsersetInUse(text, "-f does it all the same")
+        raise UsersetInUse(text, "use -f to do it anyway")

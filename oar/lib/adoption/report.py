@@ -42,7 +42,7 @@ class AdoptionReport(NamedTuple):
 
 _FATES = {
     Fate.SHIPPED: "the standard rule {name}",
-    Fate.TRANSLATED: "the standard rule {name}, with what the site had changed",
+    Fate.TRANSLATED: "the standard rule {name}, with the changes of the site",
     Fate.PYTHON: "Python, kept as it is",
     Fate.KEPT: "kept as a text, disabled",
     Fate.ADDED: "added: {name}, which the old database does not have",
@@ -63,7 +63,7 @@ def lines(report: AdoptionReport) -> Iterator[str]:
     ]
     yield from _section("Queues", [*queues, *(f"{name}: new here" for name in report.new_queues)])
     yield from _section("Admission rules", [_rule(adopted) for adopted in report.rules])
-    yield from _section("Not taken, there is no place for it", report.lost)
+    yield from _section("Not migrated: this release has no place for it", report.lost)
     yield from _section("To decide", list(_decisions(report)))
 
 
@@ -86,7 +86,7 @@ def _decisions(report: AdoptionReport) -> Iterator[str]:
     for queue in report.queues:
         if not queue.is_known:
             yield (
-                f"The queue {queue.name} has the policy {queue.former_policy}, which is none of this scheduler: the"
+                f"The queue {queue.name} has the policy {queue.former_policy}, which this scheduler does not have: the"
                 f" queue is not active. Choose one (oarqueue --change {queue.name},{queue.priority},kamelot), then"
                 f" enable the queue (oarqueue -e {queue.name})."
             )

@@ -42,7 +42,7 @@ class OldDatabase:
         self._connection = connection
         homes = [row[0] for row in self.rows(_HOME, (list(_CORE), len(_CORE)))]
         if not homes:
-            raise SchemaError(f"{self.name} is no database of OAR: it has no tables {', '.join(_CORE)}.")
+            raise SchemaError(f"{self.name} is not a database of OAR: it has no tables {', '.join(_CORE)}.")
         self.schema = homes[0]  #: the one in which its tables are: pgloader names it like the database of MySQL
         tables: dict[str, dict[str, str]] = {}
         for table, column, kind in self.rows(_COLUMNS, (self.schema,)):
@@ -67,7 +67,7 @@ class OldDatabase:
             text = f"Cannot open the old database: {reason}. Check the address behind --from: {_ADDRESS}."
             raise SchemaError(text) from None
         except (psycopg2.Error, UnicodeError):
-            raise SchemaError(f"The text behind --from is no address of a database: {_ADDRESS}.") from None
+            raise SchemaError(f"The value of --from must be the address of a database: {_ADDRESS}.") from None
         try:
             connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
             connection.set_client_encoding("UTF8")

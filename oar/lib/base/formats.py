@@ -94,7 +94,7 @@ def read_yaml(text: str) -> object:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        raise ValueError(f"line {line}: it is not YAML") from None
+        raise ValueError(f"line {line}: invalid YAML") from None
     return value
 
 

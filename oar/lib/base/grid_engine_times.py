@@ -47,7 +47,7 @@ def read_date(text: str, now: int) -> int:
         return parse_date(text)
     match = _GRID_ENGINE.fullmatch(text)
     if not match:
-        raise BadRequest(f'"{text}" is no date')
+        raise BadRequest(f'"{text}" is not a date')
     rest = match["rest"]
     parts = [int(rest[place : place + 2]) for place in (0, 2, 4, 6)] + [int(match["second"] or 0)]
     if match["year"]:
@@ -82,7 +82,7 @@ def read_duration(text: str) -> int:
         return 3600 * hours + 60 * minutes + seconds
     match = _UNITS.fullmatch(text)
     if not match or not text:
-        raise BadRequest(f'"{text}" is no duration')
+        raise BadRequest(f'"{text}" is not a duration')
     return sum(int(value or 0) * seconds for value, seconds in zip(match.groups(), _UNIT_SECONDS, strict=True))
 
 

@@ -56,5 +56,5 @@ def shell_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        end = "a backslash stands at its end" if text.endswith("\\") else "a quote is not closed"
+        end = "it ends with a backslash" if text.endswith("\\") else "a quote is not closed"
         raise BadRequest(end) from None

@@ -306,7 +306,7 @@ class _Parser:
         start = self._token.start
         pattern = self._expression(_Power.SUM)
         if not isinstance(pattern, Text):
-            raise invalid(f"behind {operator} a pattern in quotes is expected", start)
+            raise invalid(f"{operator} requires a pattern in quotes", start)
         bounds.check_pattern(pattern.value, start, is_regular=operator in _REGULAR)
         return self._counted(Operation(operator, (operand, pattern)))
 
@@ -407,7 +407,7 @@ class _Parser:
         if meant := nearest(shortened(name), self._table.types):
             return f', did you mean "{meant}"?'
         is_compared = self._position > 1 and self._tokens[self._position - 2].text in COMPARISONS
-        return ", a text stands in single quotes" if is_compared else ""
+        return ", use single quotes for a text" if is_compared else ""
 
     def _case(self) -> Node:
         operand = None if self._is("when") else self._whole()
@@ -496,7 +496,7 @@ class _Parser:
             self._expect(keyword)
         operator, number = self._next(), self._next()
         if operator.text not in COMPARISONS or number.kind is not TokenKind.NUMBER:
-            raise invalid("behind count(*) a comparison with a number is expected", operator.start)
+            raise invalid("count(*) must be compared with a number", operator.start)
         bounds.check_number(number.text, number.start)
         return "<>" if operator.text == "!=" else operator.text, Numeral(number.text)
 

@@ -133,7 +133,7 @@ def _check_characters(text: str) -> None:
         if (code < 32 and character not in "\t\n") or 127 <= code < 160:
             raise invalid(f"control character {code}", position)
         if 0xD800 <= code < 0xE000:
-            raise invalid("it is not UTF-8 text", position)
+            raise invalid("it must be UTF-8 text", position)
     if "\\" in text:
         raise invalid(_REASONS["\\"], text.index("\\"))
 
@@ -143,8 +143,8 @@ def _check_glued(before: Token | None, token: Token) -> None:
     if before is None or before.stop != token.start:
         return
     if before.kind is TokenKind.NUMBER and token.kind in (TokenKind.WORD, TokenKind.NUMBER, *_STRINGS):
-        raise invalid(f"something is glued to the number {shortened(before.text)}", token.start)
+        raise invalid(f"a blank is missing after the number {shortened(before.text)}", token.start)
     if token.kind in _STRINGS and before.kind in _STRINGS:
-        raise invalid("two strings are glued together", token.start)
+        raise invalid("an operator is missing between two strings", token.start)
     if token.kind in _STRINGS and before.text.lower() in _PREFIXES:
         raise invalid(f"strings that begin with {before.text.upper()} are not allowed", before.start)

@@ -79,7 +79,7 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
             continue
         if option.key in places:
             warnings.append(
-                ConfigProblem(origin, item.line, item.key, f"set again: line {places[option.key]} does not count")
+                ConfigProblem(origin, item.line, item.key, f"set again: line {places[option.key]} is ignored")
             )
         places[option.key] = item.line
         if option.name in UNREAD:
@@ -150,7 +150,7 @@ def _value(text: str) -> str:
         return _COMMENT.sub("", text).strip()
     value, following = _single_quoted(text) if text[0] == "'" else _double_quoted(text)
     if _COMMENT.sub("", following).strip() or following.startswith("#"):
-        raise _BadLineError("text behind the closing quote")
+        raise _BadLineError("text after the closing quote")
     return value
 
 
@@ -191,7 +191,7 @@ def _agree(
     if config.jobdel_walltime <= config.jobdel_softwalltime:
         least = config.jobdel_softwalltime + 1
         warnings.append(
-            problem("JOBDEL_WALLTIME", "JOBDEL_SOFTWALLTIME", f"not above JOBDEL_SOFTWALLTIME: {least} is taken")
+            problem("JOBDEL_WALLTIME", "JOBDEL_SOFTWALLTIME", f"must be above JOBDEL_SOFTWALLTIME: {least} is used")
         )
         config = config.replace(jobdel_walltime=least)
     if config.job_kill_grace >= config.jobdel_softwalltime:
@@ -213,14 +213,16 @@ def _agree(
     if config.greta_port and not config.energy_saving_internal:
         warnings.append(problem("GRETA_PORT", "", "no effect without ENERGY_SAVING_INTERNAL"))
     if config.api_secret_key == _PUBLISHED_KEY:
-        text = "the key of OAR 3's own file, which everybody knows: it is not used; openssl rand -hex 32 makes one"
+        text = "the published default key of OAR 3 is not used: create a key with openssl rand -hex 32"
         warnings.append(problem("API_SECRET_KEY", "", text))
         config = config.replace(api_secret_key=None)
     _agree_on_ports(config, problem, errors)
     _agree_on_mail(config, problem, warnings)
     window = config.scheduler_fairsharing_window_size
     if 0 < config.retention_accounting * 86400 < window:
-        text = f"shorter than SCHEDULER_FAIRSHARING_WINDOW_SIZE, {window} s: the fair share forgets what is removed"
+        text = (
+            f"must be at least SCHEDULER_FAIRSHARING_WINDOW_SIZE, {window} s: the fair share does not count purged jobs"
+        )
         warnings.append(problem("RETENTION_ACCOUNTING", "SCHEDULER_FAIRSHARING_WINDOW_SIZE", text))
     return config
 
@@ -232,7 +234,7 @@ def _agree_on_ports(config: Config, problem: _Problem, errors: list[ConfigProble
         port = getattr(config, option.name)
         first = taken.setdefault(port, option.key) if port else option.key
         if first != option.key:
-            text = f"{port} is {first}, too: each needs a port of its own ({option.default or 'a free one'})"
+            text = f"{port} is also {first}: use a different port for each ({option.default or 'a free one'})"
             errors.append(problem(option.key, first, text))
 
 
@@ -274,8 +276,8 @@ GROUPS: Mapping[str, str] = {
 _HEAD = """\
 # Configuration of OAR, read by the server, the commands and the API.
 #
-# Lines are assignments as in a shell: KEY="value".  A key that stands behind a "#" has the value shown.
-# oar-conf --check tells what is wrong with this file; oar-conf shows all values and where they come from.
+# Lines are assignments as in a shell: KEY="value".  A key in a comment has the default that it shows.
+# oar-conf --check reports errors in this file; oar-conf prints all values and their sources.
 """
 
 

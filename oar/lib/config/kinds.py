@@ -215,7 +215,7 @@ def some_of(*choices: str) -> ValueKind[Words]:
     def read(text: str) -> Words:
         words = _read_words(text)
         if unknown := [word for word in words if word not in choices]:
-            raise ValueError(f"{unknown[0]!r} is none of: {', '.join(choices)}")
+            raise ValueError(f"{unknown[0]!r} is not one of: {', '.join(choices)}")
         return words
 
     return ValueKind(f"list of: {', '.join(choices)}", read, " ".join)
@@ -515,7 +515,9 @@ _CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
 
 def _refuse_systemd(text: str) -> str:
     if text.lower() == "systemd":
-        raise ValueError("slices of systemd are not supported: write auto, groups of jobs lie beside those of systemd")
+        raise ValueError(
+            "slices of systemd are not supported: use auto, which keeps job groups apart from those of systemd"
+        )
     return _CGROUP_MANAGERS.read(text)
 
 

@@ -73,7 +73,7 @@ class Archive:
         live: dict[int, int] = dict(source.rows(_SUBMITTED, (list(archived),)))
         for job_id in sorted(archived):
             if archived[job_id] != live.get(job_id):
-                raise SchemaError(f"The archive {self._name} has another job {job_id}: it is that of another database.")
+                raise SchemaError(f"The archive {self._name} has another job {job_id}: it belongs to another database.")
         return [job_id for job_id in ids if job_id not in archived]
 
     def keep(self, source: Transaction, ids: Collection[int]) -> int:

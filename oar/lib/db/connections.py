@@ -115,7 +115,7 @@ _REASONS = (
     ("starting up", STARTING),
     ("shutting down", "it is stopping"),
     ("Connection refused", "no server listens at this address"),
-    ("invalid response to SSL negotiation", "what listens at this address is no PostgreSQL"),
+    ("invalid response to SSL negotiation", "the server at this address is not PostgreSQL"),
     ("No such file or directory", "no server listens at this socket"),
     ("Permission denied", "this account has no permission to use the socket"),
     ("No route to host", "the network has no route to it"),

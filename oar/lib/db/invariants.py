@@ -74,7 +74,7 @@ def _of_reservations() -> Iterator[Invariant]:
         yield Invariant(table, fault, f"SELECT count(*) FROM ({find}) t")
     yield Invariant(
         "reservation_series",
-        "it goes on, and none of its reservations is live",
+        "it is live, but has no live reservation",
         "SELECT count(*) FROM reservation_series s WHERE s.ended = 0 AND NOT EXISTS"
         " (SELECT FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0 AND v.ended = 0)",
     )
@@ -168,17 +168,17 @@ INVARIANTS = (
     ),
     Invariant(
         "job_reasons",
-        "a reason why an ended job waits",
+        "a waiting reason of an ended job",
         f"SELECT count(*) FROM job_reasons t JOIN jobs j USING (job_id) WHERE {ENDED}",
     ),
     Invariant(
         "job_ends",
-        "why a job ended that has not",
+        "end cause of a job that has not ended",
         f"SELECT count(*) FROM job_ends t JOIN jobs j USING (job_id) WHERE NOT {ENDED}",
     ),
     Invariant(
         "jobs",
-        "ended, and it is not stored why",
+        "ended without an end cause",
         f"SELECT count(*) FROM jobs j WHERE {ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id)",
     ),
     *(
@@ -372,7 +372,7 @@ def _repairs() -> Iterator[Repair]:
     )
     yield Repair(
         "job_ends",
-        "added, nobody knows why the job ended",
+        "added with the end cause unknown",
         "INSERT INTO job_ends (job_id, date, code) SELECT j.job_id, j.stop_time, 'UNKNOWN' FROM jobs j"
         f" WHERE {ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id) LIMIT {BATCH}",
     )

@@ -551,7 +551,7 @@ class Migrator:
     @contextmanager
     def _admin(self, name: str) -> Iterator[MigrationConnection]:
         if self._connect_admin is None:
-            raise SchemaError("An administrator of PostgreSQL is needed: give --db-is-local or --db-admin-user.")
+            raise SchemaError("This requires an administrator of PostgreSQL: use --db-is-local or --db-admin-user.")
         try:
             connection = self._connect_admin(name)
         except psycopg2.OperationalError as error:

@@ -206,7 +206,7 @@ _REASONS = {
     "2201B": "a pattern is not a regular expression",
     "22025": "a pattern ends with its escape character",
     _NOT_ALLOWED: "it reads a table that users may not read",
-    "42601": "it is not SQL",
+    "42601": "it must be valid SQL",
     "42703": "a column does not exist",
     "42702": "a column name is ambiguous",
     "42804": "two values have different types",

@@ -361,7 +361,7 @@ def _decide_resubmission(
         most = facts.types.value(JobTypeName.IDEMPOTENT)  # ``idempotent=N`` limits the runs
         if most is None or facts.chain < int(most):
             return True, ""
-        return False, f"it was run again {facts.chain} times, which is the most that was asked for"
+        return False, f"it was run again {facts.chain} times, the requested maximum"
     rule = consequence.resubmit
     if type_ is EventType.EXIT_VALUE_OAREXEC and facts.oarexec_code == ExecCode.NO_INTERPRETER:
         rule = ResubmitRule.ALWAYS
@@ -414,7 +414,7 @@ def why_not_resubmitted(facts: JobFacts, most: int) -> str:
         (job.reservation is not Reservation.NONE, "it is a reservation"),
         (facts.runs_elsewhere, "its command runs on a frontend"),
         (facts.was_resubmitted, "it was resubmitted before"),
-        (facts.has_kill_request, "its deletion was asked"),
+        (facts.has_kill_request, "its deletion was requested"),
         (facts.chain >= most and not facts.is_common, f"it was resubmitted {facts.chain} times in a row"),
     )
     return next((refusal for applies, refusal in refusals if applies), "")

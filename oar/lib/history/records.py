@@ -27,7 +27,7 @@ class Position(NamedTuple):
         """Parse the text of a position. Raises BadRequest."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise BadRequest(f'"{text[:80]}" is no position in the history: give one that an answer has named')
+            raise BadRequest(f'"{text[:80]}" is not a position in the history: use one from a former answer')
         return cls(int(match[1]), int(match[2]))
 
 

@@ -52,8 +52,8 @@ class ExecCode(IntEnum):
 
 _RESUBMIT = "Submit it again: oarsub --resubmit {id}"
 _JOB_IS_RIGHT = f"The job itself is correct. {_RESUBMIT}"
-_REPORT = f"{_JOB_IS_RIGHT} (if it happens again, tell the administrators)"
-_OTHER_FILES = "Give other names when you submit it: oarsub -O FILE -E FILE"
+_REPORT = f"{_JOB_IS_RIGHT} (if it happens again, inform the administrators)"
+_OTHER_FILES = "Use other names when you submit it: oarsub -O FILE -E FILE"
 _CATCH_SIGNAL = "Let the command catch it (in a shell script: trap 'COMMAND' {trap_name})."
 
 
@@ -87,17 +87,17 @@ class EndCode(StrEnum):
     SIGNAL = ("SIGNAL", "its command was ended by a signal that OAR did not send",
         "Its command was ended by signal {signal_name}, which OAR did not send.", "{stderr}")
     SIGNAL_SENT = ("SIGNAL_SENT", "its command was ended by a signal that a user had OAR send",
-        "Its command was ended by signal {signal_name}, which OAR sent as asked{detail}.",
+        "Its command was ended by signal {signal_name}, which OAR sent on request{detail}.",
         f"A signal of `oardel -s` goes to the first process of the job. {_CATCH_SIGNAL} {_RESUBMIT}")
-    CHECKPOINT_SIGNAL = ("CHECKPOINT_SIGNAL", "its command was ended by the signal that asks for a checkpoint",
-        "Its command was ended by signal {signal_name}, by which OAR asked for a checkpoint: the command did not"
+    CHECKPOINT_SIGNAL = ("CHECKPOINT_SIGNAL", "its command was ended by the checkpoint signal",
+        "Its command was ended by signal {signal_name}, with which OAR requested a checkpoint: the command did not"
         " catch it.",
         f"{_CATCH_SIGNAL} Or choose the signal that it catches: oarsub --checkpoint SECONDS --signal SIGNAL.")
-    CHECKPOINT = ("CHECKPOINT", "it ended well after it was asked to write a checkpoint",
-        "It ended well after it was asked to write a checkpoint.", "To go on: oarsub --resubmit {id}")
+    CHECKPOINT = ("CHECKPOINT", "it ended well after the checkpoint signal",
+        "It ended well after the checkpoint signal.", "To go on: oarsub --resubmit {id}")
     SESSION_OVER = "SESSION_OVER", "the session of an interactive job is over", "Its interactive session is over."
     SESSION_LOST = ("SESSION_LOST", "the session of an interactive job was lost, or no user connected to it",
-        "Its interactive session was lost, or no user connected to it{detail}.", "Ask for another one: oarsub -I")
+        "Its interactive session was lost, or no user connected to it{detail}.", "Start another one: oarsub -I")
     OUT_OF_MEMORY = ("OUT_OF_MEMORY", "the kernel killed some of its processes because there was not enough memory",
         "The kernel killed some of its processes because there was not enough memory: {nodes_memory}. Its command"
         " ended with {how}.",
@@ -105,7 +105,7 @@ class EndCode(StrEnum):
     PROCESS_LIMIT = ("PROCESS_LIMIT", "it could not start more processes",
         "It could not start more processes{on}: the limit for its processes was reached. Its command ended with"
         " {how}.",
-        "Let it start fewer processes or threads, or ask for more cores. {stderr}")
+        "Let it start fewer processes or threads, or request more cores. {stderr}")
     DISK_FULL = ("DISK_FULL", "it failed, and the disk of its output is full",
         "Its command ended with {how}, and the disk of {path} is full{on}.",
         "Delete files on that disk: see `df`, `quota`. Then oarsub --resubmit {id}")
@@ -139,7 +139,7 @@ class EndCode(StrEnum):
         "{names} {was} shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT)
     OAREXEC_LOST = ("OAREXEC_LOST", "the program that ran it (oarexec) was killed on its node",
         "The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT)
-    RESTORED = ("RESTORED", "it ended while nobody recorded it: the database was restored from a dump",
+    RESTORED = ("RESTORED", "its end was not recorded: the database was restored from a dump",
         "How it ended is unknown: the database was restored from a dump while the job ran, and the job had ended"
         " before OAR looked for it{on}. It may have ended well.",
         "Look at its output files. To run it again: oarsub --resubmit {id}")
@@ -150,9 +150,9 @@ class EndCode(StrEnum):
         "See whether the file of --stagein is a whole archive, with relative names only.")
     NODE_SETUP = ("NODE_SETUP", "a node of it could not be prepared",
         "{names} could not be prepared for it{detail}.", _REPORT)
-    NODE_DESCRIPTION = ("NODE_DESCRIPTION", "a property of its resources names what a node does not have",
+    NODE_DESCRIPTION = ("NODE_DESCRIPTION", "a property of its resources does not match its node",
         "The description of its resources does not fit {names}{detail}. Its command was not started.",
-        "Tell the administrators: they have to correct that property (oarnodesetting -p). The job itself is correct."
+        "Inform the administrators: they have to correct that property (oarnodesetting -p). The job itself is correct."
         f" Then: {_RESUBMIT}")
     PROLOGUE = ("PROLOGUE", "the prologue of the node failed",
         "The prologue of the site failed{on}; its command was not started{detail}.", _REPORT)
@@ -167,7 +167,7 @@ class EndCode(StrEnum):
         " started.",
         _REPORT)
     DIRECTORY_MISSING = ("DIRECTORY_MISSING", "its working directory is not on the node",
-        "Its working directory {path} does not exist{on}, or is no directory. Its command was not started.",
+        "Its working directory {path} does not exist{on}, or is not a directory. Its command was not started.",
         "Submit it from a directory that the nodes have too, or name one: oarsub -d DIRECTORY")
     DIRECTORY_DENIED = ("DIRECTORY_DENIED", "its user may not enter its working directory",
         "Its user may not enter its working directory {path}{on}. Its command was not started.",
@@ -207,7 +207,7 @@ class EndCode(StrEnum):
     NO_RESOURCES = ("NO_RESOURCES", "it had no resources when it was to start",
         "It had no resources when it was to start.", _REPORT)
     REFUSED = ("REFUSED", "the scheduler refused it",
-        "The scheduler refused it{detail}.", "Ask for another date or for less.")
+        "The scheduler refused it{detail}.", "Request another date or fewer resources.")
     EXPIRED = ("EXPIRED", "it could not start in the time that was set for it",
         "It could not start in the time that was set for it{detail}.", "Submit it again with other dates.")
     UNKNOWN = ("UNKNOWN", "the cause is unknown",
@@ -323,7 +323,7 @@ def _walltime_values(data: Mapping[str, Any], job_id: int) -> dict[str, str]:
     longer = format_duration(2 * walltime) if isinstance(walltime, int) else "H:M:S"
     values["given"] = f"it had requested {shown}"
     values["more_time"] = (
-        f"Ask for more time: oarsub -l ...,walltime={longer}; or, while it runs: oarwalltime {job_id} +H:M:S"
+        f"Request more time: oarsub -l ...,walltime={longer}; or, while it runs: oarwalltime {job_id} +H:M:S"
     )
     return values
 
@@ -355,9 +355,9 @@ def _memory_of(nodes: object) -> str:
 
 def _memory_advice(nodes: object, job_id: int) -> str:
     if not isinstance(nodes, dict) or not any(figures.get("limit") for figures in nodes.values()):
-        return "Ask for nodes with more memory (oarsub -p), or for whole nodes (oarsub -l /nodes=N)."
+        return "Request nodes with more memory (oarsub -p), or whole nodes (oarsub -l /nodes=N)."
     return (
-        "A job gets memory in proportion to its cores: ask for more cores of each node, or for"
+        "A job gets memory in proportion to its cores: request more cores of each node, or"
         f" whole nodes (oarsub -l /nodes=N). oarstat --usage {job_id} shows what it used."
     )
 

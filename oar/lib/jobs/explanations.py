@@ -128,7 +128,7 @@ class Outlook:
 
 #: Sentences for jobs without a reason of the scheduler.
 _STATE_SENTENCES = {
-    JobState.WAITING: "The scheduler has not looked at it yet.",
+    JobState.WAITING: "The scheduler has not considered it yet.",
     JobState.HOLD: "It is on hold until it is released with oarresume.",
     JobState.SUSPENDED: "It is suspended until it is resumed with oarresume.",
     JobState.RESUMING: "It is resumed as soon as its resources are free.",
@@ -331,7 +331,7 @@ def firmness(
     if higher:
         where = " in its advance reservation" if is_reserved else ""
         return Firmness.TENTATIVE, f"jobs of the queue {' or '.join(higher)}{where} may go before it"
-    return Firmness.LATEST, "nobody who comes later goes before it"
+    return Firmness.LATEST, "no later job is placed before it"
 
 
 # -- advice -----------------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def advise_on_lost_nodes(job: Job, nodes: Sequence[LostNode], silent: str = "") 
         since = f" since {format_date(node.since)}" if node.since else ""
         texts.append(f"{node.name} is {node.state}{since}, {_NODE_STATE_TEXTS[node.state]}")
     if silent and silent not in [node.name for node in nodes]:
-        texts.append(f"{silent}, which runs its command, did not answer when it was last asked")
+        texts.append(f"{silent}, which runs its command, did not answer the last probe")
     if not texts:
         return Advice()
     text = "; ".join(texts)
@@ -409,7 +409,7 @@ def advise_on_request(job: Job, reason: WaitReason | None) -> Advice:
     if not is_hopeless or job.reservation is not Reservation.NONE:
         return Advice()
     other = f", oaralter {job.id} -p CONDITION sets other conditions" if is_about_resources else ""
-    return Advice("", f"oaralter {job.id} -l REQUEST asks for other resources{other}; oardel {job.id} deletes it.")
+    return Advice("", f"oaralter {job.id} -l REQUEST requests other resources{other}; oardel {job.id} deletes it.")
 
 
 def advise_on_dependencies(
@@ -426,7 +426,7 @@ def advise_on_dependencies(
     if reason is None or reason.code != ReasonCode.DEPENDENCY or "date" in reason.data:
         return Advice()
     if "jobs" in reason.data:
-        return Advice("", f"oaralter {job.id} -a '' takes away all its dependencies, oardel {job.id} deletes it.")
+        return Advice("", f"oaralter {job.id} -a '' removes all its dependencies, oardel {job.id} deletes it.")
     broken = [dependency for dependency in dependencies if dependency.required == reason.data.get("job")]
     required = jobs.get(broken[0].required) if broken else None
     if required is None or not required.is_final:

@@ -287,7 +287,7 @@ def _advance(data: Mapping[str, Any]) -> str:
         error = f"The {name} is in error: {data['error']}"
         return f"{error}; no job of it starts meanwhile (hard error handling)."
     if "left" in data:
-        left = f"It is too long for what is left of the {name} ({format_duration(data['left'])})"
+        left = f"It is longer than the remaining time of the {name} ({format_duration(data['left'])})"
         return f"{left}; submitted again with a shorter walltime it could start." if data["left"] else f"{left}."
     if "size" in data:
         some = f"{data['size']} resource{'s' * (data['size'] != 1)}"
@@ -343,7 +343,7 @@ def _dependency(data: Mapping[str, Any]) -> str:
     if "jobs" in data:
         return f"The {_named('job', data['jobs'])} wait for each other: none of them can start."
     if data.get("overdue"):
-        return f"It waits for job {data['job']}, which has not ended, though its time is over."
+        return f"It waits for job {data['job']}, which has exceeded its time."
     return f"It waits for job {data['job']}, until {format_date(data['date'])}." if "date" in data else ""
 
 
@@ -372,7 +372,7 @@ def _token(data: Mapping[str, Any]) -> str:
     if "have" in data:
         return f"It needs {data['want']} tokens {data['token']}, and there are {data['have']}."
     if not data.get("has_script", True):
-        return f"It needs tokens {data['token']}, and this site has none of that name (any more)."
+        return f"It needs tokens {data['token']}, which do not exist at this site."
     return f"The number of tokens {data['token']} is unknown: the site's command gave no number."
 
 

@@ -158,7 +158,7 @@ def server_families(status: Mapping[str, Any], now: float) -> Iterator[MetricFam
     yield gauge("oar_runner_ready", "Whether the Runner starts and ends jobs.", is_ready)
     start = status.get("start") or 0
     yield gauge("oar_server_start_seconds", "When the server was started, epoch seconds.", start)
-    yield gauge("oar_server_role", "What this server is.", {"active": 1}, "role")
+    yield gauge("oar_server_role", "Role of this server.", {"active": 1}, "role")
 
 
 def _module_ages(modules: Mapping[str, Mapping[str, Any]], start: float, now: float) -> Iterator[MetricFamily]:
@@ -200,7 +200,7 @@ class Happenings:
         self._runs = HistogramFamily("oar_job_run_seconds", "How long jobs ran that have ended.", RUN_BOUNDS, "queue")
         self._errors = HistogramFamily(
             "oar_job_start_error_seconds",
-            "How far jobs started from the first start that they were told.",
+            "Difference between the first predicted start of jobs and their start.",
             ERROR_BOUNDS,
             "queue",
         )
@@ -227,7 +227,7 @@ class Happenings:
 
     def families(self) -> Iterator[MetricFamily]:
         """Yield the counters."""
-        yield counter("oar_job_steps_total", "What happened to jobs and submissions.", self._steps, "step")
+        yield counter("oar_job_steps_total", "Steps of jobs and submissions, by kind.", self._steps, "step")
         yield counter("oar_jobs_submitted_total", "Submitted jobs.", self._submitted, "queue")
         yield counter("oar_jobs_ended_total", "Ended jobs by cause.", self._ended, "queue", "cause")
         yield counter("oar_launches_failed_total", "Jobs that could not be launched.", self._failed_launches, "cause")

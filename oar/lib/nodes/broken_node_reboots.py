@@ -109,7 +109,7 @@ class RebootCommand:
         except BadRequest as error:
             raise ConfigError(f"{key} cannot be read: {error}.") from None
         if not any(NODE in word for word in self._words):
-            raise ConfigError(f"{key} does not say which node: write {NODE} where its name belongs.")
+            raise ConfigError(f"{key} must contain {NODE}, which is replaced by the node name.")
 
     def words(self, node: str) -> list[str]:
         return [word.replace(NODE, node) for word in self._words]
@@ -140,12 +140,12 @@ def read_tried(status: Path) -> dict[str, Tried]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{status} cannot be read: {error}; remove it to begin anew.") from None
+        raise ConfigError(f"{status} cannot be read: {error}; remove it to start again.") from None
     try:
         steps: Mapping[str, Mapping[str, int]] = content or {}  # type: ignore[assignment]
         return {str(node): _last(steps_of_node) for node, steps_of_node in steps.items()}
     except (AttributeError, TypeError, ValueError):
-        raise ConfigError(f"{status} is not what oar_phoenix writes; remove it to begin anew.") from None
+        raise ConfigError(f"{status} must be a state file of oar_phoenix; remove it to start again.") from None
 
 
 def _last(steps: Mapping[str, int]) -> Tried:

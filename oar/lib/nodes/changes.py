@@ -106,7 +106,7 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
     user.check_administers()
     if change.reason and not change.may_have_reason:
         raise BadRequest(
-            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
+            "cannot set a reason alone. Use it with a state, or with a drain or a maintenance that begins."
         )
     reason = state_reasons.checked(change.reason)
     _check_hosts(tx, ids, change)

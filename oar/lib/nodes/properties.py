@@ -99,11 +99,11 @@ def _value(name: str, text: str, type_: str) -> PropertyValue:
             raise ValueError("write YES or NO")
         return text.upper()
     if name == "cpuset" and not _CPUSET.match(text):
-        raise ValueError(f"{text!r} is no list of processors, such as 0, 0,16 or 0-3")
+        raise ValueError(f"{text!r} must be a list of processors, such as 0, 0,16 or 0-3")
     if name == "network_address" and text:
         check_host(text)
     if len(text) > LONGEST_TEXT or "\0" in text:
-        raise ValueError(f"a text has at most {LONGEST_TEXT} characters")
+        raise ValueError(f"a text must have at most {LONGEST_TEXT} characters")
     return text
 
 

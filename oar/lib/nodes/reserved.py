@@ -36,7 +36,7 @@ class WouldBreak(WordedRefusal):
         numbers = enumerated([reservation.number for reservation in by_urgency])
         super().__init__(
             f"denied: {message} the advance reservation{'s' if several else ''} {numbers}",
-            f"--force does it all the same, and {'they are' if several else 'the reservation is'} in error then",
+            f"use --force to do it anyway: {'they are' if several else 'the reservation is'} in error then",
         )
 
 

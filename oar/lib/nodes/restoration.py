@@ -68,7 +68,7 @@ def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
     away = tx.resources.away_nodes()
     state_changes.suspect(tx, names, finaud=True)
     for name in (*names, *away):
-        text = f"{name} is to be asked for jobs that were started after the dump"
+        text = f"{name} must be checked for jobs that were started after the dump"
         tx.events.add(EventType.NODE_SURVEY, 0, text, to_check=True, hosts=[name])
     state_changes.ask_return(tx, names)
     done = Restoration(

@@ -202,7 +202,7 @@ def parse_description(text: str) -> FoundMachine:
     kibibytes = [numbers[0] for numbers in _of_kind(lines, "memory", 1)]
     threads = sorted(FoundThread(*numbers) for numbers in _of_kind(lines, "thread", 3))
     if not threads or len(kibibytes) != 1:
-        raise BadTopology("it does not tell its processors and its memory")
+        raise BadTopology("it must report its processors and its memory")
     gpus = sorted(numbers[0] for numbers in _of_kind(lines, "gpu", 1))
     return FoundMachine(tuple(threads), -(-kibibytes[0] // _KIB_PER_GIB), tuple(gpus))
 
@@ -214,7 +214,7 @@ def _of_kind(lines: Iterable[str], kind: str, count: int) -> Iterator[list[int]]
         if name == kind:
             are_numbers = all(value.isascii() and value.isdigit() and len(value) < 10 for value in values)
             if len(values) != count or not are_numbers:
-                raise BadTopology(f"it says something that is not understood: {line[:80]!r}")
+                raise BadTopology(f"unexpected output: {line[:80]!r}")
             yield [int(value) for value in values]
 
 

@@ -69,7 +69,7 @@ def _addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.split(","))
     for address in addresses:
         if not re.match(_ADDRESS, address, re.ASCII):
-            raise BadRequest(f"'{address}' is no mail address")
+            raise BadRequest(f"'{address}' is not a mail address")
     return addresses
 
 
@@ -79,7 +79,7 @@ def _command(text: str) -> tuple[str, ...]:
             r"insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\/ -]+)."
         )
     if not text.startswith("/"):
-        raise BadRequest(f"'{text.split(maxsplit=1)[0]}' is no absolute path")
+        raise BadRequest(f"'{text.split(maxsplit=1)[0]}' is not an absolute path")
     return tuple(text.split())
 
 

@@ -131,7 +131,7 @@ class Changer(NamedTuple):
             lost = changes.jobs_without_access(tx, reservation, attributes)
             return StoredChange(reservation, wanted, change_id, lost)
         if attributes == ReservationAttributes():
-            raise BadReservation("qralter: nothing is to be changed")
+            raise BadReservation("qralter: no change is requested: use at least one option")
         return StoredChange(reservation, None, 0, changes.change_attributes(tx, self.user, reservation, attributes))
 
     def _change_series(self, tx: "Transaction", options: ChangeOptions, name: str) -> ChangedSeries:

@@ -73,8 +73,8 @@ def read_ranges(text: str) -> tuple[SlotRange, ...]:
 
 def _no_range(text: str) -> BadRequest:
     if re.search(r"\d{8}", text, re.ASCII):
-        return BadRequest(f'"{text[:40]}" is no slot range: the largest number is {MAX_SLOTS}')
-    return BadRequest(f'"{text[:40]}" is no slot range: write n, n-m, n-, -m, or several with commas')
+        return BadRequest(f'"{text[:40]}" is not a slot range: the largest number is {MAX_SLOTS}')
+    return BadRequest(f'"{text[:40]}" is not a slot range: write n, n-m, n-, -m, or several with commas')
 
 
 def numbers_of(ranges: Sequence[SlotRange], largest: int) -> Iterator[SlotRange]:
@@ -92,7 +92,7 @@ def is_rule(text: str) -> bool:
 def check_rule(rule: str) -> None:
     """Raise BadRequest if the text is not an allocation rule."""
     if not is_rule(rule):
-        raise BadRequest(f'"{rule}" is no allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
+        raise BadRequest(f'"{rule}" is not an allocation rule: write $fill_up, $pe_slots, $round_robin or a number')
 
 
 def fits_rule(rule: str, slots: int) -> bool:

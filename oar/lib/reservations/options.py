@@ -229,7 +229,7 @@ def parse_attributes(options: ReservationOptions | ChangeOptions, user: str, pro
 def check_verify(text: str, program: str) -> bool:
     """Return whether the request is only a verification (``-w v``).  Raises BadReservation for an invalid value."""
     if text not in ("e", "v"):
-        raise _invalid(program, "w", text, "write e, or v to be told only what would be")
+        raise _invalid(program, "w", text, "use e, or v to verify only")
     return text == "v"
 
 
@@ -401,7 +401,7 @@ def _mail_list(texts: Sequence[str]) -> str:
     addresses = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     for address in addresses:
         if not _ADDRESS.fullmatch(address):
-            raise BadReservation(f'denied: "{address}" is no mail address', "write user or user@host, with commas")
+            raise BadReservation(f'denied: "{address}" is not a mail address', "write user or user@host, with commas")
     if len(addresses) > MAX_ADDRESSES:
         raise BadReservation(f"denied: more than {MAX_ADDRESSES} mail addresses")
     return ",".join(addresses)

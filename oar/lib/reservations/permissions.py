@@ -151,7 +151,7 @@ def _parse_entry(word: str, asker: str) -> AccessEntry:
     body = name[1:] if name.startswith(("@", "%")) else name
     pattern = _NAME if name != body or not is_pattern(name) else _PATTERN
     if len(name) > LONGEST_ENTRY or not pattern.fullmatch(body):
-        raise BadRequest(f'"{word}" is no user, @group, %project or pattern')
+        raise BadRequest(f'"{word}" must be a user, @group, %project or pattern')
     return AccessEntry(name, denied)
 
 

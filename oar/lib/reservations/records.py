@@ -326,12 +326,12 @@ class Series(NamedTuple):
             access = tuple(AccessEntry(text, denied) for text, denied in stored["access"])
             new = NewReservation(**stored["new"])
         except (ValueError, LookupError, TypeError):
-            raise BrokenRow(f"what is asked for with series {self.id} cannot be read") from None
+            raise BrokenRow(f"the request of series {self.id} cannot be read") from None
         types = NewReservation.__annotations__
         wrong = [name for name, value in new._asdict().items() if type(value) is not types[name]]
         wrong += ["access" for each in access if not each.is_storable][:1]
         if wrong:
-            raise BrokenRow(f"what is asked for with series {self.id} cannot be read: {', '.join(wrong)}")
+            raise BrokenRow(f"the request of series {self.id} cannot be read: {', '.join(wrong)}")
         decode(new.request)
         return SeriesTemplate(new, access)
 
@@ -371,7 +371,7 @@ def decode(text: str) -> tuple[ReservationAlternative, ...]:
     try:
         return _alternatives(json.loads(text) or {"filters": [], "alternatives": []})
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise BrokenRow(f"what an advance reservation asks for cannot be read: {text[:60]}") from None
+        raise BrokenRow(f"the request of an advance reservation cannot be read: {text[:60]}") from None
 
 
 def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:

@@ -76,7 +76,7 @@ def parse(text: str) -> RecurrenceRule:
     if "COUNT" in parts and "UNTIL" in parts:
         raise BadRequest("COUNT and UNTIL exclude each other")
     if parts["FREQ"] == "WEEKLY" and "BYMONTHDAY" in parts:
-        raise BadRequest("there is no BYMONTHDAY with FREQ=WEEKLY")
+        raise BadRequest("BYMONTHDAY cannot be used with FREQ=WEEKLY")
     if parts["FREQ"] != "MONTHLY" and re.search(r"\d", parts.get("BYDAY", "")):
         raise BadRequest("a number in BYDAY needs FREQ=MONTHLY")
     until = parts.pop("UNTIL", "")
@@ -95,9 +95,9 @@ def _parts(text: str) -> dict[str, str]:
     for part in text.strip().upper().removeprefix("RRULE:").rstrip(";").split(";"):
         name, _, value = part.partition("=")
         if name not in _PARTS:
-            raise BadRequest(f"it has the parts {', '.join(_PARTS)}, and no {name or 'empty one'}")
+            raise BadRequest(f"unknown part {name or '(empty)'}: use {', '.join(_PARTS)}")
         if name in parts:
-            raise BadRequest(f"{name} stands in it twice")
+            raise BadRequest(f"{name} is given twice")
         if not _PARTS[name].fullmatch(value):
             raise BadRequest(f"{name} cannot be {value}: write {_FORMS[name]}")
         parts[name] = value
@@ -137,7 +137,7 @@ def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
         years = (_LAST_YEAR - begin.year) // _CYCLE * _CYCLE
         moments = rrulestr(pattern, dtstart=begin.replace(year=begin.year + years))
     except (ValueError, OverflowError, OSError):
-        raise BadRequest("it gives no date of the calendar") from None
+        raise BadRequest("it matches no date") from None
     for moment in _within_the_calendar(moments):
         local = moment.replace(year=moment.year - years)
         date = first if local == begin else clock.write(local)

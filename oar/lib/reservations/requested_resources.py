@@ -135,9 +135,9 @@ def parse_resources(options: ReservationOptions, config: Config, site: Site) -> 
         _check_unmixed(_pairs(options.resources), config.hierarchy_labels)
         return _grid_engine_request(options, site)
     if len(oar) != len(options.resources) or options.pe or options.allocation:
-        raise BadReservation(MIXED, "ask for all in one of them: -h, -q and -p go with both")
+        raise BadReservation(MIXED, "use only one of them; -h, -q and -p can be used with both")
     if options.master_queues:
-        raise BadReservation("denied: -masterq needs slots: ask for them with -pe or -alloc")
+        raise BadReservation("denied: -masterq requires slots: use -pe or -alloc")
     return _oar_request(oar, options, config, site)
 
 
@@ -269,7 +269,7 @@ def _check_parts(resources: Iterable[str]) -> None:
         parts = [part.strip() for part in text.split(",")]
         if not any(parts):
             raise BadReservation(
-                f'denied: -l "{on_one_line(text)}" names nothing', "leave it out, or write name=value, or nodes=2"
+                f'denied: -l "{on_one_line(text)}" has no value', "leave it out, or write name=value, or nodes=2"
             )
         if not all(parts):
             raise BadReservation(
@@ -284,7 +284,7 @@ def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
     for item in (item for text in resources for item in text.split(",") if item.strip()):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not value and (equals or name in _NEVER_ALONE):
-            raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
+            raise BadReservation(f'denied: "{name}=" has no value', f"write a value for {name}, or leave it out")
         pairs.append((name, value or "1"))
     return pairs
 
@@ -357,7 +357,7 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
     least = min(slots.least for slots in ranges)
     if least > resources:
         raise nothing_suits(
-            f"{least} slots asked, there are {resources}",
+            f"{least} slots requested, {resources} exist",
             f"write at most {resources}" if resources else "this site has no resources",
         )
     step = environments.slots_on_each_host(rule) or 1
@@ -389,7 +389,7 @@ def _amount(name: str, value: str) -> tuple[int, int]:
     match = _AMOUNT.fullmatch(value)
     if not match or not int(match[1]) or match[2] == "0":
         raise BadReservation(
-            f'denied: "{value}" is no number of {name}', f"write {name}=2, or {name}=1/2 for one for two slots"
+            f'denied: "{value}" is not a number of {name}', f"write {name}=2, or {name}=1/2 for one for two slots"
         )
     return int(match[1]), int(match[2] or 1)
 
@@ -418,7 +418,7 @@ def _property_condition(name: str, value: str, site: Site) -> str:
     if kind in ("integer", "bigint", "smallint"):
         if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
             raise BadReservation(
-                f'denied: "{value}" is no number, and {name} is one', f"write the least value, as {name}=2"
+                f'denied: "{value}" must be a number for {name}', f"write the least value, as {name}=2"
             )
         return f"{name} >= {int(value)}"
     return _among(name, value, site)
@@ -430,8 +430,8 @@ def _among(name: str, text: str, site: Site) -> str:
     for pattern in patterns:
         if not _PATTERN_LETTERS.fullmatch(pattern):
             raise BadReservation(
-                f'denied: "{pattern}" is no pattern for {name}',
-                "write names with | between them; * ? [...] stand for letters of others",
+                f'denied: "{pattern}" is not a pattern for {name}',
+                "write names separated by |; * ? [...] match other names",
             )
     known = site.values.get(name, frozenset())
     try:

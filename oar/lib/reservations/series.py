@@ -100,7 +100,7 @@ def _request_next(
         break
     if passed:
         _log_skipped(
-            tx, closed, f"{passed} occurrences of series {series.id} had passed before they could be asked for"
+            tx, closed, f"{passed} occurrences of series {series.id} had passed before they could be requested"
         )
     next_index, next_start = next(dates, (series.occurrences + 1, 0))
     tx.reservations.advance_series(series.id, next_index, next_start)

@@ -156,7 +156,7 @@ def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
     verb = f"match{'es' * (blocks < 2)} {condition}" if condition else "can be used"
     asked = f"{format_quantity(outermost.quantity)} asked"
     if is_whole and outermost.quantity == ALL:
-        asked += ", which means all of the cluster: BEST takes what there is"
+        asked += ", which means the whole cluster: use BEST for the resources that are available"
     return f"{blocks or 'no'} {label} {verb}, {asked}"
 
 

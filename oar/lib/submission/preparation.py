@@ -180,7 +180,7 @@ def mail_warnings(option: str, config: Config) -> list[str]:
     """Return a warning if the site sends no mails; ``option``: the one that requests mails."""
     if config.mail_smtp_server and config.mail_sender:
         return []
-    return [f"no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): {option} will reach nobody."]
+    return [f"no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): no mail is sent ({option})."]
 
 
 def _date_warnings(dates: "ReservationDates | None", requests: Sequence[ResourceRequest]) -> Iterator[str]:
@@ -257,4 +257,4 @@ def _type_warnings(proposal: Proposal, types: JobTypes, now: int) -> Iterator[st
         yield "the type container_users is for containers (-t container): it has no effect."
     for other in (JobTypeName.CONTAINER, JobTypeName.PLACEHOLDER):
         if JobTypeName.TIMESHARING in types and other in types:
-            yield f"the type timesharing has no effect beside {other}."
+            yield f"the type timesharing has no effect together with {other}."

@@ -148,7 +148,9 @@ def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: i
     name = f"the advance reservation {reservation.number}"
     if proposal.start and not reservation.start <= proposal.start < reservation.latest_job_end:
         first, last = format_date(reservation.start), format_date(reservation.latest_job_end)
-        raise NoEntry(f"{format_date(proposal.start)} is no date for a job in {name}: from {first} to {last}.")
+        raise NoEntry(
+            f"{format_date(proposal.start)} is not a start for a job in {name}: use a date from {first} to {last}."
+        )
     for walltime in (request.walltime or 0 for request in proposal.requests):
         if walltime > whole:
             raise NoEntry(
@@ -156,7 +158,7 @@ def _check_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: i
             )
         if walltime > left:
             raise NoEntry(
-                f"walltime {format_duration(walltime)} is longer than what is left of {name} ({format_duration(left)})."
+                f"walltime {format_duration(walltime)} exceeds the remaining time of {name} ({format_duration(left)})."
             )
 
 

@@ -110,7 +110,7 @@ class _RequestReader:
         try:
             seconds = parse_duration(_full_duration(text))
         except BadRequest:
-            hint = f'\n# "{written.strip()}" is no walltime: write h[:m[:s]]' if written.strip() else ""
+            hint = f'\n# "{written.strip()}" is not a walltime: write h[:m[:s]]' if written.strip() else ""
             raise BadRequest(f"cannot recognize walltime resource value{hint}") from None
         if seconds == 0:
             raise BadRequest("walltime must be greater than 0")

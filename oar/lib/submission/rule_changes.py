@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: What rules in Perl have and rules in Python cannot have: sigils, ``my``, matches, blocks behind conditions.
 _PERL = re.compile(r"(?m)^\s*(my|our|use|foreach|unless)\b.*[;{]|[$@%]\w+\s*(=|->|\{|\[)|=~|\b(if|elsif)\s*\(.*\)\s*\{")
-_PERL_CHAPTER = ' The text looks like Perl: docs/adoption.rst, "Rules in Perl", says how to rewrite it.'
+_PERL_CHAPTER = ' The text looks like Perl. To rewrite it, see docs/adoption.rst, "Rules in Perl".'
 
 
 class NoSuchRule(UserError):

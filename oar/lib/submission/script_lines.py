@@ -224,7 +224,7 @@ def _parse_words(words: Sequence[str]) -> Iterator[tuple[str, Value]]:
 
 def _name_of(spelling: str) -> str:
     if spelling not in _BY_SPELLING:
-        raise BadRequest(f"{spelling} is no option of scripts")
+        raise BadRequest(f"{spelling} is not an option of scripts")
     return _BY_SPELLING[spelling]
 
 

@@ -69,11 +69,11 @@ class Staging:
         Raises BadSubmission.
         """
         if md5sum is not None and not _SUM.match(md5sum.lower()):
-            raise _refusal(f'"{md5sum}" is not an MD5 sum: 32 hexadecimal digits.')
+            raise _refusal(f'"{md5sum}" is not an MD5 sum: use 32 hexadecimal digits.')
         expected = md5sum.lower() if md5sum is not None else None
         copy, is_new = (self._find(expected or ""), False) if path is None else self._take(path, expected)
         if copy is None:
-            raise _refusal(f"you have no staged file with the checksum {expected}: give the file with --stagein.")
+            raise _refusal(f"you have no staged file with the checksum {expected}: use --stagein with the file.")
         try:
             yield copy.id
         except BaseException:

@@ -385,7 +385,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             return ServerCode.RUNNING
         if not _has_rules(opened):
             log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
-            log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
+            log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if this is intended")
             return ServerCode.CONFIGURATION
         with processes.signals() as signals:  # before this process announces itself
             parent = processes.watch_parent(os.environ)
@@ -396,7 +396,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             try:
                 restored_database.repair_if_restored(opened.database, opened.config.oar_run_dir)
             except OSError as error:
-                log.error("whether the database was restored cannot be told: %s", error)
+                log.error("cannot check whether the database was restored: %s", error)
             ahead = retention.seconds_set_ahead(opened.database, clock_watch.read_memory(opened.config.oar_run_dir))
             with opened.database.begin() as tx:
                 recovery.repair(tx)

@@ -169,7 +169,7 @@ def _job(proposal: Proposal, first: int, index: int, dependencies: Sequence[Depe
 ENOUGH = 2**31
 
 
-OWN_SCHEDULER = "the queue {} has a scheduler of its own, {}, which cannot be asked beforehand"
+OWN_SCHEDULER = "cannot predict a start in the queue {}: its external scheduler {} makes no predictions"
 
 
 def present(database: Database, config: Config, hypothetical: Sequence[HypotheticalJob] = ()) -> Situation:

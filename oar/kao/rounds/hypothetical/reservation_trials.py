@@ -161,7 +161,7 @@ def check_overlaps(database: Database, config: Config, changed: ChangedSeries) -
         if step.reservation_id in refused and others:
             raise BadReservation(
                 f"denied: Series {series.id} can't be altered\n"
-                f"  occurrence {occurrence.series_index}, {write_date(occurrence.start)}: there is no place for it"
-                f" beside occurrence {others[0].series_index}, until {write_date(others[0].end)}",
-                "nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less",
+                f"  occurrence {occurrence.series_index}, {write_date(occurrence.start)}: it would overlap"
+                f" occurrence {others[0].series_index}, until {write_date(others[0].end)}",
+                "nothing was changed; use a duration (-d) that ends before the next one begins, or request less",
             )

@@ -123,7 +123,7 @@ class PolicyFiles:
                 if queue.name not in weights.queue_coefs:
                     self._warn(
                         f"the queue {queue.name} is not in queue_coefs of {self._config.priority_conf_file}:"
-                        " queue_weight counts nothing for its jobs"
+                        " queue_weight has no effect on its jobs"
                     )
 
     def _warn(self, text: str) -> None:
@@ -155,14 +155,14 @@ def parse_weights(text: str) -> Weights:
     """Parse PRIORITY_CONF_FILE.  Raises ValueError."""
     content = read_yaml(text) or {}
     if not isinstance(content, dict):
-        raise ValueError("line 1: it is not a list of keys with values")
+        raise ValueError("line 1: the content must be a mapping of keys to values")
     names = {each.name for each in fields(Weights)}
     for key, value in content.items():
         if key not in names:
-            raise ValueError(f'there is no key "{key}" ({", ".join(sorted(names))})')
+            raise ValueError(f'unknown key "{key}": use one of ({", ".join(sorted(names))})')
         numbers = value.values() if key == "queue_coefs" and isinstance(value, dict) else [value]
         if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
-            raise ValueError(f"{key}: {value!r} is not a number")
+            raise ValueError(f"{key}: must be a number, not {value!r}")
     if not isinstance(content.get("queue_coefs", {}), dict):
-        raise ValueError("queue_coefs: it is not a list of queues with numbers")
+        raise ValueError("queue_coefs: must be a mapping of queue names to numbers")
     return Weights(**content)

@@ -83,7 +83,8 @@ class ProposalReader:
         """
         for alternative in sorted(tables.starts.keys() - {0, *placed_before} - self._job_ids.keys()):
             self.warnings.append(
-                f"rejected placement of alternative {alternative}: it is of no waiting job of queue {self._queue.name}"
+                f"rejected placement of alternative {alternative}: it belongs to no waiting job of queue"
+                f" {self._queue.name}"
             )
         placements, rejected = self._placements(self._choices(tables, lines))
         rows = tables.rows
@@ -129,8 +130,8 @@ class ProposalReader:
             job_id, alternative = choice.job_id, self._alternative(choice)
             if alternative is None:
                 self.warnings.append(
-                    f"rejected start of job {job_id}: {choice.alternative} is no alternative of a waiting job of queue"
-                    f" {self._queue.name}"
+                    f"rejected start of job {job_id}: {choice.alternative} is not an alternative of a waiting job of"
+                    f" queue {self._queue.name}"
                 )
             elif job_id in placements:
                 rejected[job_id] = "it has several alternatives"

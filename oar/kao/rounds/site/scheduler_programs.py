@@ -49,7 +49,7 @@ def unknown_policy(runtime: Runtime, policy: str) -> str | None:
     if policy in POLICIES or (directory / policy).is_file():
         return None
     policies = ", ".join(sorted(each for each in POLICIES if each))
-    return f"{policy} is no program in {directory}, and not one of {policies}"
+    return f"{policy} must be a program in {directory}, or one of {policies}"
 
 
 def policy_warnings(runtime: Runtime, queues: Iterable[Queue]) -> list[str]:
@@ -78,7 +78,7 @@ class SchedulerPrograms:
     def run(self, queue: Queue, now: int) -> ProgramOutput | None:
         """Run the program of a queue; return its output and result, or None if it failed."""
         if not _NAME.match(queue.policy):
-            self._failed(queue, f"Execution of {queue.policy} failed (this cannot be the name of a program)")
+            self._failed(queue, f"Execution of {queue.policy} failed (not a valid program name)")
             return None
         argv = [str(self._program(queue)), queue.name, str(now), format_date(now)]
         outcome = processes.run(

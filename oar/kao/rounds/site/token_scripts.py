@@ -31,7 +31,11 @@ def _ask(commands: Mapping[str, str], timeout: float, name: str) -> int | None:
     outcome = run(shlex.split(command), timeout=timeout)
     match = _NUMBER.match(outcome.output) if outcome.succeeded else None
     if match is None:
-        trouble = "no answer in time" if outcome.timed_out else f"no number: {outcome.output.strip()[:200]}"
+        trouble = (
+            "no answer in time"
+            if outcome.timed_out
+            else f"the output must be a number, not {outcome.output.strip()[:200]}"
+        )
         log.error("token script of %s (%s): %s", name, command, trouble)
         return None
     return int(match[1])

@@ -115,7 +115,7 @@ def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
     ]
     for kill in kills:
         if kill.action is KillAction.CHECKPOINT:
-            text = f"[MetaSched] job {kill.job_id} is asked to write a checkpoint: job {kill.for_job} wants its place"
+            text = f"[MetaSched] job {kill.job_id} gets the checkpoint signal: job {kill.for_job} needs its resources"
             events.append((EventType.CHECKPOINT, kill.job_id, text))
             tx.outbox.append(Ask(JobAction.SIGNAL, kill.job_id))
     tx.events.add_many(events)

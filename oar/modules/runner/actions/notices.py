@@ -61,7 +61,7 @@ def _end_abandoned_job(context: ActionContext, job: Job, line: str) -> None:
         if _send(context, job, line, tries=1) != REFUSED:
             return
     with context.database.begin() as tx:
-        text = f"[bipbip {job.id}] nobody waits any more for the interactive job at {job.info_type}"
+        text = f"[bipbip {job.id}] no oarsub waits any more for the interactive job at {job.info_type}"
         tx.events.add(EventType.LOST_SESSION, job.id, text)
         control.ask_end(tx, {job.id: Cause(EndCode.SESSION_LOST)})
 
@@ -93,7 +93,7 @@ def _send(context: ActionContext, job: Job, line: str, *, tries: int) -> str:
         error = tell_oarsub(address, line, context.config.oarsub_notify_timeout)
         if not error:
             return ""
-    of_job(log, job.id).info("oarsub at %s was not told: %s", address, error)
+    of_job(log, job.id).info("cannot notify oarsub at %s: %s", address, error)
     return error
 
 
