@@ -17,8 +17,8 @@ from oar.lib.control_delivery import delivering
 from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.jobs import retention
 from oar.lib.monitoring.records import ServerTask
-from oar.lib.nodes import broken_node_reboots
-from oar.lib.nodes.broken_node_reboots import RebootCommand, RebootPlan, RebootPolicy, Step, Tried, known_by, plan
+from oar.lib.nodes import phoenix
+from oar.lib.nodes.phoenix import RebootCommand, RebootPlan, RebootPolicy, Step, Tried, known_by, plan
 
 if TYPE_CHECKING:
     from oar.lib.base.processes import CommandOutcome
@@ -50,15 +50,13 @@ def main(context: Context, *, only_tell: bool) -> None:
         click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
         return
     status = Path(config.phoenix_status_file)
-    with broken_node_reboots.only_one(status) as is_mine:
+    with phoenix.only_one(status) as is_mine:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is running.")
             return
         set_ahead = retention.seconds_set_ahead(context.database, clock_watch.read_memory(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
-        tried = {
-            node: last for node, last in known_by(broken_node_reboots.read_tried(status), now).items() if node in broken
-        }
+        tried = {node: last for node, last in known_by(phoenix.read_tried(status), now).items() if node in broken}
         policy = RebootPolicy(
             Step.SOFT in commands,
             Step.HARD in commands,
@@ -69,7 +67,7 @@ def main(context: Context, *, only_tell: bool) -> None:
         decided = plan(broken, tried, policy, now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:
-            broken_node_reboots.write_tried(status, {**tried, **_steps(decided, now)})
+            phoenix.write_tried(status, {**tried, **_steps(decided, now)})
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:
@@ -92,7 +90,7 @@ def _broken(context: Context) -> set[str]:
         kept = {
             resource.network_address for resource in resources if resource.id in maintained
         } | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not broken_node_reboots.can_be_named(node))
+    odd = sorted(node for node in nodes - kept if not phoenix.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."
@@ -124,18 +122,18 @@ def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: 
     failed = []
     for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
         if nodes:
-            outcomes = broken_node_reboots.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
+            outcomes = phoenix.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
             _log(Path(config.phoenix_logdir), step, outcomes)
             failed += [node for node, outcome in outcomes.items() if not outcome.succeeded]
     if failed:
-        where = Path(config.phoenix_logdir) / broken_node_reboots.LOG_NAME
+        where = Path(config.phoenix_logdir) / phoenix.LOG_NAME
         raise Stop(f"[ERROR] The command failed for {', '.join(failed)}: see {where}.", EXIT_CONFIGURATION)
 
 
 def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") -> None:
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%S")
-    with (directory / broken_node_reboots.LOG_NAME).open("a", encoding="utf-8") as log:
+    with (directory / phoenix.LOG_NAME).open("a", encoding="utf-8") as log:
         for node, outcome in outcomes.items():
             end = "timeout" if outcome.timed_out else f"exit code {outcome.code}"
             log.write(f"{date} {step} {node}: {end}\n")

@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.broken_node_reboots import Step, Tried, only_one, read_tried, write_tried
+from oar.lib.nodes.phoenix import Step, Tried, only_one, read_tried, write_tried
 from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console

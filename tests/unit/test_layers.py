@@ -133,7 +133,7 @@ REACHING = {
     "oar.lib.adoption.sql_adoption",
     "oar.lib.nodes.energy",
     "oar.lib.nodes.ping_checker",
-    "oar.lib.nodes.broken_node_reboots",
+    "oar.lib.nodes.phoenix",
     "oar.lib.submission.oarsub_lines",
 }
 

@@ -42,7 +42,7 @@ OF_OTHERS = frozenset(
     {
         *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.invariants"),
         *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_tables", "oar.lib.db.schema_reservations"),
-        *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.broken_node_reboots"),
+        *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.phoenix"),
     }
 )
 #: What functions of them load.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.nodes.broken_node_reboots import (
+from oar.lib.nodes.phoenix import (
     RebootCommand,
     RebootPolicy,
     Step,
