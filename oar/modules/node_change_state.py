@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oar.lib.base.errors import Bug, UserError
 from oar.lib.bus.exit_codes import NodeChangeStateCode
 from oar.lib.bus.messages import Ask, Mail, Tag, Wake
-from oar.lib.history import event_consequences
+from oar.lib.history import event_consequences, node_reboots
 from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict, consequence_of, event_type
 from oar.lib.history.event_types import EventType
 from oar.lib.history.records import Event
@@ -155,7 +155,7 @@ def _gather(
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
     checked_hosts = {host for event in events if consequence_of(event_type(event.type)).check for host in event.hosts}
     relapsed = launch_holds.relapsed_nodes(tx, checked_hosts)  # their suspicion was ended by too many checks
-    unstable = _unstable_hosts(tx, events)
+    unstable = node_reboots.unstable_hosts(tx, events)
     is_common = {
         job.id
         for type_, job in of_jobs
@@ -181,19 +181,6 @@ def _gather(
                 chain=tx.new_jobs.chain_length(job_id),
             )
     return facts
-
-
-def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
-    """Return the hosts of these events that were recently rebooted under too many jobs. Each boot counts once."""
-    rebooted = {host for event in events if event.type == EventType.NODE_REBOOTED for host in event.hosts}
-    if not rebooted:
-        return frozenset()
-    since = tx.now - event_consequences.REBOOTS_SECONDS
-    return frozenset(
-        host
-        for host, history in tx.events.of_nodes(rebooted, since=since).items()
-        if event_consequences.count_boots(history) > event_consequences.REBOOTS_FORGIVEN
-    )
 
 
 def _hosts(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[str, ...]]:
@@ -303,7 +290,7 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) 
     ]
     state_changes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
     for host in sorted({host for decision in decisions for host in decision.verdict.unstable}):
-        text = f"[NodeChangeState] {host} was rebooted under jobs more than {event_consequences.REBOOTS_FORGIVEN} times"
+        text = f"[NodeChangeState] {host} was rebooted under jobs more than {node_reboots.REBOOTS_FORGIVEN} times"
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text} within a day: it stays Suspected", hosts=[host])
     return any(changed)
 

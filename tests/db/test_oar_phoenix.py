@@ -133,7 +133,7 @@ def test_a_name_that_could_be_an_option_is_left_alone(phoenix: Console, tmp_path
     ("keys", "code", "said"),
     [
         ({"phoenix_soft_rebootcmd": "", "phoenix_hard_rebootcmd": ""}, 0, "# Nothing is done: neither PHOENIX_SOFT"),
-        ({"phoenix_soft_rebootcmd": "reboot"}, 1, "PHOENIX_SOFT_REBOOTCMD does not say which node"),
+        ({"phoenix_soft_rebootcmd": "reboot"}, 1, "PHOENIX_SOFT_REBOOTCMD must contain {NODENAME}"),
         ({"phoenix_broken_nodes": "no_such = 1"}, 1, "no_such"),
     ],
 )

@@ -9,8 +9,6 @@ from oar.lib.history.event_consequences import (
     ConsequenceSettings,
     JobFacts,
     Verdict,
-    count_boots,
-    describe_reboot,
     event_type,
     events_of,
     events_without_home,
@@ -18,6 +16,7 @@ from oar.lib.history.event_consequences import (
     may_be_rerun,
 )
 from oar.lib.history.event_types import EventType
+from oar.lib.history.node_reboots import count_boots, describe_reboot
 from oar.lib.history.records import Event
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.records import Job

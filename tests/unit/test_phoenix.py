@@ -55,7 +55,7 @@ def test_a_name_stands_in_a_word_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("reboot-all", "K does not say which node: write {NODENAME} where its name belongs."),
+        ("reboot-all", "K must contain {NODENAME}, which is replaced by the node name."),
         ("echo '{NODENAME}", "K cannot be read: a quote is not closed."),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_file_of_older_versions_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["n1: 5", "- n1", "n1: {kicked: 5}", "n1: {soft_reboot: x}", "a: [", "n1: {}", "\x01"])
 def test_another_file_is_refused_and_stays(tmp_path: Path, text: str) -> None:
     (tmp_path / "state").write_text(text)
-    with pytest.raises(ConfigError, match="remove it to begin anew"):
+    with pytest.raises(ConfigError, match="remove it to start again"):
         read_tried(tmp_path / "state")
     assert (tmp_path / "state").read_text() == text
 

@@ -5,7 +5,7 @@ the ``Verdict``; the Runner calls ``events_of`` for the events of a job end.
 See docs/design/events.rst, "Consequences".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -22,10 +22,6 @@ from oar.lib.submission.resource_request import JobTypes
 #: job that fails at once is not run for ever.
 RERUN_STATUS = 99
 RERUN_LEAST_SECONDS = 60
-
-#: A host that was rebooted under more jobs than this within ``REBOOTS_SECONDS`` is broken: it stays Suspected.
-REBOOTS_FORGIVEN = 3
-REBOOTS_SECONDS = 24 * 3600
 
 #: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
@@ -271,17 +267,6 @@ def judge(event: Event, facts: JobFacts | None, site: ConsequenceSettings) -> Ve
         not_resubmitted=refusal,
         mail=event.description if consequence.told_to_administrators else "",
     )
-
-
-def describe_reboot(host: str, boot_id: str) -> str:
-    """Return the description of NODE_REBOOTED; it is the same for all jobs that one reboot ended."""
-    return f"{host} was rebooted while the job ran there; its boot id is {boot_id} now"
-
-
-def count_boots(events: Iterable[Event]) -> int:
-    """Return the number of different boots in the events NODE_REBOOTED of a host."""
-    texts = [event.description for event in events if event_type(event.type) is EventType.NODE_REBOOTED]
-    return len({text.partition("] ")[2] for text in texts})
 
 
 def _state(consequence: Consequence, facts: JobFacts) -> JobState | None:

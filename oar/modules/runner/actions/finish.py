@@ -15,7 +15,7 @@ from oar.lib.base.errors import ConfigError
 from oar.lib.base.host_names import describe_host_failures, shorten_host_list
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.history import event_consequences
+from oar.lib.history import event_consequences, node_reboots
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, launch_holds, lifecycle
 from oar.lib.jobs.end_decision import read_fault
@@ -319,7 +319,7 @@ def _faulty_hosts(
         return ()
     if _is_shutdown(data) and run.boot_id and cleaned and cleaned.succeeded:
         boot_id = probe.ask_one(context, head, data).boot_id
-        return () if boot_id and boot_id != run.boot_id else (head,)
+        return () if node_reboots.is_rebooted(run.boot_id, boot_id) else (head,)
     return (head,)
 
 
@@ -334,8 +334,8 @@ def _loss_of_head(
     finding = probe.SILENT if cleaned and not cleaned.reached else probe.ask_one(context, head, data)
     if finding is probe.SILENT:
         return Trace(EventType.NODE_LOST, f"{head} does not answer", (head,))
-    if run.boot_id and finding.boot_id and finding.boot_id != run.boot_id:
-        return Trace(EventType.NODE_REBOOTED, event_consequences.describe_reboot(head, finding.boot_id), (head,))
+    if node_reboots.is_rebooted(run.boot_id, finding.boot_id):
+        return Trace(EventType.NODE_REBOOTED, node_reboots.describe_reboot(head, finding.boot_id), (head,))
     return None
 
 
