@@ -102,7 +102,12 @@ def environment(database: Database, tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=["bash", "zsh"])
+_SECOND_SHELL = pytest.mark.slow(
+    reason="a second shell: bash shows the same lists, the test of the scripts the options"
+)
+
+
+@pytest.fixture(params=["bash", pytest.param("zsh", marks=_SECOND_SHELL)])
 def terminal(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: Path) -> Iterator[Terminal]:
     """Both shells, one after the other."""
     name: str = request.param
@@ -187,6 +192,7 @@ def test_reservations_are_offered_to_who_can_do_something_with_them(site: Fronte
         assert words("own-reservations", user) == own
 
 
+@_SECOND_SHELL
 def test_fish_offers_what_fits(site: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
     mine = add_job(site.database, user="root")
     add_job(site.database, user="bob")

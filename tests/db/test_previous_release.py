@@ -19,6 +19,8 @@ from tests.builders import add_job, add_resources, state_of
 from tests.documents import SOURCE
 from tests.previous import PREVIOUS, previous_sources
 
+pytestmark = pytest.mark.slow(reason="about upgrades: runs the programs of the previous release")
+
 _CONF = """DB_HOSTNAME="{host}"
 DB_PORT="{port}"
 DB_BASE_NAME="{name}"
