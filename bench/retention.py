@@ -1,9 +1,10 @@
-"""Cost of a long history: ``python -m bench.retention [JOBS ENDED]``.
+"""Cost of a long history: ``python -m bench.retention [JOBS ENDED]``, ``python -m bench.retention curve``.
 
 Two databases have the same unfinished jobs, one of them also a history.  The commands of users run on both alternately;
 the minimum counts.  With the history, the elapsed time may be 20 % longer.
 Then the oldest jobs are purged, a million of their rows, during scheduling passes, on a database with durable commits:
 no transaction of the purge, and therefore none of its locks, may last longer than 100 ms.
+``curve``: the occupancy of a year in which a million jobs ended, by days, may take 1 s.
 """
 
 import sys
@@ -17,6 +18,7 @@ from bench.figures import Figures, heading
 from bench.ground import Ground, command, cost, ground
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
+from oar.lib.history.occupancy import DAY, OccupancyKeeper, occupancy_curve
 from oar.lib.jobs.retention import JOBS, kept
 from oar.lib.runtime import Runtime
 from tests.db import history
@@ -40,6 +42,20 @@ QUESTIONS = {
     "oarsub": ("oarsub", "-l", "/resource_id=1,walltime=0:1", "true"),
     "oardel (no such job)": ("oardel", "999999999"),
 }
+#: The curve: its days, the jobs that ended in them, each with 4 resources for at most half a day.
+DAYS_OF_CURVE, JOBS_OF_CURVE = 365, 1_000_000
+_YEAR = """
+    INSERT INTO resources (network_address, cpuset)
+    SELECT 'node-' || i / 32, (i %% 32)::text FROM generate_series(1, 3200) i;
+    CREATE TEMPORARY TABLE made AS
+    SELECT nextval('jobs_job_id_seq') AS id, nextval('moldable_job_descriptions_moldable_id_seq') AS moldable, i,
+        %(first)s + (i * %(step)s)::bigint AS stop, 600 + i * 7919::bigint %% 40000 AS length
+    FROM generate_series(1, %(jobs)s) i;
+    INSERT INTO jobs (job_id, array_id, state, job_user, queue_name, start_time, stop_time, assigned_moldable_job)
+    SELECT id, id, 'Terminated', 'user' || i %% 50, 'default', stop - length, stop, moldable FROM made;
+    INSERT INTO assigned_resources (moldable_job_id, resource_id, assigned_resource_index)
+    SELECT moldable, 1 + (4 * i + k) %% 3200, 'LOG' FROM made, generate_series(0, 3) k;
+    DROP TABLE made"""
 _DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
@@ -72,6 +88,29 @@ def make_durable(stand: Ground) -> None:
         stand.server.execute(f"ALTER SYSTEM SET {name} = on")
     stand.server.execute("SELECT pg_reload_conf()")
     stand.server.execute("CHECKPOINT")
+
+
+def measure_curve(figures: Figures, jobs: int) -> None:
+    """Print the time of a curve of a year, before and after its days are stored, and of the storage of a day."""
+    now = int(time.time())
+    first = now // DAY - DAYS_OF_CURVE
+    heading(f"Occupancy of {DAYS_OF_CURVE} days in which {jobs} jobs ended")
+    with ground() as stand:
+        with stand.database.begin() as tx:
+            tx.execute(_YEAR, {"first": first * DAY, "jobs": jobs, "step": DAYS_OF_CURVE * DAY / jobs})
+        stand.analyze()
+
+        def curve() -> float:
+            begin = time.perf_counter()
+            with stand.database.snapshot() as tx:
+                occupancy_curve(tx, first * DAY, DAY, DAYS_OF_CURVE + 1)
+            return 1000 * (time.perf_counter() - begin)
+
+        figures.note("the curve, of jobs", curve())
+        keeper, begin = OccupancyKeeper(), time.perf_counter()
+        days = sum(1 for _ in iter(lambda: keeper.look(stand.database), False))
+        figures.note("storage of a day", 1000 * (time.perf_counter() - begin) / days)
+        figures.add("the curve, of stored days", median(curve() for _ in range(5)), 1000)
 
 
 def rounds(stand: Ground) -> Iterator[float]:
@@ -114,8 +153,11 @@ def watch(figures: Figures, stand: Ground, ended: int) -> None:
 
 def main() -> None:
     """Print the tables."""
-    ended = int(sys.argv[1]) if len(sys.argv) > 1 else ENDED
     figures = Figures()
+    if sys.argv[1:] == ["curve"]:
+        measure_curve(figures, JOBS_OF_CURVE)
+        figures.end()
+    ended = int(sys.argv[1]) if len(sys.argv) > 1 else ENDED
     with ExitStack() as stack:
         empty, full = (stack.enter_context(ground()) for _ in range(2))
         newest = filled(empty, 0), filled(full, ended)

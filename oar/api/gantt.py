@@ -20,7 +20,8 @@ from oar.api.service import Asking, asking, service_of
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
 from oar.lib.base.errors import BadRequest, NoSuchResource
-from oar.lib.history.gantt import DAY, chunk_version, day_chunk, density_record, occupancy_curve, ranges
+from oar.lib.history.gantt import DAY, chunk_version, day_chunk, density_record, ranges
+from oar.lib.history.occupancy import occupancy_curve
 from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.nodes.records import SYSTEM_PROPERTIES
 

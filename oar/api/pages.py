@@ -26,7 +26,8 @@ from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
 from oar.api.site import dashboard_record
 from oar.lib.base.errors import BadRequest, OarError
-from oar.lib.history.gantt import DAY, occupancy_curve
+from oar.lib.history.gantt import DAY
+from oar.lib.history.occupancy import occupancy_curve
 from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.reservations.recurrence import local_zone
 from oar.web.documents import LANGUAGES, POLICY, Documents, Visit, preferred

@@ -22,6 +22,7 @@ from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.bus.messages import Mail
 from oar.lib.history.completions import completions, end_line, start_line, started_on, submission_line
 from oar.lib.history.event_types import EventType
+from oar.lib.history.occupancy import OccupancyKeeper
 from oar.lib.history.records import Event, JobStateChange, Position
 from oar.lib.history.sql_feed import News, SettledRows, news_between
 from oar.lib.history.sql_history import Log
@@ -126,6 +127,7 @@ class Chronicle:
         self._runtime = runtime
         config = runtime.config
         self._looks = [HistoryReader("log", tell).look, partial(repair_if_restored, run_directory=config.oar_run_dir)]
+        self._looks.append(OccupancyKeeper().look)
         path = config.completion_log
         if path:
             self._looks.append(HistoryReader("completions", lambda tx, news: complete(tx, news, path)).look)

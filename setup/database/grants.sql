@@ -40,6 +40,7 @@ GRANT SELECT ON
     job_usage,
     job_waits,
     launch_holds,
+    occupancy_hours,
     moldable_job_descriptions,
     queues,
     reservation_acl,

@@ -34,7 +34,7 @@ TOPIC_OF = {table: topic for topic, tables in TABLES.items() for table in tables
 SILENT = {
     *("challenges", "job_runs", "files", "admission_rules", "admission_rules_log", "event_log_hostnames", "token_jobs"),
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
-    *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs"),
+    *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs", "occupancy_hours"),
 }
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
 #: the date when a token was used, the date of the last job of a resource, which is told as the end of that job.

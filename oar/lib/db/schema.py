@@ -586,6 +586,13 @@ table(
     number("event"),
 )
 table(
+    "occupancy_hours",
+    "Resource seconds of ended jobs in each hour, by the day on which the jobs ended. Both count from 1970, in UTC.",
+    Column("stop_day", Integer, primary_key=True, autoincrement=False),
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    number("resource_seconds"),
+)
+table(
     "task_runs",
     "Last success of each task that a timer starts on the server: accounting, purge, phoenix.",
     Column("task", String(32), primary_key=True),

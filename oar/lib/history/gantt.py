@@ -6,7 +6,7 @@ import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from oar.lib.history.sql_gantt_days import Amount, Pieces
 from oar.lib.history.views import event_record
@@ -244,59 +244,3 @@ def shades(amounts: Iterable[Amount], pieces: Pieces, parts: int) -> str:
         sums[amount.group * parts + amount.piece] += int(amount.seconds)
     whole = [_FULL / (pieces.bucket * len(ids)) for ids in pieces.groups]
     return b64encode(bytes(min(_FULL, round(value * whole[at // parts])) for at, value in enumerate(sums))).decode()
-
-
-class Span(NamedTuple):
-    """A number of resources between two dates."""
-
-    begin: int
-    end: int
-    number: int
-
-
-def occupancy_curve(tx: "Transaction", begin: int, bucket: int, number: int) -> dict[str, Any]:
-    """Return the mean number of used, planned and unusable resources for each part of a period."""
-    end, now = begin + bucket * number, tx.now
-    held = tx.gantt_days.spans(begin, end)
-    used = [Span(span.start, min(span.stop, now), span.number) for span in held if not span.is_planned]
-    planned = [Span(max(span.start, now), span.stop, span.number) for span in held if span.stop > now]
-    states = [*tx.gantt_days.closed_states(begin, now + 1), *tx.gantt_days.open_states()]
-    unusable = [Span(span.start, span.stop or now, len(span.resources)) for span in states]
-    return {
-        "from": begin,
-        "bucket": bucket,
-        "now": now,
-        "resources": tx.gantt_days.resources(),
-        **{
-            name: means(spans, begin, bucket, number)
-            for name, spans in (("used", used), ("planned", planned), ("unusable", unusable))
-        },
-    }
-
-
-def means(spans: Iterable[Span], begin: int, bucket: int, number: int) -> Sequence[float]:
-    """Return the mean number of resources in each of ``number`` consecutive parts of a period.
-
-    >>> means([Span(0, 15, 2), Span(10, 20, 1)], 0, 10, 3)
-    [2.0, 2.0, 0.0]
-    """
-    sums = [0.0] * number
-    #: What changes at the begin of a part in what covers all of it.
-    steps = [0] * (number + 1)
-    for span in spans:
-        first, last = max(span.begin, begin), min(span.end, begin + bucket * number)
-        if last <= first:
-            continue
-        first_part, last_part = (first - begin) // bucket, (last - begin - 1) // bucket
-        if first_part == last_part:
-            sums[first_part] += span.number * (last - first)
-            continue
-        sums[first_part] += span.number * (begin + (first_part + 1) * bucket - first)
-        sums[last_part] += span.number * (last - begin - last_part * bucket)
-        steps[first_part + 1] += span.number
-        steps[last_part] -= span.number
-    whole = 0
-    for part in range(number):
-        whole += steps[part]
-        sums[part] = round(sums[part] / bucket + whole, 2)
-    return sums

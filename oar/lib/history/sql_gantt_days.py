@@ -102,30 +102,71 @@ _PAUSES = """
 #: Resources of the usual type that are known.
 _USUAL = "SELECT count(*) FROM resources WHERE type = 'default'"
 
-_OF_JOB = """(SELECT count(*) FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
-        WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default')"""
-
-#: From when until when jobs have so many resources of the usual type; of those that go on, and are planned, until when
-#: they may have them.
-_SPANS = f"""
-    SELECT j.start_time, j.stop_time, {_OF_JOB}, false FROM jobs j
-    WHERE j.stop_time > %(start)s AND j.start_time < %(stop)s AND j.state IN ('Terminated', 'Error')
-      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
-    UNION ALL
+#: Each resource of the usual type that jobs used, use or will use, as a span.
+_USUAL_OF = (
+    "JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job JOIN resources r USING (resource_id)"
+)
+_ENDED_SPANS = f"""
+    SELECT j.start_time AS start, j.stop_time AS stop, false AS is_planned
+    FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
+    JOIN jobs j ON j.stop_time >= gap.low AND j.stop_time < gap.high {_USUAL_OF}
+    WHERE j.start_time < %(stop)s AND j.state IN ('Terminated', 'Error') AND r.type = 'default'
+      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}"""
+_LIVE_SPANS = f"""
     SELECT j.start_time, CASE WHEN m.moldable_walltime > 0 THEN j.start_time + m.moldable_walltime ELSE %(stop)s END,
-        {_OF_JOB}, false
-    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.start_time > 0 AND j.start_time < %(stop)s
+        false
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job {_USUAL_OF}
+    WHERE {LIVE} AND j.start_time > 0 AND j.start_time < %(stop)s AND r.type = 'default'
       AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     UNION ALL
-    SELECT p.start_time, p.start_time + m.moldable_walltime,
-        (SELECT count(*) FROM resources r WHERE r.resource_id = ANY(s.resources) AND r.type = 'default'), true
+    SELECT p.start_time, p.start_time + m.moldable_walltime, true
     FROM gantt_jobs_predictions_visu p
     JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     JOIN jobs j ON j.job_id = m.moldable_job_id
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND p.start_time < %(stop)s
-      AND {NO_FRAME}"""
+    JOIN resources r ON r.resource_id = ANY(s.resources)
+    WHERE {LIVE} AND j.assigned_moldable_job = 0 AND p.start_time < %(stop)s AND r.type = 'default' AND {NO_FRAME}"""
+#: In which parts of a period the number of resources changes, by how much, and for how many seconds of that part.
+_STEPS = f"""
+    WITH held AS ({_ENDED_SPANS} UNION ALL {_LIVE_SPANS}),
+    span AS (
+        SELECT 'used' AS kind, start, LEAST(stop, %(now)s) AS stop FROM held WHERE NOT is_planned
+        UNION ALL SELECT 'planned', GREATEST(start, %(now)s), stop FROM held
+        UNION ALL SELECT 'unusable', date_start, COALESCE(NULLIF(date_stop, 0), %(now)s) FROM resource_logs
+        WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
+          AND (date_stop = 0 OR date_stop > %(start)s AND date_stop <= %(now)s)),
+    edge AS (
+        SELECT kind, edge.date - %(start)s AS date, edge.change FROM span, LATERAL (
+            VALUES (GREATEST(start, %(start)s), 1), (LEAST(stop, %(stop)s), -1)) AS edge (date, change)
+        WHERE LEAST(stop, %(stop)s) > GREATEST(start, %(start)s))
+    SELECT kind, date / %(bucket)s, sum(change), sum(change * (%(bucket)s - date %% %(bucket)s))::bigint FROM edge
+    GROUP BY 1, 2"""
+
+#: Stored use of jobs by the days on which they ended.
+_KEPT_DAYS = "SELECT DISTINCT stop_day FROM occupancy_hours WHERE stop_day >= %s ORDER BY stop_day"
+_KEPT_USE = """
+    SELECT (hour * 3600::bigint - %(start)s) / %(bucket)s, sum(resource_seconds)::bigint FROM occupancy_hours
+    WHERE stop_day >= %(start)s / 86400 AND hour >= %(start)s / 3600 AND hour < %(stop)s / 3600 GROUP BY 1"""
+#: The newest day without stored use among the given number of days, not before the first end of a job.
+_MISSING_DAY = """
+    SELECT day FROM generate_series(%(newest)s::integer, GREATEST(%(newest)s - %(days)s, (
+        SELECT min(stop_time) / 86400 FROM jobs WHERE stop_time > 0))::integer, -1) AS day
+    WHERE NOT EXISTS (SELECT FROM occupancy_hours o WHERE o.stop_day = day) LIMIT 1"""
+_LOCK_USE = "LOCK TABLE occupancy_hours IN SHARE ROW EXCLUSIVE MODE"
+_KEEP_USE = f"""
+    WITH span AS (
+        SELECT GREATEST(j.start_time, (%(day)s - %(days)s) * 86400) AS start, j.stop_time AS stop, count(*) AS number
+        FROM jobs j {_USUAL_OF}
+        WHERE j.stop_time >= %(day)s * 86400 AND j.stop_time < (%(day)s + 1) * 86400
+          AND j.state IN ('Terminated', 'Error') AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+          AND r.type = 'default' AND {NO_FRAME}
+        GROUP BY j.job_id),
+    piece AS (
+        SELECT hour, number * (LEAST(stop, (hour + 1) * 3600) - GREATEST(start, hour * 3600)) AS seconds
+        FROM span, generate_series(start / 3600, (stop - 1) / 3600) AS hour
+        UNION ALL SELECT %(day)s * 24, 0)
+    INSERT INTO occupancy_hours (stop_day, hour, resource_seconds)
+    SELECT %(day)s, hour, sum(seconds) FROM piece GROUP BY hour"""
 
 #: How often something ended on each day, a sum by which another set of jobs is noticed, and when the first of it began.
 _VERSIONS = f"""
@@ -175,13 +216,26 @@ class DrawnState(NamedTuple):
     resources: list[int]
 
 
-class HeldSpan(NamedTuple):
-    """The number of default resources that a job used, uses or will use between two dates."""
+class Curve(NamedTuple):
+    """A period in parts of equal length.  Dates are in seconds since the epoch."""
 
     start: int
-    stop: int  #: of a job that goes on: when its walltime is over
-    number: int
-    is_planned: bool
+    bucket: int  #: seconds of a part
+    number: int  #: of parts
+
+    @property
+    def stop(self) -> int:
+        """Return the end of the last part."""
+        return self.start + self.bucket * self.number
+
+
+class Step(NamedTuple):
+    """A change of the number of resources within a part of a period."""
+
+    kind: str  #: used, planned or unusable
+    part: int
+    change: int  #: number of resources
+    seconds: int  #: change * seconds until the end of the part
 
 
 class DayVersion(NamedTuple):
@@ -315,12 +369,36 @@ class GanttDays(Table):
         """Return the suspensions of jobs as ``(job, start, stop)``; stop = 0: not ended."""
         return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
 
-    def spans(self, start: int, stop: int) -> list[HeldSpan]:
-        """Return the resources that jobs used, use and will use between two dates.
+    def steps(self, curve: Curve, gaps: Sequence[tuple[int, int]]) -> list[Step]:
+        """Return the changes of the numbers of used, planned and unusable resources.
 
-        Running jobs count until the end of their walltime.
+        Running jobs count until the end of their walltime. ``gaps``: jobs that ended outside of these periods are left
+        out.
         """
-        return [HeldSpan(*row) for row in self._tx.rows(_SPANS, {"start": start, "stop": stop})]
+        period = {"start": curve.start, "stop": curve.stop, "bucket": curve.bucket, "now": self._tx.now}
+        lows, highs = [low for low, _ in gaps], [high for _, high in gaps]
+        return [Step(*row) for row in self._tx.rows(_STEPS, {**period, "lows": lows, "highs": highs})]
+
+    def kept_days(self, first: int) -> list[int]:
+        """Return the days with stored use, ascending, from a day on (in days since 1970)."""
+        return self._tx.column(_KEPT_DAYS, (first,))
+
+    def kept_use(self, curve: Curve) -> dict[int, int]:
+        """Return the stored use in resource seconds by part.  Start and parts must be multiples of an hour."""
+        return dict(self._tx.rows(_KEPT_USE, {"start": curve.start, "stop": curve.stop, "bucket": curve.bucket}))
+
+    def missing_day(self, newest: int, days: int) -> int | None:
+        """Return the latest of the ``days`` days up to ``newest`` whose use is not stored; None if there is none."""
+        day: int | None = self._tx.value(_MISSING_DAY, {"newest": newest, "days": days})
+        return day
+
+    def keep_day(self, day: int, days: int) -> None:
+        """Store by hours the use of the jobs that ended on a day, at most that of the ``days`` days before.
+
+        The lock makes ends of jobs wait that would delete the stored use of this day.
+        """
+        self._tx.execute(_LOCK_USE)
+        self._tx.execute(_KEEP_USE, {"day": day, "days": days})
 
     def resources(self) -> int:
         """Return the number of default resources."""

@@ -113,6 +113,7 @@ _CLOSE = Prepared("""
     UPDATE challenges SET challenge = '' WHERE job_id = ANY(%(ids)s);
     DELETE FROM job_runs WHERE job_id = ANY(%(ids)s);
     DELETE FROM job_reasons WHERE job_id = ANY(%(ids)s);
+    DELETE FROM occupancy_hours o USING jobs j WHERE j.job_id = ANY(%(ids)s) AND o.stop_day = j.stop_time / 86400;
     DELETE FROM job_predictions WHERE job_id = ANY(%(ids)s) AND real_start = 0;
     DELETE FROM gantt_jobs_predictions p USING moldable_job_descriptions m
         WHERE m.moldable_job_id = ANY(%(ids)s) AND p.moldable_job_id = m.moldable_id;

@@ -32,6 +32,10 @@ def upgrade():
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"
     )
+    op.execute(
+        "CREATE TABLE public.occupancy_hours (stop_day integer NOT NULL, hour integer NOT NULL,"
+        " resource_seconds bigint NOT NULL DEFAULT 0, PRIMARY KEY (stop_day, hour))"
+    )
 
 
 def downgrade():
