@@ -19,6 +19,7 @@ USER_COMMANDS = (
     "qrstat",
     "qrdel",
     "qralter",
+    "oarproject",
     "oaruserset",
     "oar-token",
 )

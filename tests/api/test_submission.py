@@ -19,13 +19,14 @@ from oar.api.submission import SubmitJobs
 from oar.api.workers import Desk, outcome_of
 from oar.cli.common.render import full_jobs
 from oar.lib.access.records import User
+from oar.lib.accounts.records import Member, Project
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.fields import FIELDS
 from oar.lib.jobs.formats import JobRecords
 from oar.lib.jobs.privacy import Privacy
 from oar.lib.jobs.records import Job
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, ProjectMode
 from oar.lib.jobs.views import JobColumns, job_view
 from oar.lib.submission import job_environment
 from oar.lib.submission.once import Once
@@ -54,6 +55,29 @@ def test_a_job_is_submitted_and_is_of_who_asks(nobody: httpx.Client, database: D
     assert job.initial_request == "oarsub -l nodes=1,walltime=0:1:0 -n sim sleep 1"
     assert answer.headers["location"] == f"/v1/jobs/{job.id}"
     assert answer.json()["ids"] == [job.id]
+
+
+def test_a_project_that_the_user_may_not_use_is_refused_in_both_dialects(
+    api: Api, nobody: httpx.Client, database: Database
+) -> None:
+    add_resources(database)
+    with database.begin() as tx:
+        tx.projects.create(Project("physics"))
+        tx.projects.create(Project("biology"))
+        tx.projects.add(Member("biology", "nobody"))
+    api.runtime.config = api.runtime.config.replace(projects=ProjectMode.MEMBERS)
+    for path in ("/v1/jobs", "/oarapi/jobs"):
+        body = {"command": "x", "resource" if "oarapi" in path else "resources": "nodes=1", "project": "physics"}
+        answer = nobody.post(path, json=body)
+        assert 400 <= answer.status_code < 500, answer.text
+        assert "nobody may not use the project" in answer.text
+    with database.snapshot() as tx:
+        assert tx.value("SELECT count(*) FROM jobs") == 0
+    job = _job(database, nobody.post("/v1/jobs", json={"command": "x", "project": "biology"}))
+    answer = nobody.patch(f"/v1/jobs/{job.id}", json={"project": "physics"})
+    assert 400 <= answer.status_code < 500, answer.text
+    with database.snapshot() as tx:
+        assert tx.jobs.get(job.id).project == "biology"
 
 
 #: Fields of a request that no record of a job shows, and why.

@@ -123,6 +123,8 @@ def test_a_week_of_work_is_taken_over(old: OldSite, adopt: Adopt, new: Any, conf
     columns = "job_id, array_id, job_user, job_name, queue_name, state, submission_time, start_time, exit_code, command"
     question = f"SELECT {columns} FROM jobs ORDER BY job_id"
     assert new(question) == old.rows(question)
+    projects = [(name, "open") for (name,) in old.rows("SELECT DISTINCT project FROM jobs ORDER BY project")]
+    assert new("SELECT project_name, state FROM projects ORDER BY project_name") == projects
     check = invoke(oar_database.main, ["--conf", str(conf), "--check", "--deep"], user=User("root", 0))
     assert check == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
 

@@ -99,6 +99,7 @@ def test_a_database_in_use_is_upgraded_to_what_is_installed(
         "3.3.0: Schema changes of release 3.3.0.",
         "  job_runs: 150,000 rows are written, about 15 s",
         "  queues: 4 rows are read, some seconds",
+        "  jobs: 1 rows are read, some seconds",
         "This takes about 15 s; until then no command can be used. Jobs that run go on.",
         "OAR 3.2.0 and later can use it; an older release needs your backup of the database.",
     ]

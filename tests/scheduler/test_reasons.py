@@ -290,6 +290,18 @@ def test_a_stopped_queue_is_named() -> None:
     assert expect(cluster, 1, ReasonCode.QUEUE, text) == {"queue": "night"}
 
 
+def test_a_closed_project_is_named() -> None:
+    cluster = Cluster().job(project="physics").job(project="biology")
+    plan = schedule(replace(cluster.snapshot(), closed_projects=("physics",)))
+    reason = plan.reasons[1]
+    assert reason.data == {"project": "physics"}
+    assert (
+        reason_sentence(WaitReason(NOW, reason.code, reason.text, reason.data))
+        == "The project physics is closed: its jobs do not start."
+    )
+    assert [start.placement.job_id for start in plan.started] == [2]
+
+
 def test_a_reason_of_another_version_is_told_by_its_text() -> None:
     assert reason_sentence(WaitReason(NOW, ReasonCode.BUSY, "waiting for something", {})) == "Waiting for something."
 

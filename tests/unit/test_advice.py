@@ -109,6 +109,7 @@ def test_there_is_nothing_to_say_while_it_may_still_start(reason: WaitReason | N
         ),
         (ReasonCode.CONTAINER, {"container": "7"}, ""),
         (ReasonCode.QUEUE, {"queue": "night"}, "oaralter 4 -q QUEUE moves it to another queue."),
+        (ReasonCode.PROJECT_CLOSED, {"project": "p"}, "oaralter 4 --project NAME moves it to another project."),
         (ReasonCode.BUSY, {}, ""),
     ],
 )

@@ -33,7 +33,15 @@ from oar.lib.runtime import conf_file, file_version, read_config
 #: Packages whose modules commands load lazily, with their subpackages.
 PACKAGES = (
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"),
-    *("oar.lib.access", "oar.lib.base", "oar.lib.bus", "oar.lib.conditions", "oar.lib.db", "oar.lib.history"),
+    *(
+        "oar.lib.access",
+        "oar.lib.accounts",
+        "oar.lib.base",
+        "oar.lib.bus",
+        "oar.lib.conditions",
+        "oar.lib.db",
+        "oar.lib.history",
+    ),
     *("oar.lib.jobs", "oar.lib.nodes", "oar.lib.planning", "oar.lib.reservations", "oar.lib.submission"),
     "oar.lib.user_files",
 )
@@ -42,6 +50,7 @@ OF_OTHERS = frozenset(
     {
         *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.invariants"),
         *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_tables", "oar.lib.db.schema_reservations"),
+        "oar.lib.db.schema_accounts",
         *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.phoenix"),
     }
 )

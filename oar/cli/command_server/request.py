@@ -16,7 +16,7 @@ LARGEST = 1 << 18
 COMMANDS = frozenset(
     {
         *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarnotify"),
-        *("qrsub", "qrstat", "qrdel", "qralter", "oaruserset", "oar-token"),
+        *("qrsub", "qrstat", "qrdel", "qralter", "oarproject", "oaruserset", "oar-token"),
     }
 )
 #: Variables that are handed over whatever they hold, as by ``setup/nodes/sudoers``.

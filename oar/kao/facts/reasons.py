@@ -312,6 +312,10 @@ def removed_queue(name: str) -> Reason:
     return Reason(ReasonCode.QUEUE, f"the queue {name} was removed", {"queue": name, "removed": True})
 
 
+def project_closed(name: str) -> Reason:
+    return Reason(ReasonCode.PROJECT_CLOSED, f"the project {name} is closed", {"project": name})
+
+
 def held(since: int) -> Reason:
     return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
 

@@ -424,6 +424,7 @@ class Snapshot:
     reservations: tuple[PlannedReservation, ...] = ()  #: the live advance reservations, by id
     reservation_changes: tuple[PlannedChange, ...] = ()  #: changes of them that wait for an answer, by id
     maintenance: ResourceSet = 0  #: resources in maintenance; only if there are advance reservations
+    closed_projects: tuple[str, ...] = ()  #: waiting jobs with these projects do not start
     settings: Settings = field(default_factory=Settings)
     zone: str = ""  #: time zone of the dates in types; '' = that of the process
 

@@ -101,7 +101,10 @@ class Round:
         self._jobs = {job.id: job for job in readable.waiting if job.id not in frame_ids}
         self._policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in snapshot.queues}
         self._active = {queue.name for queue in snapshot.queues if queue.state is not QueueState.NOT_ACTIVE}
-        self._left_behind = left_behind(snapshot, self._types)
+        self._of_closed_projects = {
+            job.id for job in self._jobs.values() if job.project in snapshot.closed_projects and not job.granted
+        }
+        self._left_behind = left_behind(snapshot, self._types) | self._of_closed_projects
         self.requests = CompiledRequests.of(readable, requests or (memory.requests if memory else None))
         self._health = ReservationHealth(readable, self._types)
         healths = healths_of(readable, self._health)
@@ -477,6 +480,8 @@ class Round:
                 self._decisions.reasons[job_id] = error
 
     def _reason_of_undecided(self, job: WaitingJob) -> Reason:
+        if job.id in self._of_closed_projects:
+            return reasons.project_closed(job.project)
         if job.queue not in self._policies or job.id in self._left_behind:
             return reasons.removed_queue(job.queue)
         if job.queue not in self._active:

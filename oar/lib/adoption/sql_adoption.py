@@ -97,6 +97,11 @@ _RESOURCE_STATES = """
         WHERE l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0)"""
 
 
+#: Projects of the old jobs.
+_PROJECTS = """
+    INSERT INTO projects (project_name) SELECT DISTINCT project FROM jobs WHERE project <> '' ON CONFLICT DO NOTHING"""
+
+
 class AdoptionChoices(NamedTuple):
     """Values from the caller that this package cannot determine."""
 
@@ -185,6 +190,7 @@ def carry_out(tx: Transaction, old: OldDatabase, adoption: Adoption, progress: P
     progress("causes of ends", 0, 0)
     tx.execute(f"ANALYZE {', '.join(tables)}")
     tx.execute(_ENDS)
+    tx.execute(_PROJECTS)
     tx.execute(_OPEN_STATES)
     tx.execute(_RESOURCE_STATES, {"now": tx.now})
 

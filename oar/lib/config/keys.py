@@ -56,7 +56,7 @@ from oar.lib.config.kinds import (
     some_of,
     unset,
 )
-from oar.lib.jobs.states import DependencyCondition, JobPriority
+from oar.lib.jobs.states import DependencyCondition, JobPriority, ProjectMode
 
 #: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
 _JOB_PAGES = "What jobs serve is reached by a tunnel through a frontend: it has no part in sessions of our pages."
@@ -172,6 +172,11 @@ class Config(Values):
     oarstat_private = Key(BOOLEAN, False, "Hide command and request of other users' jobs.")
     queue = Key(TEXT, "default", "Queue of a job that names none.")
     project = Key(TEXT, "default", "Project of a job that names none.")
+    projects = Key(
+        one_of(ProjectMode.FREE, ProjectMode.KNOWN, ProjectMode.MEMBERS),
+        ProjectMode.FREE,
+        "Which projects a job may have: any text; open ones that exist; of these, those of its user.",
+    )
     signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")

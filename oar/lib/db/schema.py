@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from oar.lib.db import schema_reservations
+from oar.lib.db import schema_accounts, schema_reservations
 from oar.lib.db.schema_tables import (
     UPDATED_IN_PLACE,
     VACUUMED_EARLY,
@@ -55,7 +55,7 @@ VIEWS = (
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
 SECRET = (
     *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
-    *("history_positions", "policy_log", "task_runs"),
+    *("history_positions", "policy_log", "task_runs", *schema_accounts.SECRET),
 )
 
 

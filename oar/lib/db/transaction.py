@@ -13,6 +13,7 @@ from oar.lib.db.statements import Statements, psycopg2
 if TYPE_CHECKING:
     from oar.lib.access.sql_access import Access
     from oar.lib.accounts.sql_accounts import Accounts
+    from oar.lib.accounts.sql_projects import Projects
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.system import System
     from oar.lib.desktop.sql_desktop import DesktopComputers
@@ -86,6 +87,7 @@ class Transaction(Statements):
     new_jobs: "Lazy[NewJobs]" = Lazy("oar.lib.submission.sql_new_jobs", "NewJobs")
     nodes: "Lazy[Nodes]" = Lazy("oar.lib.nodes.sql_nodes", "Nodes")
     plan: "Lazy[StoredPlan]" = Lazy("oar.lib.planning.sql_plan", "StoredPlan")
+    projects: "Lazy[Projects]" = Lazy("oar.lib.accounts.sql_projects", "Projects")
     queues: "Lazy[Queues]" = Lazy("oar.lib.jobs.sql_queues", "Queues")
     reservation_faults: "Lazy[ReservationFaults]" = Lazy("oar.lib.reservations.sql_faults", "ReservationFaults")
     reservation_logs: "Lazy[ReservationLogs]" = Lazy("oar.lib.reservations.sql_logs", "ReservationLogs")

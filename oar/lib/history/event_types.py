@@ -79,6 +79,8 @@ class EventType(StrEnum):
     ADD_BESTEFFORT_JOB_TYPE = "ADD_BESTEFFORT_JOB_TYPE"
     DELETE_BESTEFFORT_JOB_TYPE = "DELETE_BESTEFFORT_JOB_TYPE"
     SUBMISSION_REFUSED = "SUBMISSION_REFUSED"
+    #: An admission rule chose the project of the job, and its user could not.
+    PROJECT_BY_RULE = "PROJECT_BY_RULE"
     #: Why an admission rule failed, for administrators; the server logs it.
     ADMISSION_RULE_FAILED = "ADMISSION_RULE_FAILED"
     #: The administrators were mailed about a fault, which the description names: not again within a day.

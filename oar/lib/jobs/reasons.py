@@ -108,6 +108,9 @@ class ReasonCode(StrEnum):
     QUEUE = ("QUEUE", "its queue is stopped",
         "queue stopped", "because its queue was stopped",
         "``queue``: its name; ``removed``: true if it was removed")
+    PROJECT_CLOSED = ("PROJECT_CLOSED", "its project is closed",
+        "project closed", "because its project was closed",
+        "``project``: its name")
     HOLD = ("HOLD", "it is on hold",
         "hold", "on hold",
         "``since``: when it began")
@@ -425,6 +428,11 @@ def _queue(data: Mapping[str, Any]) -> str:
     if data.get("removed"):
         return f"The queue {data['queue']} was removed: nothing of it is planned any more."
     return f"The queue {data['queue']} is stopped: an administrator has to enable it."
+
+
+@_sentence_of(ReasonCode.PROJECT_CLOSED)
+def _project_closed(data: Mapping[str, Any]) -> str:
+    return f"The project {data['project']} is closed: its jobs do not start."
 
 
 @_sentence_of(ReasonCode.HOLD)

@@ -242,3 +242,11 @@ class LaunchFault(StrEnum):
     SERVER_SCRIPT = "SERVER_SCRIPT"  #: the server prologue fails
     SERVER_EPILOGUE = "SERVER_EPILOGUE"  #: the server epilogue fails; no launch is held for it
     CONFIGURATION = "CONFIGURATION"  #: a program or a file that oar.conf names cannot be used
+
+
+class ProjectMode(StrEnum):
+    """Which projects a job may have, ``PROJECTS``."""
+
+    FREE = "free"  #: any text
+    KNOWN = "known"  #: projects that exist and are open
+    MEMBERS = "members"  #: of these, the projects of its user

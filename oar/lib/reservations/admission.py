@@ -191,6 +191,7 @@ def _run_rules(
         start=reservation.start,
         is_advance_reservation=True,
         asked_reservation=proposal.rule_variable,
+        checks_project=user == reservation.owner,
     )
     try:
         admitted = admission.admit(tx, database, cluster, config, job)

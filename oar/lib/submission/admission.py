@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.accounts import projects
+from oar.lib.accounts.projects import ProjectRefused
 from oar.lib.base.errors import BadCondition
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group
+from oar.lib.jobs.states import ProjectMode
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
@@ -38,6 +41,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
     """
     if proposal.spec.types:
         reservation_entry.check_no_frame(tx, proposal.spec.types)
+    proposal = _with_project(tx, config, proposal)
     if proposal.advance_reservation:
         return _admit_inside(tx, database, cluster, config, proposal)
     amended, output = _amend(tx, database, cluster, config, proposal)
@@ -133,6 +137,7 @@ def _amend(
         default_walltimes=_default_walltimes(proposal.requests, amended.requests),
     )
     warnings = preparation.check_types(amended, config, tx.now) if amended.spec.types else ()
+    amended = _with_project_of_rules(tx, config, proposal.spec.project, amended)
     return amended._replace(warnings=(*amended.warnings, *warnings)), output
 
 
@@ -156,6 +161,36 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
         is_name = text is not None and text.replace("-", "").isidentifier()
         way_out = "\n# A queue is named with -q, nodes with --nodelist" if is_name else ""
         raise BadSubmission(Code.REQUEST, f"{error}{way_out}") from None
+
+
+# -- projects ---------------------------------------------------------------------------------------------------------
+
+
+def _with_project(tx: "Transaction", config: Config, proposal: Proposal) -> Proposal:
+    """Return a proposal with the project that the user chose or has by default.  Raises BadSubmission."""
+    spec = proposal.spec
+    if config.projects is ProjectMode.FREE or not proposal.checks_project:
+        return proposal
+    try:
+        project = projects.choose(tx, config, spec.user, spec.project)
+    except ProjectRefused as refusal:
+        raise BadSubmission(Code.REQUEST, str(refusal), verify=False) from None
+    return proposal._replace(spec=spec._replace(project=project))
+
+
+def _with_project_of_rules(tx: "Transaction", config: Config, before: str, amended: Proposal) -> Proposal:
+    """Return a proposal after the rules, marked if they chose a project that the user could not.  Raises BadSubmission.
+
+    ``before``: the project before the rules.
+    """
+    user, project = amended.spec.user, amended.spec.project
+    if config.projects is ProjectMode.FREE or not amended.checks_project or project == before:
+        return amended
+    try:
+        projects.check_open(tx, config, project)
+    except ProjectRefused as refusal:
+        raise BadSubmission(Code.REQUEST, f"a rule of the site chose a project: {refusal}", verify=False) from None
+    return amended._replace(project_by_rule=not projects.may_use(tx, config, user, project))
 
 
 # -- nodes, queues, resources -----------------------------------------------------------------------------------------

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 _ALTERABLE = (JobState.WAITING, JobState.HOLD)
 
+#: Fields that the rules may change in an alteration, and those that are no part of the job.
+_NOT_COMPARED = frozenset(
+    {
+        *("dependencies", "spec", "warnings", "types", "verifies", "default_walltimes"),
+        *("checks_project", "project_by_rule"),
+    }
+)
+
 #: How messages name the fields that must stay the same if the user does not alter them.  Dependencies are left out:
 #: rules see new ones only.
 _LABELS = {
@@ -41,7 +49,7 @@ _LABELS = {
         field, field.replace("_", " ")
     )
     for field in (*JobSpec._fields, *Proposal._fields)
-    if field not in ("dependencies", "spec", "warnings", "types", "verifies", "default_walltimes")
+    if field not in _NOT_COMPARED
 }
 
 #: The fields that decide which limits on waiting jobs apply, and how much the job counts.
@@ -138,9 +146,13 @@ def alter(
         ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
         for moldable in moldables
     )
-    present = _proposal(config, job, outside, requests, JobChanges(), now=now)._replace(advance_reservation=inside)
+    present = _proposal(config, job, outside, requests, JobChanges(), now=now)._replace(
+        advance_reservation=inside, checks_project=False
+    )
     altered = _proposal(config, job, outside, requests, changes, now=now)._replace(
-        advance_reservation=_place(changes.advance_reservation, inside), verifies=is_anew
+        advance_reservation=_place(changes.advance_reservation, inside),
+        verifies=is_anew,
+        checks_project=changes.project is not None,
     )
     admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
     with database.begin() as tx:

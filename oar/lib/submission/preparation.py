@@ -47,6 +47,8 @@ class Proposal(NamedTuple):
     is_advance_reservation: bool = False  #: no job, but a request for an advance reservation
     asked_reservation: Mapping[str, object] | None = None  #: what rules see of that request
     advance_reservation: str = ""  #: number or name of the one that the job is for; '' = none
+    checks_project: bool = True  #: refuse a project that the user may not use
+    project_by_rule: bool = False  #: a rule chose the project, and the user could not
     verifies: bool = True  #: refuse a job that can never run in its advance reservation
 
     def conditions_of_user(self, amended: ResourceRequest, number: int) -> list[str]:

@@ -9,6 +9,7 @@ See docs/design/launch.rst, "Resubmission".
 from typing import TYPE_CHECKING
 
 from oar.lib.access.records import User
+from oar.lib.accounts import projects
 from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.jobs import control
@@ -47,6 +48,7 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
         raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
     inside = tx.reservations.select(list(tx.reservations.of_jobs([job_id]).values()))
     admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
+    projects.choose(tx, config, job.user, job.project)
     types = tx.jobs.types([job_id]).get(job_id, ())
     alternatives = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
     spec = JobSpec(user=job.user, command="", queue=job.queue, project=job.project, types=types)

@@ -103,6 +103,9 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
             reservation_entry.enter(tx, admission.reservation, ids)
         if GROWING in spec.types:
             tx.job_requests.request_walltimes(ids, growth(proposal, config))
+        if proposal.project_by_rule:
+            text = f"a rule chose the project {spec.project}, which {spec.user} may not choose"
+            tx.events.add(EventType.PROJECT_BY_RULE, ids[0], text)
         if config.oarsub_store_adm_rules_outputs:
             output = {
                 EventType.ADM_RULES_MSG_OUT: admission.output.out,

@@ -28,6 +28,23 @@ def upgrade():
         "CREATE INDEX jobs_waiting_user ON public.jobs (job_user) WHERE state IN ('Waiting', 'Hold', 'toLaunch')"
     )
     op.execute(
+        "CREATE TABLE public.projects (project_name varchar(255) PRIMARY KEY, description text NOT NULL DEFAULT '',"
+        " parent varchar(255), state varchar(8) NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'closed')),"
+        " start_date bigint NOT NULL DEFAULT 0, end_date bigint NOT NULL DEFAULT 0,"
+        " shares integer NOT NULL DEFAULT 1)"
+    )
+    op.execute("CREATE INDEX projects_parent ON public.projects (parent)")
+    op.execute(
+        "CREATE TABLE public.project_members (project_name varchar(255), entry varchar(255),"
+        " role varchar(8) NOT NULL DEFAULT 'member' CHECK (role IN ('member', 'manager')),"
+        " shares integer NOT NULL DEFAULT 1, PRIMARY KEY (project_name, entry))"
+    )
+    op.execute("CREATE INDEX project_members_entry ON public.project_members (entry)")
+    op.execute(
+        "CREATE TABLE public.user_settings (user_name varchar(255) PRIMARY KEY,"
+        " default_project varchar(255) NOT NULL DEFAULT '')"
+    )
+    op.execute(
         "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"

@@ -28,7 +28,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs import launch_holds
 from oar.lib.jobs.records import LaunchHold
-from oar.lib.jobs.states import CURRENT, JobPriority, JobTypeName, Reservation
+from oar.lib.jobs.states import CURRENT, JobPriority, JobTypeName, ProjectMode, Reservation
 from oar.lib.nodes import energy
 from oar.lib.nodes.energy_records import KeptNodes
 from oar.lib.planning.sql_rounds import Rounds
@@ -98,6 +98,7 @@ class SnapshotReader:
             since = now - config.scheduler_fairsharing_window_size
             consumption = read_consumption(rounds, queues, settings, since, now)
             reasons = tx.job_waits.stored_reasons()
+            closed_projects = () if config.projects is ProjectMode.FREE else tuple(tx.projects.closed())
             on_hold = rounds.on_hold()
             held_containers = _held_containers(rounds) if on_hold else ()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
@@ -128,6 +129,7 @@ class SnapshotReader:
             reservations=reservations.planned(resources, self._pools.numbers),
             reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
+            closed_projects=closed_projects,
             settings=settings,
             zone=time_zone.local(),
         )

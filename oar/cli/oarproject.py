@@ -1,0 +1,213 @@
+"""oarproject: list and change projects, their members, and default projects of users."""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
+from oar.cli.common.render import visible
+from oar.lib.accounts import project_changes
+from oar.lib.accounts.project_changes import NoSuchProject
+from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.base.errors import UserError
+from oar.lib.base.formats import Format, dump
+from oar.lib.db.transaction import Transaction
+
+Pairs = tuple[tuple[str, str], ...]
+
+#: The largest file of projects that is read.
+_LONGEST_FILE = 1 << 24
+
+
+@oar_command(
+    "oarproject",
+    summary="List and change projects and their members.",
+    examples={
+        "oarproject --list": "List the projects.",
+        "oarproject --create physics --description 'Particle physics'": "Create a project.",
+        "oarproject --add alice,bob physics": "Add members to a project.",
+        "oarproject --default physics": "Submit your jobs to this project if you name none.",
+    },
+)
+@option("--list", "lists", is_flag=True, help="List the projects (default).")
+@option("--show", "shown", default=None, metavar="NAME", help="Show a project with its members.")
+@option("--create", "created", default=None, metavar="NAME", help="Create a project.")
+@option("--parent", default=None, metavar="NAME", help="With --create: the project above it.")
+@option("--description", default="", metavar="TEXT", help="With --create: its description.")
+@option("--add", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users, @usersets or @groups.")
+@option("--role", type=OneOf([*MemberRole]), default=None, help="With --add: role of the users (default: member).")
+@option("--remove", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Remove users, @usersets or @groups.")
+@option("--default", "default", default=None, metavar="NAME", help="Set your default project, or that of USER.")
+@option(
+    "--shares", nargs=2, default=None, type=(NUMBER, str), metavar="NUMBER NAME", help="Set the shares of a project."
+)
+@option("--close", "closed", default=None, metavar="NAME", help="Close a project: its waiting jobs do not start.")
+@option("--reopen", "reopened", default=None, metavar="NAME", help="Open a closed project.")
+@option("--delete", "deleted", default=None, metavar="NAME", help="Delete a project without jobs and accounting.")
+@option("--import", "imported", default=None, metavar="FILE", help="Show what a CSV file would change.")
+@option("--apply", "applies", is_flag=True, help="With --import: make the changes.")
+@option("--export", "exports", is_flag=True, help="Print all projects and members as CSV.")
+@machine_formats
+@click.argument("user", required=False, metavar="[USER]")
+def main(
+    context: Context,
+    *,
+    lists: bool,
+    shown: str | None,
+    imported: str | None,
+    applies: bool,
+    exports: bool,
+    machine: Format | None,
+    **changes: Any,
+) -> None:
+    """Make all changes in one transaction; then show projects."""
+    request = Changes(**changes)
+    request.check()
+    try:
+        if any(request):
+            with context.database.begin() as tx:
+                for change in _changes(context, request):
+                    change(tx)
+        if imported is not None:
+            _import(context, imported, applies=applies)
+        if exports:
+            context.require_admin()
+        if exports or shown is not None or lists or not (any(request) or imported):
+            with context.database.snapshot() as tx:
+                text = project_changes.export_file(tx) if exports else _shown(tx, context, shown, machine)
+            click.echo(text, nl=False)
+    except UserError as error:
+        raise Stop(f"# Error: {visible(str(error))}") from None
+
+
+class Changes(NamedTuple):
+    """The requested changes."""
+
+    created: str | None
+    parent: str | None
+    description: str
+    added: Pairs
+    role: str | None
+    removed: Pairs
+    default: str | None
+    user: str | None
+    shares: tuple[int, str] | None
+    closed: str | None
+    reopened: str | None
+    deleted: str | None
+
+    def check(self) -> None:
+        """Raise Stop if an option has no effect without another one."""
+        if (self.parent or self.description) and not self.created:
+            raise Stop("--parent and --description need --create")
+        if self.role and not self.added:
+            raise Stop("--role needs --add")
+        if self.user is not None and self.default is None:
+            raise Stop(f"{visible(self.user)}: a user is named with --default only")
+
+
+def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transaction], None]]:
+    """Yield the changes in the order in which they are made."""
+    user, role = context.user, MemberRole(request.role or MemberRole.MEMBER)
+    if (name := request.created) is not None:
+        project = Project(name, request.description, request.parent)
+        yield partial(project_changes.create, user=user, project=project)
+    for users, name in request.added:
+        members = [Member(name, entry, role) for entry in _entries(users)]
+        yield partial(project_changes.add, user=user, name=name, members=members)
+    for users, name in request.removed:
+        yield partial(project_changes.remove, user=user, name=name, members=_entries(users))
+    if request.default is not None:
+        config, owner = context.runtime.config, request.user or user.name
+        yield partial(project_changes.set_default, config=config, user=user, name=request.default, of=owner)
+    if request.shares is not None:
+        yield partial(project_changes.set_shares, user=user, name=request.shares[1], shares=request.shares[0])
+    if request.closed is not None:
+        yield partial(project_changes.set_state, user=user, name=request.closed, state=ProjectState.CLOSED)
+    if request.reopened is not None:
+        yield partial(project_changes.set_state, user=user, name=request.reopened, state=ProjectState.OPEN)
+    if request.deleted is not None:
+        yield partial(project_changes.delete, user=user, name=request.deleted)
+
+
+def _entries(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+class _DryRun(Exception):
+    """Ends a dry run: its transaction is rolled back."""
+
+
+def _import(context: Context, path: str, *, applies: bool) -> None:
+    """Import a file, or print what it would change.  Raises UserError, Stop."""
+    context.require_admin()
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            content = project_changes.parse_file(file.read(_LONGEST_FILE))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"# Error: cannot read {path}: {error}") from None
+    lines: list[str] = []
+    try:
+        with context.database.begin() as tx:
+            lines = project_changes.import_file(tx, context.user, content)
+            if not applies:
+                raise _DryRun
+    except _DryRun:
+        lines.append("# Nothing was changed: repeat with --apply to make these changes.")
+    click.echo("\n".join(map(visible, lines or ["# Nothing to change."])))
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+def _shown(tx: Transaction, context: Context, name: str | None, machine: Format | None) -> str:
+    """Return one project with its members, or all projects.  Raises NoSuchProject."""
+    projects = tx.projects.all()
+    if name is None:
+        records = [_record(project) for project in projects]
+        return dump(records, machine) if machine else _table(projects)
+    project = next((project for project in projects if project.name == name), None)
+    if project is None:
+        raise NoSuchProject(name)
+    is_visible = project_changes.may_see_members(tx, context.user, name)
+    members = tx.projects.members([name]) if is_visible else None
+    record = {**_record(project), "members": None if members is None else [_member(member) for member in members]}
+    return dump(record, machine) if machine else _text(project, members)
+
+
+def _record(project: Project) -> dict[str, object]:
+    return project._asdict()
+
+
+def _member(member: Member) -> dict[str, object]:
+    return {"user": member.entry, "role": member.role, "shares": member.shares}
+
+
+def _table(projects: list[Project]) -> str:
+    lines = [
+        f"{visible(project.name):<24} {project.state:<6} {project.shares:>6} "
+        f" {visible(project.parent or '-'):<24} {visible(project.description)}".rstrip()
+        for project in projects
+    ]
+    head = f"{'Project':<24} {'State':<6} {'Shares':>6}  {'Parent':<24} Description"
+    return "".join(f"{line}\n" for line in ([head, *lines] if lines else []))
+
+
+def _text(project: Project, members: list[Member] | None) -> str:
+    lines = [f"Project {visible(project.name)}, {project.state}, {project.shares} shares"]
+    lines += [f"    Description: {visible(project.description)}"] if project.description else []
+    lines += [f"    Parent: {visible(project.parent)}"] if project.parent else []
+    for role in MemberRole if members is not None else ():
+        names = [visible(member.entry) for member in members or () if member.role is role]
+        lines += [f"    {role.capitalize()}s: {', '.join(names)}"] if names else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

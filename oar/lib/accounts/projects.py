@@ -1,0 +1,78 @@
+"""The check of a job's project, for all ways in which a project can be chosen (``PROJECTS``).
+
+Admission calls it before the rules for the user's choice, and after them for the choice of the rules.
+"""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.texts import enumerated
+from oar.lib.jobs.states import ProjectMode
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+
+
+class ProjectRefused(BadRequest):
+    """The job may not have this project."""
+
+
+def choose(tx: "Transaction", config: "Config", user: str, project: str) -> str:
+    """Return the project of a user's job; ``project``: the requested one, '' = none.  Raises ProjectRefused.
+
+    Without a request, it is the user's default, with PROJECTS=members else his only project, else that of the site.
+    """
+    if config.projects is ProjectMode.FREE:
+        return project
+    if config.projects is ProjectMode.KNOWN:
+        chosen = project or tx.projects.default_of(user) or config.project
+        check_open(tx, config, chosen)
+        return chosen
+    entries = entries_of(tx, user)
+    chosen = project or tx.projects.default_of(user) or _only_project(tx, user, entries)
+    usable = tx.projects.usable(entries)
+    if chosen not in usable:
+        raise ProjectRefused(f'{user} may not use the project "{chosen}". {_choices(usable)}')
+    check_open(tx, config, chosen)
+    return chosen
+
+
+def check_open(tx: "Transaction", config: "Config", project: str) -> None:
+    """Raise ProjectRefused if a project does not exist, or it or a project above it takes no jobs now."""
+    if config.projects is ProjectMode.FREE:
+        return
+    is_open = tx.projects.is_open(project)
+    if is_open is None:
+        raise ProjectRefused(f'the project "{project}" does not exist. List the projects: oarproject --list')
+    if not is_open:
+        raise ProjectRefused(f'the project "{project}" is closed. Choose another one: oarproject --list')
+
+
+def may_use(tx: "Transaction", config: "Config", user: str, project: str) -> bool:
+    """Return whether a user may choose a project."""
+    return config.projects is not ProjectMode.MEMBERS or project in tx.projects.usable(entries_of(tx, user))
+
+
+def entries_of(tx: "Transaction", user: str) -> list[str]:
+    """Return the entries of projects that stand for a user: the login name, and @NAME of usersets and groups."""
+    listed = tx.projects.listed_groups()
+    if not listed:
+        return [user]
+    from oar.lib.reservations.permissions import allows, visitor_of
+    from oar.lib.reservations.records import AccessEntry
+
+    visitor, usersets = visitor_of(user), tx.access.userset_entries([entry[1:] for entry in listed])
+    return [user, *(entry for entry in listed if allows([AccessEntry(entry, denied=False)], visitor, usersets))]
+
+
+def _only_project(tx: "Transaction", user: str, entries: list[str]) -> str:
+    own = tx.projects.of_entries(entries)
+    if len(own) != 1:
+        hint = "Name one (--project), or set a default: oarproject --default NAME."
+        raise ProjectRefused(f"the job has no project, and {user} has no default. {hint} {_choices(own)}")
+    return own[0]
+
+
+def _choices(projects: list[str]) -> str:
+    return f"Projects: {enumerated(projects)}" if projects else "You have none: ask an administrator."

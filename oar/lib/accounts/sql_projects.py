@@ -1,0 +1,135 @@
+"""Projects (``tx.projects``): projects, their members, default projects of users."""
+
+from collections.abc import Collection, Sequence
+
+from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.db.statements import Prepared, Row, Table
+
+_COLUMNS = "project_name, description, parent, state, start_date, end_date, shares"
+#: Projects that take no jobs at a date, with their sub-projects.
+_CLOSED_CTE = """
+    closed AS (
+        SELECT project_name FROM projects
+        WHERE state <> 'open' OR start_date > %(now)s OR (end_date <> 0 AND end_date <= %(now)s)
+        UNION SELECT p.project_name FROM projects p JOIN closed c ON p.parent = c.project_name)"""
+_CLOSED = f"WITH RECURSIVE {_CLOSED_CTE} SELECT project_name FROM closed ORDER BY 1"
+_IS_OPEN = Prepared(f"""WITH RECURSIVE {_CLOSED_CTE}
+    SELECT project_name NOT IN (SELECT project_name FROM closed) FROM projects WHERE project_name = %(project)s""")
+#: The projects of members, and those above them.
+_USABLE = """
+    WITH RECURSIVE usable AS (
+        SELECT project_name FROM project_members WHERE entry = ANY(%s::text[])
+        UNION SELECT p.parent FROM usable u JOIN projects p USING (project_name) WHERE p.parent IS NOT NULL)
+    SELECT project_name FROM usable ORDER BY 1"""
+#: The projects of members with a role, and those below them.
+_BELOW = """
+    WITH RECURSIVE below AS (
+        SELECT project_name FROM project_members WHERE entry = ANY(%s::text[]) AND role = %s
+        UNION SELECT p.project_name FROM projects p JOIN below b ON p.parent = b.project_name)
+    SELECT project_name FROM below ORDER BY 1"""
+_OWN = "SELECT DISTINCT project_name FROM project_members WHERE entry = ANY(%s::text[]) ORDER BY 1"
+_GROUPS = "SELECT DISTINCT entry FROM project_members WHERE entry LIKE '@%%' ORDER BY 1"
+_DEFAULT = "SELECT default_project FROM user_settings WHERE user_name = %s"
+_ALL = f"SELECT {_COLUMNS} FROM projects ORDER BY project_name"
+_LOCKED = f"SELECT {_COLUMNS} FROM projects WHERE project_name = ANY(%s) ORDER BY project_name FOR UPDATE"
+_MEMBERS = """
+    SELECT project_name, entry, role, shares FROM project_members
+    WHERE %(projects)s::text[] IS NULL OR project_name = ANY(%(projects)s::text[]) ORDER BY project_name, entry"""
+_CREATE = f"INSERT INTO projects ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+_UPDATE = """
+    UPDATE projects SET description = %s, parent = %s, state = %s, start_date = %s, end_date = %s, shares = %s
+    WHERE project_name = %s"""
+_ADD = """
+    INSERT INTO project_members (project_name, entry, role, shares) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (project_name, entry) DO UPDATE SET role = EXCLUDED.role, shares = EXCLUDED.shares"""
+_REMOVE = "DELETE FROM project_members WHERE project_name = %s AND entry = ANY(%s::text[]) RETURNING entry"
+_SET_DEFAULT = """
+    INSERT INTO user_settings (user_name, default_project) VALUES (%s, %s)
+    ON CONFLICT (user_name) DO UPDATE SET default_project = EXCLUDED.default_project"""
+_IS_USED = """
+    SELECT EXISTS (SELECT 1 FROM jobs WHERE project = %(project)s)
+        OR EXISTS (SELECT 1 FROM accounting WHERE accounting_project = %(project)s)
+        OR EXISTS (SELECT 1 FROM reservations WHERE project = %(project)s)"""
+_DELETE = """
+    WITH members AS (DELETE FROM project_members WHERE project_name = %(project)s),
+         defaults AS (DELETE FROM user_settings WHERE default_project = %(project)s)
+    DELETE FROM projects WHERE project_name = %(project)s"""
+
+
+class Projects(Table):
+    """Rows of ``projects``, ``project_members`` and ``user_settings``."""
+
+    def is_open(self, name: str) -> bool | None:
+        """Return whether a project and all projects above it take jobs now; None if it does not exist."""
+        is_open: bool | None = self._tx.value(_IS_OPEN, {"project": name, "now": self._tx.now})
+        return is_open
+
+    def closed(self) -> list[str]:
+        """Return the projects that take no jobs now."""
+        return self._tx.column(_CLOSED, {"now": self._tx.now})
+
+    def usable(self, entries: Sequence[str]) -> list[str]:
+        """Return the projects of these entries, and the projects above them."""
+        return self._tx.column(_USABLE, (list(entries),))
+
+    def of_entries(self, entries: Sequence[str]) -> list[str]:
+        """Return the projects with one of these entries."""
+        return self._tx.column(_OWN, (list(entries),))
+
+    def managed(self, entries: Sequence[str]) -> list[str]:
+        """Return the projects that have one of these entries as manager, and the projects below them."""
+        return self._tx.column(_BELOW, (list(entries), MemberRole.MANAGER))
+
+    def listed_groups(self) -> list[str]:
+        """Return the entries that are usersets or groups."""
+        return self._tx.column(_GROUPS)
+
+    def default_of(self, user: str) -> str:
+        """Return the default project of a user; '' if there is none."""
+        return self._tx.value(_DEFAULT, (user,)) or ""
+
+    def all(self) -> list[Project]:
+        """Return all projects, by name."""
+        return [_project(row) for row in self._tx.rows(_ALL)]
+
+    def lock(self, names: Collection[str]) -> list[Project]:
+        """Lock and return the projects with these names."""
+        return [_project(row) for row in self._tx.rows(_LOCKED, (list(names),))]
+
+    def members(self, projects: Sequence[str] | None = None) -> list[Member]:
+        """Return the members of some or all projects."""
+        rows = self._tx.rows(_MEMBERS, {"projects": None if projects is None else list(projects)})
+        return [Member(name, entry, MemberRole(role), shares) for name, entry, role, shares in rows]
+
+    def create(self, project: Project) -> bool:
+        """Insert a project; return False if it exists."""
+        return self._tx.execute(_CREATE, tuple(project)) == 1
+
+    def update(self, project: Project) -> None:
+        """Store all values of a project."""
+        self._tx.execute(_UPDATE, (*project[1:], project.name))
+
+    def add(self, member: Member) -> None:
+        """Insert a member, or change the role and the shares."""
+        self._tx.execute(_ADD, tuple(member))
+
+    def remove(self, project: str, entries: Sequence[str]) -> list[str]:
+        """Remove members; return the entries that were there."""
+        return self._tx.column(_REMOVE, (project, list(entries)))
+
+    def set_default(self, user: str, project: str) -> None:
+        self._tx.execute(_SET_DEFAULT, (user, project))
+
+    def is_used(self, name: str) -> bool:
+        """Return whether jobs, reservations or accounting have the project."""
+        return bool(self._tx.value(_IS_USED, {"project": name}))
+
+    def delete(self, name: str) -> None:
+        """Delete a project, its members, and the defaults that name it."""
+        self._tx.execute(_DELETE, {"project": name})
+
+
+def _project(row: Row) -> Project:
+    name, description, parent, state, *rest = row
+    return Project(name, description, parent, ProjectState(state), *rest)

@@ -1,0 +1,226 @@
+"""Projects: who may use which, every way to choose one, closed projects, and oarproject."""
+
+import grp
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oaralter, oarproject, qrsub
+from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.access.records import User
+from oar.lib.accounts import projects
+from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.sql_projects import Projects
+from oar.lib.accounts.states import MemberRole
+from oar.lib.base.errors import UserError
+from oar.lib.db.database import Database
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.reasons import ReasonCode
+from oar.lib.jobs.states import JobState, ProjectMode
+from oar.lib.runtime import Runtime
+from oar.lib.submission import resubmission
+from tests.builders import add_job, add_resources, execute_sql, state_of
+from tests.frontend import ALICE, LoginNode, add_rules
+
+BOB, ROOT = User("bob", 0), User("root", 0)
+
+
+@pytest.fixture
+def login(database: Database) -> LoginNode:
+    """A site with the projects physics, physics.cms (of bob) and biology (of alice and bob)."""
+    add_resources(database, nodes=2, cores=2)
+    add_rules(database)
+    with database.begin() as tx:
+        for name, parent in (("physics", None), ("physics.cms", "physics"), ("biology", None)):
+            tx.projects.create(Project(name, parent=parent))
+        for name, user in (("physics.cms", "bob"), ("biology", "alice"), ("biology", "bob")):
+            tx.projects.add(Member(name, user))
+    made = LoginNode(database)
+    made.config = made.config.replace(projects=ProjectMode.MEMBERS, reservation_open=True)
+    return made
+
+
+def refused(result: CommandResult, text: str) -> None:
+    assert result.exit != 0
+    assert text in result.err
+
+
+def test_with_free_any_text_is_a_project(login: LoginNode) -> None:
+    login.config = login.config.replace(projects=ProjectMode.FREE)
+    assert login.submit("--project", "any thing", "x").project == "any thing"
+    assert login.submit("x").project == "default"
+
+
+def test_with_known_a_project_must_exist_and_be_open(login: LoginNode) -> None:
+    login.config = login.config.replace(projects=ProjectMode.KNOWN)
+    assert login.submit("--project", "physics", "x").project == "physics"
+    refused(login.oarsub("--project", "chemistry", "x"), 'the project "chemistry" does not exist')
+    login.type(oarproject.main, "--close", "physics", user=ROOT)
+    refused(login.oarsub("--project", "physics.cms", "x"), 'the project "physics.cms" is closed')
+    assert len(login.jobs()) == 1
+
+
+def test_a_job_without_project_gets_the_default_or_the_only_project(login: LoginNode) -> None:
+    assert login.submit("x").project == "biology"  # alice has no other one
+    refused(login.oarsub("x", user=BOB), "the job has no project, and bob has no default")
+    assert login.type(oarproject.main, "--default", "physics", user=BOB).exit == 0
+    assert login.oarsub("x", user=BOB).exit == 0  # bob is in a project below physics
+    assert login.jobs()[-1].project == "physics"
+    refused(login.oarsub("x", user=User("eve", 0)), "You have none: ask an administrator.")
+
+
+def _by_option(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("--project", "physics", "x")
+
+
+def _by_directive(login: LoginNode, tmp_path: Path) -> CommandResult:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#OAR --project physics\ntrue\n")
+    script.chmod(0o755)
+    return login.oarsub("-S", script)
+
+
+def _by_array(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("--array", 3, "--project", "physics", "x")
+
+
+def _by_reservation_job(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("-r", "2099-01-01 00:00:00", "--project", "physics", "x")
+
+
+def _by_qrsub(login: LoginNode, tmp_path: Path) -> CommandResult:
+    start = time.strftime("%Y%m%d%H%M", time.localtime(time.time() + 86400))
+    return login.type(qrsub.main, "-a", start, "-d", "1:0:0", "-project", "physics", "-l", "nodes=1")
+
+
+def _by_estimate(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("--estimate", "--project", "physics", "x")
+
+
+@pytest.mark.parametrize("way", [_by_option, _by_directive, _by_array, _by_reservation_job, _by_qrsub, _by_estimate])
+def test_a_project_that_the_user_may_not_use_is_refused_and_nothing_stored(
+    login: LoginNode, tmp_path: Path, way: Callable[[LoginNode, Path], CommandResult]
+) -> None:
+    refused(way(login, tmp_path), 'alice may not use the project "physics". Projects: biology')
+    assert login.jobs() == []
+    assert login.count("reservations") == 0
+
+
+def test_oaralter_checks_a_new_project_only(login: LoginNode) -> None:
+    job = login.submit("--project", "biology", "x").id
+    refused(login.type(oaralter.main, job, "--project", "physics"), 'may not use the project "physics"')
+    execute_sql(login.database, "DELETE FROM project_members WHERE entry = 'alice'")
+    assert login.type(oaralter.main, job, "-n", "name").exit == 0
+    assert (login.jobs()[0].project, login.jobs()[0].name) == ("biology", "name")
+
+
+def test_a_job_is_resubmitted_to_a_project_of_its_user_only(login: LoginNode) -> None:
+    ended = add_job(login.database, state=JobState.TERMINATED, user="alice", project="physics")
+    with pytest.raises(UserError, match="may not use the project"), login.database.begin() as tx:
+        resubmission.resubmit(tx, login.config, ALICE, ended)
+    assert len(login.jobs()) == 1
+
+
+def test_a_rule_may_choose_a_project_that_the_user_could_not_which_is_marked(login: LoginNode) -> None:
+    add_rules(login.database, "if user == 'alice': project = 'physics'", defaults=False)
+    job = login.submit("x")
+    assert job.project == "physics"
+    with login.database.snapshot() as tx:
+        events = tx.events.of_types(job.id, [EventType.PROJECT_BY_RULE])
+    assert [event.description for event in events] == ["a rule chose the project physics, which alice may not choose"]
+
+
+def test_a_rule_cannot_choose_a_project_that_does_not_exist(login: LoginNode) -> None:
+    add_rules(login.database, "project = 'nowhere'", defaults=False)
+    refused(login.oarsub("x"), 'a rule of the site chose a project: the project "nowhere" does not exist')
+    assert login.is_empty()
+
+
+def test_members_by_userset_and_by_group(login: LoginNode) -> None:
+    mine = grp.getgrgid(os.getgid()).gr_name
+    refused(login.oarsub("--project", "physics", "x"), "may not use")
+    with login.database.begin() as tx:
+        tx.access.create_userset("team")
+        tx.access.add_to_userset("team", ["al*"])
+        tx.projects.add(Member("physics", "@team"))
+    assert login.oarsub("--project", "physics", "x").exit == 0
+    assert login.type(oarproject.main, "--add", f"@{mine}", "physics.cms", user=ROOT).exit == 0
+    with login.database.snapshot() as tx:
+        assert f"@{mine}" in projects.entries_of(tx, "root")
+
+
+def test_waiting_jobs_of_a_closed_project_do_not_start(login: LoginNode) -> None:
+    job, other = login.submit("--project", "biology", "x").id, add_job(login.database, project="other")
+    login.type(oarproject.main, "--close", "biology", user=ROOT)
+    scheduler = MetaScheduler(Runtime(login.config, login.database))
+    scheduler.round()
+    with login.database.snapshot() as tx:
+        reasons = tx.job_waits.stored_reasons()
+    assert reasons[job].code == ReasonCode.PROJECT_CLOSED
+    assert state_of(login.database, other) is JobState.TO_LAUNCH
+    assert login.type(oarproject.main, "--reopen", "biology", user=ROOT).exit == 0
+    scheduler.round()
+    scheduler.close()
+    assert state_of(login.database, job) is JobState.TO_LAUNCH
+
+
+def test_managers_change_the_members_of_their_projects_and_of_those_below(login: LoginNode) -> None:
+    with login.database.begin() as tx:
+        tx.projects.add(Member("physics", "alice", MemberRole.MANAGER))
+    assert login.type(oarproject.main, "--add", "eve,@team", "physics.cms").exit == 0
+    assert login.type(oarproject.main, "--remove", "bob", "physics.cms").exit == 0
+    refused(login.type(oarproject.main, "--add", "eve", "biology"), 'you do not manage the project "biology"')
+    refused(login.type(oarproject.main, "--create", "mine"), "this is for administrators")
+    refused(login.type(oarproject.main, "--remove", "nobody", "physics.cms"), '"nobody" is no member')
+    told = login.type(oarproject.main, "--show", "physics.cms").out
+    assert told == "Project physics.cms, open, 1 shares\n    Parent: physics\n    Members: @team, eve\n"
+    stranger = login.type(oarproject.main, "--show", "physics", "-J", user=User("eva", 0))
+    assert json.loads(stranger.out)["members"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--create", "a,b"), '"a,b" is no name of a project'),
+        (("--create", "physics"), 'the project "physics" exists'),
+        (("--create", "x", "--parent", "nowhere"), 'the project "nowhere" does not exist'),
+        (("--add", "a b", "physics"), '"a b" is no user, @userset or @group'),
+        (("--delete", "physics"), 'has sub-projects, such as "physics.cms"'),
+        (("--delete", "biology"), 'the project "biology" has jobs or accounting'),
+        (("--shares", "-1", "physics"), ""),
+        (("--close", "nowhere"), 'the project "nowhere" does not exist'),
+    ],
+)
+def test_what_oarproject_refuses_changes_nothing(login: LoginNode, words: tuple[str, ...], told: str) -> None:
+    login.submit("x")
+    before = login.type(oarproject.main, "--export", user=ROOT).out
+    refused(login.type(oarproject.main, *words, user=ROOT), told)
+    assert login.type(oarproject.main, "--export", user=ROOT).out == before
+
+
+def test_an_export_can_be_imported_after_a_dry_run(login: LoginNode, tmp_path: Path) -> None:
+    text = login.type(oarproject.main, "--export", user=ROOT).out
+    assert text.startswith("project,parent,user,role,shares\nbiology,,,,1\nbiology,,alice,member,1\n")
+    file = tmp_path / "projects.csv"
+    file.write_text(text + "new,physics,,,5\nnew,physics,eve,manager,2\n")
+    dry = login.type(oarproject.main, "--import", file, user=ROOT)
+    assert 'new project "new"\nmanager eve of project "new"\n# Nothing was changed' in dry.out
+    assert login.type(oarproject.main, "--export", user=ROOT).out == text
+    assert login.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
+    again = login.type(oarproject.main, "--export", user=ROOT).out
+    assert "new,physics,,,5\nnew,physics,eve,manager,2\n" in again
+    file.write_text("project,parent,user,role,shares\na,b,,,1\nb,a,,,1\n")
+    refused(login.type(oarproject.main, "--import", file, "--apply", user=ROOT), "is below itself")
+    refused(login.type(oarproject.main, "--import", file), "")
+
+
+def test_free_projects_cost_a_submission_no_statement(login: LoginNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    login.config = login.config.replace(projects=ProjectMode.FREE)
+    for name in ("is_open", "usable", "default_of", "listed_groups", "closed"):
+        monkeypatch.delattr(Projects, name)
+    assert login.oarsub("--project", "physics", "x").exit == 0
