@@ -14,7 +14,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.cli.common.health_probes import find_database_problem
 from oar.lib.access.records import User
 from oar.lib.base.errors import DatabaseFull, DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable
-from oar.lib.bus.messages import Effect, Tag, Wake
+from oar.lib.bus.messages import Ask, Due, Effect, JobAction, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db import connections
 from oar.lib.db.connections import DatabaseSettings
@@ -42,6 +42,15 @@ def test_effects_leave_after_the_commit_and_only_then(telling: Database, deliver
         tx.outbox.append(Wake(Tag.QSUB))
         assert delivered == []
     assert delivered == [Wake(Tag.QSUB)]
+
+
+def test_a_tag_or_a_date_that_several_jobs_ask_for_is_told_once(telling: Database, delivered: list[Effect]) -> None:
+    """Ten jobs that end in one transaction wake the automaton once; what is about a job is told for each."""
+    with telling.begin() as tx:
+        for job_id in range(10):
+            tx.outbox += [Ask(JobAction.END, job_id), Wake(Tag.CHSTATE), Due(5)]
+    asked = [Ask(JobAction.END, job_id) for job_id in range(10)]
+    assert delivered == [asked[0], Wake(Tag.CHSTATE), Due(5), *asked[1:]]
 
 
 def test_a_transaction_that_fails_changes_and_tells_nothing(telling: Database, delivered: list[Effect]) -> None:

@@ -3,11 +3,23 @@
 import ipaddress
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 
 from oar.lib.base.errors import NotAllowed
 
 #: This machine, by all addresses of its loopback.
 THIS_MACHINE = "127.0.0.1"
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return a numeric address without its zone, as IPv4 if it is a mapped one. Raises ValueError.
+
+    Each end of a job is a new connection of a node: the addresses of nodes are kept.
+    """
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 class Networks:
@@ -16,9 +28,7 @@ class Networks:
 
     def has(self, host: str) -> bool:
         """Return whether a numeric address is in one of the networks."""
-        address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
+        address = _parsed(host)
         return any(address in network for network in self._networks)
 
 
@@ -29,11 +39,9 @@ def holder_of(address: str) -> str:
     ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
     """
     try:
-        number = ipaddress.ip_address(address.partition("%")[0])
+        number = _parsed(address)
     except ValueError:
         return address
-    if isinstance(number, ipaddress.IPv6Address) and number.ipv4_mapped:
-        number = number.ipv4_mapped
     if number.is_loopback:
         return THIS_MACHINE
     if isinstance(number, ipaddress.IPv6Address):

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 #: The PATH of the programs that the server starts.
@@ -34,9 +35,15 @@ def split_command(command: str) -> tuple[str, ...]:
     >>> split_command("/no/directory/sentinelle.pl -t 30")[1:]
     ('-I', '-m', 'oar.cli.sentinelle', '-t', '30')
     """
-    program, *arguments = shlex.split(command)
+    program, *arguments = _words(command)
     built_in = _BUILT_IN.get(Path(program).name)
     return (*built_in, *arguments) if built_in and not os.path.exists(program) else (program, *arguments)
+
+
+@lru_cache(maxsize=64)
+def _words(command: str) -> tuple[str, ...]:
+    """Return the words of a command line. They are kept: each launch checks the same programs."""
+    return tuple(shlex.split(command))
 
 
 def find_fault(command: str, key: str, search_path: str = DEFAULT_PATH) -> str:

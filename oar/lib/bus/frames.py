@@ -33,6 +33,7 @@ _ENERGY_COMMANDS = frozenset(command.value for command in EnergyCommand)
 #: Bytes of a tag; a line on the raw port is no longer.
 LONGEST_TAG = 255
 _LONGEST_FRAME = 1 << 20
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 #: The three forms with underscores that old programs and nodes write.
 _UNDERSCORED = re.compile(
     r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
@@ -344,7 +345,7 @@ def decode_tag(text: str) -> Wake | Ask | EndReport:
     """
     if len(text.encode("utf-8", "replace")) > LONGEST_TAG:
         raise BadFrame("a tag is longer than 255 bytes")
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text):
+    if _CONTROL.search(text):
         raise BadFrame("control characters in a tag")
     tag = text if text == Tag.QSUB_INTERACTIVE else text.split(" ", 1)[0]
     if tag in _TAGS:

@@ -7,6 +7,7 @@ See docs/design/bus.rst, "Principles" and "Effects".
 """
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -143,6 +144,23 @@ class Due(NamedTuple):
 
 
 Effect = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
+
+
+def without_repetitions(effects: Sequence[Effect]) -> list[Effect]:
+    """Return effects in order, each tag and each date once: the jobs of a burst wake the automaton together.
+
+    >>> without_repetitions([Wake(Tag.TERM), Due(5), Wake(Tag.TERM), Due(5), Due(6)])
+    [Wake(tag=<Tag.TERM: 'Term'>), Due(date=5), Due(date=6)]
+    """
+    kept: list[Effect] = []
+    seen: set[Wake | Due] = set()
+    for effect in effects:
+        if not isinstance(effect, Wake | Due):
+            kept.append(effect)
+        elif effect not in seen:
+            seen.add(effect)
+            kept.append(effect)
+    return kept
 
 
 def encode_request(effect: Wake | Ask) -> bytes:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
+from oar.lib.bus.messages import without_repetitions
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction, retry
@@ -69,7 +70,7 @@ class Database:
         with self._transaction("write", since) as tx:
             yield tx
         if tx.outbox and self.deliver:
-            self.deliver(tx.outbox)
+            self.deliver(without_repetitions(tx.outbox))
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:

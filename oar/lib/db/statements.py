@@ -173,9 +173,11 @@ class Statements:
         return self._cursor.connection
 
     def _run(self, sql: str, parameters: Parameters) -> None:
-        if isinstance(sql, Prepared) and not _has_long_list(parameters):
+        if _has_long_list(parameters):
+            parameters = _with_literals(parameters)
+        elif isinstance(sql, Prepared):
             sql = self._preparations.call(sql, self._cursor.execute)
-        self._cursor.execute(sql, _with_literals(parameters) or None)
+        self._cursor.execute(sql, parameters or None)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement. Return the number of affected rows."""
