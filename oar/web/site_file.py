@@ -76,7 +76,7 @@ def choices_of(content: object) -> SiteChoices:
     if content in (None, ""):
         return SiteChoices()
     if not isinstance(content, dict) or not set(content) <= set(SiteChoices._fields):
-        raise ValueError(f"each line must begin with one of{', '.join(f'{name}:' for name in SiteChoices._fields)}")
+        raise ValueError(f"each line must begin with one of {', '.join(f'{name}:' for name in SiteChoices._fields)}")
     templates, group_by = content.get("templates", []), content.get("group_by", "")
     if not isinstance(templates, list):
         raise ValueError("below templates: is a list")

@@ -156,7 +156,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     (
         {"nodes": ["node-1"], "drain": False, "reason": "x"},
         400,
-        "Give it with a state, or with a drain or a maintenance that begins",
+        "Use it with a state, or with a drain or a maintenance that begins",
     ),
     ({"nodes": ["node-1"], "reason": "x"}, 400, "name what is to be changed"),
     ({"nodes": ["node-1"], "drain": True, "reason": "a\nb"}, 400, "bad reason: it has a line break"),

@@ -436,7 +436,7 @@ def test_what_the_request_says_wins_over_the_script(nobody: httpx.Client, databa
 @pytest.mark.parametrize(
     ("line", "trouble"),
     [
-        ("#OAR --nonsense", "--nonsense is no option of scripts"),
+        ("#OAR --nonsense", "--nonsense is not an option of scripts"),
         ("#OAR --checkpoint soon", "--checkpoint: 'soon' is not a number"),
         ("#OAR -n", "the option requires a value. Write: #OAR -n VALUE"),
         ("#OAR --hold now", "the option takes no value. Write: #OAR --hold"),

@@ -349,7 +349,7 @@ def test_a_node_says_nothing_else(console: Console, words: str) -> None:
     console.nodesetting("-a", "-h", "node-1")
     said = console.nodesetting("--from-node", *words.split())
     assert (said.exit, said.out) == (1, "")
-    assert "--from-node goes with -s Alive or -s Absent and hosts" in said.err
+    assert "--from-node requires host names and -s Alive or -s Absent" in said.err
 
 
 @pytest.mark.parametrize("name", ["nothing", "cpu", "x'; DROP TABLE jobs"])

@@ -600,7 +600,7 @@ class TestRulesThatAreNotPython:
         result = site.rule("-m", rule_id, *words)
         assert (result.exit, result.out) == (3, "")
         assert f"Error: rule #{rule_id}: line 2: " in result.err
-        assert 'The text looks like Perl: docs/adoption.rst, "Rules in Perl"' in result.err
+        assert 'The text looks like Perl. To rewrite it, see docs/adoption.rst, "Rules in Perl"' in result.err
         assert site.submit("x").exit == 0
 
     def test_its_priority_can_change(self, site: Site, rule_id: str) -> None:

@@ -318,7 +318,7 @@ def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
         ),
         ("postgresql:///nothing?host={socket}&user=old", "Cannot open the old database: it has no such database. "),
         ("postgresql:///old?host={socket}&user=nobody", "Cannot open the old database: it has no such login. "),
-        ("postgresql:///postgres?host={socket}&user=old", "is no database of OAR"),
+        ("postgresql:///postgres?host={socket}&user=old", "is not a database of OAR"),
         ("postgresql:///fresh?host={socket}&user=fresh_rw", "is a database of this generation of OAR"),
     ],
 )
@@ -360,7 +360,7 @@ def test_queues_keep_their_policies_or_stop(old: OldSite, adopt: Adopt, new: Any
         "INSERT INTO queues VALUES ('odd', 3, '/opt/our_scheduler.pl'); DELETE FROM queues WHERE queue_name = 'admin'"
     )
     out = adopt().out
-    assert "The queue odd has the policy /opt/our_scheduler.pl, which is none of this scheduler" in out
+    assert "The queue odd has the policy /opt/our_scheduler.pl, which this scheduler does not have" in out
     assert "  admin: new here\n" in out
     assert new("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY 1") == [
         ("admin", 10, "kamelot", "Active"),

@@ -147,7 +147,7 @@ def test_another_job_under_the_same_number_is_noticed(past: Past, other: Databas
     past.account()
     assert sum(retention.archive_jobs(past.database, archive)) == 1
     execute_sql(other, "UPDATE jobs SET submission_time = 7")
-    with pytest.raises(SchemaError, match=f"has another job {job}: it is that of another database"):
+    with pytest.raises(SchemaError, match=f"has another job {job}: it belongs to another database"):
         list(retention.archive_jobs(past.database, archive))
 
 

@@ -204,7 +204,7 @@ def test_what_is_refused_is_refused_as_at_a_submission(site: Site) -> None:
 def test_a_queue_with_a_scheduler_of_its_own_cannot_be_asked(site: Site) -> None:
     execute_sql(site.database, "UPDATE queues SET scheduler_policy = 'mine' WHERE queue_name = 'default'")
     code, lines = answer(site.estimate("true"))
-    text = "The queue default has a scheduler of its own, mine, which cannot be asked beforehand."
+    text = "Cannot predict a start in the queue default: its external scheduler mine makes no predictions."
     assert (code, lines) == (0, [f"# Job would start not before {format_date(NOW)}: {text}"])
     assert site.record("true")["feasible"] is None
 

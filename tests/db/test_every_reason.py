@@ -121,7 +121,7 @@ def test_a_job_behind_the_depth_of_its_queue_is_told_that_no_start_is_planned(da
     assert told[1:3] == [
         "    Why: It cannot start now; its queue plans later starts only for the first job that waits.",
         "    Start: none is planned, because of SCHEDULER_BACKFILL_DEPTH; "
-        "it starts when it delays none of the planned ones",
+        "the job starts when that delays no planned job",
     ]
     line = next(line for line in ask_oarstat(site, "--start").out.splitlines() if line.startswith(f"{unplanned} "))
     assert line.split()[3:] == ["-", "(priority)"]

@@ -203,7 +203,7 @@ def test_places_of_jobs_that_are_not_its_own_are_put_right(site: Site, caplog: p
     assert held(site.database, other) == ids[1:2]  # where the planner has put it
     stored = ask(site.database, "SELECT moldable_job_id, resource_id FROM gantt_jobs_resources ORDER BY 2")
     assert (before, ids[0]) in stored
-    assert "it is of no waiting job of queue default" in caplog.text
+    assert "it belongs to no waiting job of queue default" in caplog.text
 
 
 def test_jobs_that_a_program_gives_up_end_in_error_and_whoever_waits_is_told(site: Site, sent: list[Effect]) -> None:

@@ -34,7 +34,7 @@ def site(database: Database) -> LoginNode:
         ),
         ("ar=hard", "the type ar=hard is for reservations (-r): it has no effect."),
         ("container_users=bob", "the type container_users is for containers (-t container): it has no effect."),
-        ("timesharing|container", "the type timesharing has no effect beside container."),
+        ("timesharing|container", "the type timesharing has no effect together with container."),
         ("noop", "a noop job runs nothing: its command is ignored."),
         ("timesharing|placeholder=x", "the type timesharing has no effect beside placeholder."),
     ],

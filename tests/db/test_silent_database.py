@@ -90,7 +90,7 @@ def test_the_installation_notices_a_dead_peer_too(remote: DatabaseSettings, monk
         return opened[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(psycopg2, "connect", noted)
-    with pytest.raises(SchemaError, match="is no database of OAR"):
+    with pytest.raises(SchemaError, match="is not a database of OAR"):
         OldDatabase.open(f"postgresql://postgres@{remote.host}/postgres")
     assert "keepalives_idle=10" in opened[0].dsn
     assert "tcp_user_timeout=10000" in opened[0].dsn

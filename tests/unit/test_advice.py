@@ -135,4 +135,4 @@ def test_nodes_that_are_not_alive_are_named() -> None:
     assert advise_on_lost_nodes(job(4), []) == NOTHING
     silent = advise_on_lost_nodes(job(4, JobState.RUNNING), [], "n3")
     assert silent.trouble == "Of its nodes, n3, which runs its command, did not answer the last probe."
-    assert "when it was last asked" not in advise_on_lost_nodes(job(4, JobState.RUNNING), lost[1:], "n2").trouble
+    assert "the last probe" not in advise_on_lost_nodes(job(4, JobState.RUNNING), lost[1:], "n2").trouble

@@ -27,15 +27,15 @@ def test_without_a_file_there_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "trouble"),
     [
-        (["short"], "lines that begin with one of templates:, group_by:"),
+        (["short"], "each line must begin with one of templates:, group_by:"),
         ({"templates": "short"}, "below templates: is a list"),
-        ({"templates": [], "colours": []}, "lines that begin with one of templates:"),
+        ({"templates": [], "colours": []}, "each line must begin with one of templates:"),
         ({"group_by": ["rack"]}, "group_by: is the name of a property"),
         ({"templates": ["short"]}, "template 1: each line is a field"),
         ({"templates": [{"label": "short", "walltime": ["1:00"]}]}, "template 1: each line is a field"),
         (
             {"templates": [{"label": "short", "time": "1:00"}]},
-            "template 1: there is no field 'time', but label, command",
+            "template 1: unknown field 'time': use label, command",
         ),
         ({"templates": [{"walltime": "1:00"}]}, "template 1: label is missing"),
     ],
