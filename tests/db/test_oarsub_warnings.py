@@ -36,7 +36,7 @@ def site(database: Database) -> LoginNode:
         ("container_users=bob", "the type container_users is for containers (-t container): it has no effect."),
         ("timesharing|container", "the type timesharing has no effect together with container."),
         ("noop", "a noop job runs nothing: its command is ignored."),
-        ("timesharing|placeholder=x", "the type timesharing has no effect beside placeholder."),
+        ("timesharing|placeholder=x", "the type timesharing has no effect together with placeholder."),
     ],
 )
 def test_types_that_do_not_do_what_one_thinks(site: LoginNode, types: str, said: str) -> None:
