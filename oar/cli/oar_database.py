@@ -17,10 +17,9 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.database_texts import for_administrators
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable
-from oar.lib.base.host_names import Address
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.config.files import Config, parse
-from oar.lib.db.connections import DatabaseSettings, use_waits_of_libpq
+from oar.lib.db.connections import Address, DatabaseSettings, use_waits_of_libpq
 from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
 from oar.lib.db.statements import Connection
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config

@@ -281,6 +281,7 @@ def test_what_is_no_json_is_refused(nobody: httpx.Client, content: bytes) -> Non
         ({"command": "true", "properties": "1; DROP TABLE jobs"}, ";"),
         ({"command": "true", "notify": "fax:alice"}, "bad syntax for the notify option"),
         ({"command": "true", "signal": "NONE"}, "unknown signal NONE."),
+        ({"command": "true", "resources": ["nodes=1"] * 51}, "the job has 51 alternatives; at most 50 are allowed"),
         ({"command": "true", "env": {"OAR_JOB_ID": "1"}}, "the variable OAR_JOB_ID is set by OAR itself."),
     ],
 )

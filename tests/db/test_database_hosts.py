@@ -96,3 +96,9 @@ def test_a_silent_host_costs_one_short_try(servers: tuple[PostgreSQL, PostgreSQL
         add_job(database)
         assert [address.host for address in database.pool.hosts.in_order()] == [primary.socket, "127.0.0.1"]
         database.close()
+
+
+def test_messages_name_all_hosts() -> None:
+    settings = DatabaseSettings(host="pg1, /run/pg fd00::1\t[fd00::2]:5433", port=5434)
+    assert settings.servers == "pg1:5434, /run/pg:5434, [fd00::1]:5434, [fd00::2]:5433"
+    assert DatabaseSettings(host="pg1").place == "oar at pg1:5432"

@@ -1,6 +1,7 @@
 """What oarsub refuses: the reason it names, its exit code, and that nothing is left behind."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -355,3 +356,16 @@ def test_a_site_without_resources_says_so_and_who_declares_them(database: Databa
     assert (refused.exit, refused.err) == (8, f"{NOT_ENOUGH}# {NONE_DECLARED}\n")
     add_resources(database, state="Dead")
     assert login.oarsub("-l", "nodes=1", "x").err == f"{NOT_ENOUGH}# {ALL_DEAD}\n"
+
+
+def test_a_job_with_too_many_alternatives_is_refused(site: LoginNode, tmp_path: Path) -> None:
+    site.config = site.config.replace(max_alternatives=2)
+    reason = "the job has 3 alternatives; at most 2 are allowed (MAX_ALTERNATIVES): use fewer -l."
+    text = f"# Error: {reason}\n"
+    refused = site.oarsub("-l", "nodes=1", "-l", "nodes=2", "-l", "nodes=3", "true")
+    assert (refused.exit, refused.err) == (18, text)
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#OAR -l nodes=1\n#OAR -l nodes=2\n#OAR -l nodes=3\n")
+    script.chmod(0o755)
+    assert site.oarsub("-S", str(script)).err == text
+    assert site.is_empty()

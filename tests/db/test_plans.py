@@ -38,7 +38,10 @@ GROWING = {
 }
 
 #: What may be read whole: the repairs at the server's start look through the dependencies, of which there are few.
-READ_WHOLE = {"db.invariants._ENDED_JOBS": {"job_dependencies"}}
+READ_WHOLE = {
+    "db.invariants._ENDED_JOBS": {"job_dependencies"},
+    "adoption.sql_adoption._PROJECTS": {"jobs"},  # once, when a database is adopted
+}
 #: What is asked for each job by its id looks at no other live job.
 BY_ID = {"jobs.sql_runs._THESE_IN_HAND"}
 

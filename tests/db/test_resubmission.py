@@ -278,8 +278,8 @@ class TestSeveral:
     @pytest.mark.parametrize(
         ("words", "text"),
         [
-            (["--resubmit"], "--resubmit needs jobs"),
-            (["--resubmit", "--state", "E"], "--resubmit needs jobs"),
+            (["--resubmit"], "--resubmit requires jobs: use job ids"),
+            (["--resubmit", "--state", "E"], "--resubmit requires jobs: use job ids"),
             (["--resubmit", "12", "abc"], '"abc" is not a valid job identifier'),
             (["--resubmit", "12", "./job.sh"], '"./job.sh" is not a valid job identifier'),
             (["--resubmit", "--array", "999"], '"999" is not a valid array job'),

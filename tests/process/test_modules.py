@@ -73,5 +73,5 @@ def test_leon_is_not_talked_into_an_extermination(by_hand: ByHand, database: Dat
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
     assert by_hand.run("leon", str(job_id)) == 0
     assert state_of(database, job_id) is JobState.RUNNING
-    assert "not to be exterminated" in by_hand.log.read_text()
+    assert "must not be exterminated" in by_hand.log.read_text()
     assert by_hand.run("leon", "all", "of", "them") == 64

@@ -362,7 +362,7 @@ def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: 
     start = installation.control("start")
     assert start.returncode != 0
     told = "the database does not let the server in (DB_* in oar.conf)"
-    assert f"[ERROR] {told}; {installation.directory}/oar.log says more\n" in start.stderr
+    assert f"[ERROR] {told}; see {installation.directory}/oar.log\n" in start.stderr
     assert re.search(r"does not let nobody_here in \(DB_\* in oar\.conf\): .*nobody_here", installation.log())
     assert told in installation.log()
 

@@ -215,8 +215,8 @@ def test_the_file_of_weights() -> None:
     ("text", "trouble"),
     [
         ("age_weight: [1\n", "line 2"),
-        ("weight_age: 1\n", 'no key "weight_age"'),
-        ("age_weight: much\n", "'much' is not a number"),
+        ("weight_age: 1\n", 'unknown key "weight_age": use one of .*age_weight'),
+        ("age_weight: much\n", "age_weight: must be a number, not 'much'"),
         ("queue_coefs: 3\n", "queue_coefs"),
         ("- 1\n", "line 1"),
     ],

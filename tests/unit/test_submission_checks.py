@@ -148,6 +148,12 @@ class TestRequests:
         assert checks.parse_requests(["walltime=1"], config) == (ResourceRequest((Group("", levels),), 3600),)
         assert checks.parse_requests(["{mem > 1}"], config) == (ResourceRequest((Group("mem > 1", levels),)),)
 
+    def test_the_number_of_alternatives_is_limited(self) -> None:
+        checks.check_alternatives(["nodes=1"] * 3, 3)
+        text = r"the job has 4 alternatives; at most 3 are allowed \(MAX_ALTERNATIVES\): use fewer -l\."
+        with pytest.raises(BadSubmission, match=text):
+            checks.check_alternatives(["nodes=1"] * 4, 3)
+
     def test_the_nodes_are_named_unless_the_site_has_such_a_property(self) -> None:
         request = (ResourceRequest((Group("", (Level("nodes", 2),)),)),)
         named = checks.named(request, ["host"], Config(oarsub_nodes_resources="host"))

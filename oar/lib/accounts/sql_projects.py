@@ -48,7 +48,7 @@ _SET_DEFAULT = """
     INSERT INTO user_settings (user_name, default_project) VALUES (%s, %s)
     ON CONFLICT (user_name) DO UPDATE SET default_project = EXCLUDED.default_project"""
 _IS_USED = """
-    SELECT EXISTS (SELECT 1 FROM jobs WHERE project = %(project)s)
+    SELECT (SELECT job_id FROM jobs WHERE project = %(project)s ORDER BY project, job_id LIMIT 1) IS NOT NULL
         OR EXISTS (SELECT 1 FROM accounting WHERE accounting_project = %(project)s)
         OR EXISTS (SELECT 1 FROM reservations WHERE project = %(project)s)"""
 _DELETE = """

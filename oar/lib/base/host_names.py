@@ -42,27 +42,16 @@ def _is_address(text: str) -> bool:
 _WITH_PORT = re.compile(r"(?:\[(?P<bracketed>[^]]*)\]|(?P<plain>[^:]*|/.*))(?::(?P<port>[0-9]{1,5}))?")
 
 
-class Address(NamedTuple):
-    """Where a service listens."""
+def read_addresses(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
+    """Return the hosts and ports of a list with blanks or commas. Raises ValueError.
 
-    host: str  #: a host name, an IP address, or the directory of a socket
-    port: int
-
-    def __str__(self) -> str:
-        """Return ``host:port``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host and "/" not in self.host else f"{self.host}:{self.port}"
-
-
-def read_addresses(text: str, default_port: int) -> tuple[Address, ...]:
-    """Return the addresses of a list with blanks or commas. Raises ValueError.
-
-    >>> list(map(str, read_addresses("pg1, pg2:5433 /run/postgresql fd00::1 [fd00::2]:5433", 5432)))
-    ['pg1:5432', 'pg2:5433', '/run/postgresql:5432', '[fd00::1]:5432', '[fd00::2]:5433']
+    >>> read_addresses("pg1, pg2:5433 fd00::1 [fd00::2]:5433", 5432)
+    (('pg1', 5432), ('pg2', 5433), ('fd00::1', 5432), ('fd00::2', 5433))
     """
     return tuple(_read_address(word, default_port) for word in text.replace(",", " ").split())
 
 
-def _read_address(word: str, default_port: int) -> Address:
+def _read_address(word: str, default_port: int) -> tuple[str, int]:
     match = None if is_host_name(word) else _WITH_PORT.fullmatch(word)
     host = (match["bracketed"] or match["plain"] or "") if match else word
     port = int(match["port"] or default_port) if match else default_port
@@ -70,7 +59,7 @@ def _read_address(word: str, default_port: int) -> Address:
         raise ValueError(f"{word} must be a host name, an address or the directory of a socket")
     if not 0 < port < 65536:
         raise ValueError(f"the port of {word} must be between 1 and 65535")
-    return Address(host, port)
+    return host, port
 
 
 #: The last number of the first label: hosts that differ only there are listed together.

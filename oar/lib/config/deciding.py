@@ -34,7 +34,7 @@ OF_REQUESTS = frozenset(
         *("allowed_networks", "default_job_walltime", "hierarchy_labels", "job_kill_grace"),
         *("job_resource_manager_property_db_field", "job_types_extra", "kill_inner_jobs_with_container"),
         *("mail_recipient", "mail_sender", "mail_smtp_server"),
-        *("max_advance_reservations", "max_array_size", "max_kept_bytes_per_user"),
+        *("max_advance_reservations", "max_alternatives", "max_array_size", "max_kept_bytes_per_user"),
         *("oarstat_private", "oarstat_show_other_users_initial_request", "oarsub_default_resources"),
         *("oarsub_force_job_key", "oarsub_nodes_resources", "oarsub_script_resources"),
         *("oarsub_store_adm_rules_outputs", "queue", "reservation_accounting", "reservation_acl_checked_users"),

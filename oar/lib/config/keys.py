@@ -158,6 +158,7 @@ class Config(Values):
         DependencyCondition.OK,
         "How a job must have ended that others wait for with oarsub -a.",
     )
+    max_alternatives = Key(POSITIVE, 50, "Maximum number of alternatives (-l) of a job.")
     max_array_size = Key(POSITIVE, 10000, "Maximum number of jobs in an array.")
     max_kept_bytes_per_user = Key(
         POSITIVE,

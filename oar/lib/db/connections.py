@@ -13,7 +13,6 @@ from select import POLLIN, POLLOUT, poll
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oar.lib.base.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable, UserConnectionsUsed
-from oar.lib.base.host_names import Address, read_addresses
 from oar.lib.db.statements import Connection, PreparingConnection, psycopg2
 
 C = TypeVar("C")
@@ -130,6 +129,17 @@ _REASONS = (
 )
 
 
+class Address(NamedTuple):
+    """Where PostgreSQL listens."""
+
+    host: str  #: a host name, an IP address, or the directory of a socket
+    port: int
+
+    def __str__(self) -> str:
+        """Return ``host:port``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host and "/" not in self.host else f"{self.host}:{self.port}"
+
+
 class DatabaseSettings(NamedTuple):
     """The address of the database and our logins there (DB_* keys of oar.conf)."""
 
@@ -151,7 +161,11 @@ class DatabaseSettings(NamedTuple):
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Return the addresses of the servers: at most one of them is the primary."""
-        return read_addresses(self.host, self.port)
+        if not any(sign in self.host for sign in " \t,:"):  # one host, as usual
+            return (Address(self.host, self.port),)
+        from oar.lib.base.host_names import read_addresses
+
+        return tuple(Address(*pair) for pair in read_addresses(self.host, self.port))
 
     @property
     def servers(self) -> str:

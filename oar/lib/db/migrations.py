@@ -20,9 +20,8 @@ from psycopg2 import sql
 from psycopg2.extensions import quote_ident
 
 from oar.lib.base.errors import SchemaError
-from oar.lib.base.host_names import Address
 from oar.lib.base.version import SCHEMA, WAY_FROM_NEWER, StoredSchema
-from oar.lib.db.connections import TCP_LIMITS, DatabaseSettings, connect_to_primary, unavailable
+from oar.lib.db.connections import TCP_LIMITS, Address, DatabaseSettings, connect_to_primary, unavailable
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.statements import Connection

@@ -154,7 +154,8 @@ _MISSING_DAY = """
 _LOCK_USE = "LOCK TABLE occupancy_hours IN SHARE ROW EXCLUSIVE MODE"
 _KEEP_USE = f"""
     WITH span AS (
-        SELECT GREATEST(j.start_time, (%(day)s - %(days)s) * 86400) AS start, j.stop_time AS stop, count(*) AS number
+        SELECT GREATEST(j.start_time, (%(day)s::bigint - %(days)s) * 86400) AS start, j.stop_time AS stop,
+            count(*) AS number
         FROM jobs j {_USUAL_OF}
         WHERE j.stop_time >= %(day)s * 86400 AND j.stop_time < (%(day)s + 1) * 86400
           AND j.state IN ('Terminated', 'Error') AND j.start_time > 0 AND j.assigned_moldable_job <> 0

@@ -243,6 +243,13 @@ def check_advance_reservation(text: str) -> None:
 # -- requests -------------------------------------------------------------------------------------------------------
 
 
+def check_alternatives(texts: Sequence[str], most: int) -> None:
+    """Raise BadSubmission if a job has too many ``-l``: each scheduling pass plans all of them."""
+    if len(texts) > most:
+        text = f"the job has {len(texts)} alternatives; at most {most} are allowed (MAX_ALTERNATIVES): use fewer -l."
+        raise BadSubmission(Code.SYNTAX, text)
+
+
 def parse_requests(texts: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
     """Parse each ``-l``; add the default resources to a request without resources.  Raises BadSubmission."""
     try:

@@ -78,6 +78,7 @@ class Proposal(NamedTuple):
 def prepare(options: JobOptions, spec: JobSpec, config: Config, now: int) -> Proposal:
     """Return the parsed and completed submission; ``spec``: made of the options.  Raises BadSubmission."""
     checks.check_modes(options, spec)
+    checks.check_alternatives(options.requests, config.max_alternatives)
     requests = checks.parse_requests(options.requests, config)
     checks.check_array(options, spec, config.max_array_size)
     if options.advance_reservation is not None:
