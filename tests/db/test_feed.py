@@ -155,7 +155,7 @@ def test_settled_rows_have_nothing_unsettled_before_them(
 def test_a_position_is_a_text_and_back() -> None:
     assert Position.parse(str(Position(12, 4))) == Position(12, 4)
     for text in ("", "s1", "s1.e", "s-1.e2", "s1.e2;", "s٣.e1", "s" + "9" * 30 + ".e1"):
-        with pytest.raises(BadRequest, match="no position"):
+        with pytest.raises(BadRequest, match="is not a position in the history"):
             Position.parse(text)
 
 
