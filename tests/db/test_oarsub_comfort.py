@@ -198,7 +198,7 @@ class TestCommand:
 
     def test_it_is_given_once(self, site: Site) -> None:
         result = site.oarsub("--wrap", "sleep 10", "date")
-        assert (result.exit, "once" in result.err) == (5, True)
+        assert (result.exit, "the command is given twice" in result.err) == (5, True)
 
 
 class TestEnvironment:
