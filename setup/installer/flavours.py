@@ -81,11 +81,11 @@ NAMES = (*_IN_PYTHON, *_OTHERS)
 def _configuration(target: Target) -> None:
     path, limits = f"{target.confdir}/oar.conf", f"{target.confdir}/quotas_conf.json"
     if not target.under(path).exists():  # the limits of an existing site stay as they are
-        shipped(target, "etc/quotas_conf.json", limits, 0o640, is_configuration=True)
+        # Every account may read it: with DESTDIR the account of OAR does not exist yet, and it has no secrets.
+        shipped(target, "etc/quotas_conf.json", limits, 0o644, is_configuration=True)
     parts.configuration(target, path)
     if not target.destdir:
         give(Path(path), "root", target.user)
-        give(Path(limits), "root", target.user)
 
 
 def account(target: Target) -> None:
