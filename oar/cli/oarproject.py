@@ -170,19 +170,15 @@ def _shown(tx: Transaction, context: Context, name: str | None, machine: Format 
     """Return one project with its members, or all projects.  Raises NoSuchProject."""
     projects = tx.projects.all()
     if name is None:
-        records = [_record(project) for project in projects]
+        records = [project._asdict() for project in projects]
         return dump(records, machine) if machine else _table(projects)
     project = next((project for project in projects if project.name == name), None)
     if project is None:
         raise NoSuchProject(name)
     is_visible = project_changes.may_see_members(tx, context.user, name)
     members = tx.projects.members([name]) if is_visible else None
-    record = {**_record(project), "members": None if members is None else [_member(member) for member in members]}
+    record = {**project._asdict(), "members": None if members is None else [_member(member) for member in members]}
     return dump(record, machine) if machine else _text(project, members)
-
-
-def _record(project: Project) -> dict[str, object]:
-    return project._asdict()
 
 
 def _member(member: Member) -> dict[str, object]:

@@ -45,8 +45,7 @@ def add(tx: "Transaction", user: User, name: str, members: Sequence[Member]) -> 
     """Add members to a project, or change their role.  Raises NotAllowed, BadRequest, NoSuchProject."""
     _check_manages(tx, user, name)
     for member in members:
-        if not _ENTRY.fullmatch(member.entry):
-            raise BadRequest(f'"{member.entry}" is no user, @userset or @group.')
+        _check_entry(member.entry)
         tx.projects.add(member)
 
 
@@ -139,8 +138,7 @@ def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
         raise BadRequest(f'"{shares}" is no number of shares.')
     if not row["user"]:
         return Project(name, parent=row["parent"] or None, shares=_checked_shares(int(shares))), None
-    if not _ENTRY.fullmatch(row["user"]):
-        raise BadRequest(f'"{row["user"]}" is no user, @userset or @group.')
+    _check_entry(row["user"])
     role = row["role"] or MemberRole.MEMBER
     if role not in tuple(MemberRole):
         raise BadRequest(f'"{role}" is no role: member or manager.')
@@ -213,6 +211,11 @@ def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadRequest(f'"{name}" is no name of a project: letters of ASCII, digits and _ . : + - @, at most 255.')
     return name
+
+
+def _check_entry(entry: str) -> None:
+    if not _ENTRY.fullmatch(entry):
+        raise BadRequest(f'"{entry}" is no user, @userset or @group.')
 
 
 def _checked_shares(shares: int) -> int:

@@ -16,7 +16,7 @@ _SECONDS = """
     COALESCE(sum(substring(j.message FROM '^R=([0-9]+)')::bigint * (
         SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
         ORDER BY m.moldable_id LIMIT 1)), 0)::bigint"""
-#: Frames are reservations; the cheap test comes first.
+#: The job of an advance reservation itself does not count. Only jobs with a reservation are looked up as such.
 _WAITING = f"""
     FROM jobs j WHERE j.state IN ({", ".join(repr(str(state)) for state in LIMITED_WAITING)})
       AND (j.reservation = 'None' OR {NO_FRAME})

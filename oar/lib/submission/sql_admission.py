@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.jobs.records import Group, Level
@@ -181,8 +180,7 @@ class SubmissionChecks(Table):
         return number
 
     def kept_bytes(self, user: str) -> int:
-        """Return the bytes of scripts and variables of a user's live jobs; block other submissions of the user."""
-        self._tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (USER_LOCK_CLASS, user))
+        """Return the bytes of scripts and variables of a user's live jobs."""
         number: int = self._tx.value(_KEPT_BYTES, (user,))
         return number
 

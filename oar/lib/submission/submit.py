@@ -141,6 +141,7 @@ def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | 
     size, limit = len((env or "").encode()) * jobs, config.max_kept_bytes_per_user
     if not size:
         return
+    tx.accounts.lock_user(user)
     stored = tx.submission_checks.kept_bytes(user)
     if stored + size > limit:
         raise BadSubmission(
