@@ -60,6 +60,7 @@ from oar.lib.bus.messages import (
     Tag,
     Wake,
 )
+from oar.lib.bus.servers import own_server
 from oar.lib.config.files import Config
 from oar.lib.notifications.mailer import Mailer
 from oar.lib.remote.protocol import ReportAnswer
@@ -105,7 +106,7 @@ class Endpoints:
         self.requests: list[bus.Pull] = []
         try:
             for host, port in (
-                (config.server_hostname, config.appendice_server_port),
+                (own_server(config), config.appendice_server_port),
                 (config.bipbip_commander_server, config.bipbip_commander_port),
                 (config.greta_server, config.greta_port),
             ):

@@ -68,7 +68,7 @@ def test_a_server_that_is_down_leaves_its_parts_empty(
 
 @pytest.mark.usefixtures("server")
 def test_keys_are_told_that_are_not_the_defaults_and_no_secret(admin: httpx.Client, api: Api) -> None:
-    api.runtime.config = Config(server_port=7777, db_base_passwd="hidden-word", server_hostname="localhost")
+    api.runtime.config = Config(server_port=7777, db_base_passwd="hidden-word", server_hostnames=("localhost",))
     keys = {each["key"]: each for each in admin.get("/v1/administration").json()["keys"]}
     assert (keys["SERVER_PORT"]["value"], keys["SERVER_PORT"]["default"]) == ("7777", "6666")
     assert keys["DB_BASE_PASSWD"]["value"] == HIDDEN

@@ -48,7 +48,7 @@ def frontend(database: Database) -> Users:
         database,
         Config(
             appendice_server_port=free_ports(1)[0],
-            server_hostname="127.0.0.1",
+            server_hostnames=("127.0.0.1",),
             job_resource_manager_property_db_field="cpuset",
             oar_ssh_connection_timeout=120,
         ),

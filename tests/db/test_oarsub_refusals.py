@@ -240,7 +240,7 @@ def test_a_rule_that_is_broken_is_the_administrators_affair(site: LoginNode) -> 
 
 def test_a_host_outside_the_allowed_networks_submits_nothing(site: LoginNode) -> None:
     ended = add_job(site.database, JobState.TERMINATED)
-    site.config = site.config.replace(allowed_networks=("192.0.2.0/24",), server_hostname="127.0.0.1")
+    site.config = site.config.replace(allowed_networks=("192.0.2.0/24",), server_hostnames=("127.0.0.1",))
     text = "# Error: jobs cannot be submitted from this host: 127.0.0.1 is not in ALLOWED_NETWORKS.\n"
     for words in (["x"], ["-I"], ["--resubmit", ended]):
         assert site.oarsub(*words) == CommandResult(1, "", text)

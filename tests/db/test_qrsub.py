@@ -428,7 +428,7 @@ def test_who_cannot_reach_the_server_is_told_how_long_his_request_waits(
     site: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is promised that is not kept: the request is withdrawn when nobody waits any more."""
-    site.config = site.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
+    site.config = site.config.replace(server_hostnames=("127.0.0.1",), appendice_server_port=1)
     prepare = Context.__init__
 
     def speak(self: Context, *arguments: Any) -> None:

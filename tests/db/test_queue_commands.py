@@ -104,7 +104,7 @@ class Server(threading.Thread):
         self._router = sockets.Router(self._zmq, sockets.control_endpoint(console.config))
         self._bell = sockets.Pull(self._zmq, "127.0.0.1", 0)
         port = int(self._bell.socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
-        console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=port)
+        console.config = console.config.replace(server_hostnames=("127.0.0.1",), appendice_server_port=port)
 
     def run(self) -> None:
         """Answer until it is stopped."""
@@ -220,7 +220,7 @@ def test_a_queue_that_is_enabled_is_checked_like_a_new_one(
 
 
 def test_a_server_that_is_not_there(console: Console) -> None:
-    console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=1)
+    console.config = console.config.replace(server_hostnames=("127.0.0.1",), appendice_server_port=1)
     asked = console.type(oarnotify.main, "Term")
     assert asked == CommandResult(2, "", "[ERROR] Cannot notify the OAR server (127.0.0.1:6666): Connection refused\n")
     unasked = console.type(oarnotify.main, "-d", "default")

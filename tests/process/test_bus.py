@@ -279,7 +279,7 @@ def heard(pull: sockets.Pull, count: int) -> list[bytes]:
 def test_the_server_hears_each_effect_once(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     port = free_ports(1)[0]
     with closing(sockets.Pull(context, "localhost", port)) as pull:
-        config = Config(server_hostname="localhost", appendice_server_port=port)
+        config = Config(server_hostnames=("localhost",), appendice_server_port=port)
         doorbell.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB), Ask(JobAction.SIGNAL, 3)])
         assert heard(pull, 2) == [b'{"cmd": "Qsub"}', b'{"cmd": "SIGNAL", "job_id": 3}']
 
@@ -302,18 +302,18 @@ def test_one_connection_serves_several_times(context: "zmq.Context[zmq.Socket[by
 
 
 def test_without_a_server_the_command_is_told_so() -> None:
-    config = Config(server_hostname="127.0.0.1", appendice_server_port=free_ports(1)[0])
+    config = Config(server_hostnames=("127.0.0.1",), appendice_server_port=free_ports(1)[0])
     with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:\d+: Connection refused"):
         doorbell.send_effects(config, [Wake(Tag.QSUB)])
 
 
 def test_a_name_that_does_not_resolve_is_a_server_that_is_away() -> None:
     with pytest.raises(ServerUnavailable, match=r"no\.such\.host\.invalid:6670"):
-        doorbell.send_effects(Config(server_hostname="no.such.host.invalid"), [Wake(Tag.QSUB)])
+        doorbell.send_effects(Config(server_hostnames=("no.such.host.invalid",)), [Wake(Tag.QSUB)])
 
 
 def test_nothing_to_say_needs_no_server() -> None:
-    doorbell.send_effects(Config(server_hostname="no.such.host.invalid"), [])
+    doorbell.send_effects(Config(server_hostnames=("no.such.host.invalid",)), [])
 
 
 def test_who_takes_the_connection_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,15 @@
 """oar.conf: what is read, what is refused, and the sample file."""
 
+import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oar.lib.base.errors import ConfigError
+from oar.lib.bus.servers import own_server
 from oar.lib.config import files
 from oar.lib.config.files import Config, option_of, parse, quoted, sample
 
@@ -115,7 +119,9 @@ def test_another_word_is_no_boolean(text: str) -> None:
     "line",
     [
         "SERVER_PORT=65536",
-        "SERVER_HOSTNAME='a b'",
+        "SERVER_HOSTNAME='a b a'",
+        "SERVER_HOSTNAME='a b;x'",
+        "SERVER_HOSTNAME=' , '",
         "SERVER_HOSTNAME=-oProxyCommand=x",
         "ALLOWED_NETWORKS=10.0.0.0/33",
         "JOB_TYPES_EXTRA='a('",
@@ -207,6 +213,35 @@ def test_the_host_of_deploy_jobs_is_the_server_unless_it_is_set() -> None:
     assert parse("SERVER_HOSTNAME=srv").config.deploy_hostname == "srv"
     assert parse("SERVER_HOSTNAME=srv\nDEPLOY_HOSTNAME=").config.deploy_hostname == "srv"
     assert parse("SERVER_HOSTNAME=srv\nDEPLOY_HOSTNAME=front").config.deploy_hostname == "front"
+
+
+def test_several_servers_are_named_with_blanks_or_commas() -> None:
+    config = parse('SERVER_HOSTNAME="srv1, srv2 10.0.0.3"').config
+    assert config.server_hostnames == ("srv1", "srv2", "10.0.0.3")
+    assert config.server_hostname == config.deploy_hostname == "srv1"
+
+
+def test_a_server_finds_its_own_name() -> None:
+    host = os.uname().nodename
+    assert own_server(Config(server_hostnames=("elsewhere",))) == "elsewhere"
+    assert own_server(Config(server_hostnames=("no.such.host.invalid", host.upper()))) == host.upper()
+    assert own_server(Config(server_hostnames=("203.0.113.1", "127.0.0.1"))) == "127.0.0.1"
+    assert own_server(Config(server_hostnames=("203.0.113.1", host), server_name="203.0.113.1")) == "203.0.113.1"
+
+
+@pytest.mark.parametrize(
+    ("servers", "name", "text"),
+    [
+        (("203.0.113.1", "203.0.113.2"), None, "is none of 203.0.113.1 203.0.113.2; add its name, or set SERVER_NAME"),
+        (("127.0.0.1", "127.0.0.2"), None, "127.0.0.1 and 127.0.0.2 are all this host; "),
+        (("a", "b"), "c", "SERVER_NAME: c must be one of SERVER_HOSTNAME (a b)"),
+    ],
+)
+def test_a_server_that_is_not_one_name_of_the_list_is_refused(
+    servers: tuple[str, ...], name: str | None, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        own_server(Config(server_hostnames=servers, server_name=name))
 
 
 def test_an_empty_cpuset_path_means_no_cgroup() -> None:

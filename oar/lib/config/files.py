@@ -253,7 +253,7 @@ def _agree_on_mail(config: Config, problem: _Problem, warnings: list[ConfigProbl
 #: Name of the first option of each group of the sample file -> title of the group.
 GROUPS: Mapping[str, str] = {
     "db_type": "Database",
-    "server_hostname": "Server and bus",
+    "server_hostnames": "Server and bus",
     "log_level": "Log and mail",
     "oarsub_default_resources": "Submission and display",
     "desktop_computing_allow_create_node": "Desktop computing",

@@ -40,6 +40,7 @@ from oar.lib.config.kinds import (
     SERVER_COMMANDS,
     SERVER_DIRECTORY,
     SERVER_FILE,
+    SERVER_HOSTS,
     SERVER_OUTPUT,
     SITE_PROGRAM,
     SOME_SECONDS,
@@ -96,7 +97,16 @@ class Config(Values):
     )
 
     # server and bus
-    server_hostname = Key(HOST, "localhost", "Name of the server: commands and nodes connect to it.")
+    server_hostnames = Key(
+        SERVER_HOSTS,
+        ("localhost",),
+        "Name of the server: commands and nodes connect to it. Several servers: the names of all, such as server1"
+        " server2.",
+        key="SERVER_HOSTNAME",
+    )
+    server_name = unset(
+        HOST, "The name in SERVER_HOSTNAME of this host, if its host names and addresses do not identify it."
+    )
     server_port = Key(PORT, 6666, "Port on which nodes and old clients write lines.")
     appendice_server_port = Key(PORT, 6670, "Port on which commands and the API notify the server.")
     bipbip_commander_server = Key(HOST, "localhost", "Address of the port for jobs of external meta-schedulers.")
@@ -727,6 +737,11 @@ class Config(Values):
     fifo_greta = unset(TEXT, "A constant.", fixed=True)
     batsched_endpoint = unset(TEXT, "A constant.", fixed=True)
     wload_batsim = unset(TEXT, "A constant.", fixed=True)
+
+    @property
+    def server_hostname(self) -> str:
+        """The first name of SERVER_HOSTNAME: with one server, its name."""
+        return self.server_hostnames[0]
 
     @property
     def energy_saving(self) -> bool:

@@ -64,9 +64,9 @@ class ValueKind(Generic[T_co]):
 class Key(Generic[T]):
     """The declaration of one key. On a ``Config``, it returns the key's value, of type ``T``.
 
-    The key is the attribute's name in upper case. ``aliases`` are older names. ``shipped`` is the value in the sample
-    file. ``same_as`` names the option whose value is used if this one is not set. ``fixed`` keys have no effect.
-    ``secret`` values are never displayed.
+    The key is the attribute's name in upper case, unless ``key`` names it. ``aliases`` are older names. ``shipped`` is
+    the value in the sample file. ``same_as`` names the option whose value is used if this one is not set. ``fixed``
+    keys have no effect. ``secret`` values are never displayed.
     """
 
     __slots__ = ("aliases", "default", "doc", "fixed", "key", "kind", "name", "same_as", "secret", "shipped")
@@ -82,6 +82,7 @@ class Key(Generic[T]):
         same_as: str = "",
         fixed: bool = False,
         secret: bool = False,
+        key: str = "",
     ) -> None:
         self.kind = kind
         self.default = default
@@ -92,11 +93,11 @@ class Key(Generic[T]):
         self.fixed = fixed
         self.secret = secret
         self.name = ""
-        self.key = ""
+        self.key = key
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
-        self.key = name.upper()
+        self.key = self.key or name.upper()
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -252,6 +253,13 @@ def _read_host(text: str) -> str:
     if not is_host_name(text):
         raise ValueError("write a host name or an address")
     return text
+
+
+def _read_servers(text: str) -> Words:
+    servers = tuple(map(_read_host, _read_words(text)))
+    if not servers or len(set(servers)) < len(servers):
+        raise ValueError("write the host name or address of each server once")
+    return servers
 
 
 def _read_hosts(text: str) -> str:
@@ -474,6 +482,7 @@ PORTS: ValueKind[tuple[int, int]] = ValueKind(
 )
 FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{value:g}")
 HOST: ValueKind[str] = ValueKind("host", _read_host)
+SERVER_HOSTS: ValueKind[Words] = ValueKind("hosts", _read_servers, " ".join)
 DATABASE_HOSTS: ValueKind[str] = ValueKind("hosts with or without ports, or directory of a socket", _read_hosts)
 PATH: ValueKind[str] = ValueKind("path", _read_path)
 ADDRESS_PATH: ValueKind[str] = ValueKind("path of addresses", _read_address_path)

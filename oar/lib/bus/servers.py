@@ -1,0 +1,49 @@
+"""The names of the servers: which name of SERVER_HOSTNAME is this host."""
+
+import os
+
+from oar.lib.base.errors import ConfigError
+from oar.lib.config.files import Config
+
+
+def own_server(config: Config) -> str:
+    """Return the name of SERVER_HOSTNAME that is this host. Raises ConfigError if none or several are.
+
+    A single name is this host. Addresses are compared last: they may need a name server.
+    """
+    names, host = config.server_hostnames, os.uname().nodename.lower()
+    if config.server_name is not None:
+        if config.server_name not in names:
+            raise ConfigError(f"SERVER_NAME: {config.server_name} must be one of SERVER_HOSTNAME ({' '.join(names)})")
+        return config.server_name
+    if len(names) == 1:
+        return names[0]
+    candidates = (
+        [name for name in names if name.lower() == host],
+        [name for name in names if _is_short_form(name.lower(), host)],
+        [name for name in names if _has_address(name)],
+    )
+    own = next((some for some in candidates if some), [])
+    if len(own) == 1:
+        return own[0]
+    problem = f"{' and '.join(own)} are all this host" if own else f"this host ({host}) is none of {' '.join(names)}"
+    raise ConfigError(f"SERVER_HOSTNAME: {problem}; add its name, or set SERVER_NAME on this host")
+
+
+def _is_short_form(name: str, host: str) -> bool:
+    """Return whether one of two names is the first label of the other one."""
+    return name == host.partition(".")[0] or host == name.partition(".")[0]
+
+
+def _has_address(name: str) -> bool:
+    """Return whether a name has an address of this host: the kernel uses such an address to reach itself."""
+    import ipaddress
+    import socket
+
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return ipaddress.ip_address(address[0]).is_loopback or probe.getsockname()[0] == address[0]
+    except (OSError, UnicodeError):
+        return False
