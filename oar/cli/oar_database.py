@@ -327,8 +327,8 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
     from oar.lib.jobs import retention
 
     database = Database(settings, application="oar:database")
-    watched, kept = clock_watch.read_memory(config.oar_run_dir), clock_watch.synchronized_time()
-    why = "" if options.trust_clock else retention.why_clock_is_doubted(database, watched, kept)
+    kept = clock_watch.synchronized_time()
+    why = "" if options.trust_clock else retention.why_clock_is_doubted(database, kept)
     if why:
         raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
     _purge_all(database, config, dry=options.dry_run)

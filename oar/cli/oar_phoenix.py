@@ -9,11 +9,12 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.base import clock_watch
 from oar.lib.base.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.control_delivery import delivering
+from oar.lib.db.lock_keys import PHOENIX_LOCK
+from oar.lib.db.system import ServerState
 from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.jobs import retention
 from oar.lib.monitoring.records import ServerTask
@@ -49,14 +50,15 @@ def main(context: Context, *, only_tell: bool) -> None:
     if not commands:
         click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
         return
-    status = Path(config.phoenix_status_file)
-    with phoenix.only_one(status) as is_mine:
-        if not is_mine:
+    with context.database.hold_lock(PHOENIX_LOCK) as lock:
+        if lock is None:
             click.echo("# Nothing is done: another oar_phoenix is running.")
             return
-        set_ahead = retention.seconds_set_ahead(context.database, clock_watch.read_memory(config.oar_run_dir))
+        set_ahead = retention.seconds_set_ahead(context.database)
         broken, now = _broken(context), int(time.time()) - set_ahead
-        tried = {node: last for node, last in known_by(phoenix.read_tried(status), now).items() if node in broken}
+        with context.database.snapshot() as tx:
+            stored = phoenix.parse_tried(tx.system.read_state(ServerState.PHOENIX))
+        tried = {node: last for node, last in known_by(stored, now).items() if node in broken}
         policy = RebootPolicy(
             Step.SOFT in commands,
             Step.HARD in commands,
@@ -67,7 +69,8 @@ def main(context: Context, *, only_tell: bool) -> None:
         decided = plan(broken, tried, policy, now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:
-            phoenix.write_tried(status, {**tried, **_steps(decided, now)})
+            with context.database.begin() as tx:
+                tx.system.store_state(ServerState.PHOENIX, phoenix.format_tried({**tried, **_steps(decided, now)}))
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:

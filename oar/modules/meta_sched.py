@@ -4,8 +4,8 @@ import sys
 
 from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import ClockWatch
+from oar.lib.db.system import ServerState
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 
@@ -22,7 +22,8 @@ class _Scheduler:
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
-            watch = ClockWatch(clock_watch.read_memory(runtime.config.oar_run_dir))
+            with runtime.database.snapshot() as tx:
+                watch = ClockWatch(tx.system.read_state(ServerState.CLOCK))
             self._runtime, self._warm = runtime, MetaScheduler(runtime, goes_on=order.goes_on, watch=watch)
         code = self._warm.round(disable=order.disable, announce=order.announce)
         return worker.RoundResult(code, self._warm.next_start, self._warm.starts, self._warm.phases.record)

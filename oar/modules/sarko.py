@@ -10,16 +10,15 @@ See docs/design/launch.rst, "Deadlines".
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import GRACE, ClockWatch, Look
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.bus.exit_codes import SarkoCode
 from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.system import ServerState
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.ends import Cause, EndCode
@@ -249,11 +248,13 @@ class Watcher:
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
         """Run a pass. The clock watch starts with the saved state of the previous Sarko, even after a stop."""
         self._chronicle.follow(runtime)
-        directory = runtime.config.oar_run_dir
-        self._clock = self._clock or ClockWatch(clock_watch.read_memory(directory))
+        if self._clock is None:
+            with runtime.database.snapshot() as tx:
+                self._clock = ClockWatch(tx.system.read_state(ServerState.CLOCK))
         done = run(runtime, self._clock)
-        with suppress(OSError):  # ``oar-server status --check`` reports a directory that is not writable
-            clock_watch.write_memory(directory, self._clock.memory)
+        with runtime.database.begin() as tx:
+            tx.commit_asynchronously()
+            tx.system.store_state(ServerState.CLOCK, self._clock.memory)
         return done
 
     def due(self) -> float | None:

@@ -9,13 +9,13 @@ import pytest
 from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.access.records import User
-from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.base.errors import DatabaseUnavailable, SchemaError
 from oar.lib.config.files import Config
 from oar.lib.db.archive import Archive
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.system import ServerState
 from oar.lib.jobs import retention
 from tests.builders import execute_sql
 from tests.db.test_retention import Past
@@ -180,7 +180,8 @@ def test_a_purge_by_command_copies_first(past: Past, other: Database, run: Told,
     watch, now = ClockWatch(), int(time.time())
     for date in (now - 7200, now):  # two hours, in no time
         watch.set_by(Look(date, time.monotonic(), time.monotonic()))
-    clock_watch.write_memory(str(tmp_path), watch.memory)
+    with past.database.begin() as tx:
+        tx.system.store_state(ServerState.CLOCK, watch.memory)
     states = rows(past.database, "job_state_logs")
     doubted = run("--purge", lines=lines)
     assert (doubted.exit, doubted.out) == (1, "")

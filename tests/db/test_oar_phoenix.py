@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_phoenix
-from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import PHOENIX_LOCK
+from oar.lib.db.system import ServerState
 from oar.lib.jobs.states import JobState
+from oar.lib.nodes import phoenix as steps
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.phoenix import Step, Tried, only_one, read_tried, write_tried
+from oar.lib.nodes.phoenix import Step, Tried
 from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.console import EVE, Console
@@ -26,7 +28,6 @@ def phoenix(console: Console, tmp_path: Path) -> Console:
         "phoenix_hard_rebootcmd": f"sh -c 'echo hard $0 >> {tmp_path}/done; exit 3' {{NODENAME}}",
     }
     paths = {
-        "phoenix_status_file": str(tmp_path / "phoenix" / "state"),
         "phoenix_logdir": str(tmp_path / "log"),
         "oar_run_dir": str(tmp_path),
     }
@@ -37,6 +38,18 @@ def done(tmp_path: Path) -> list[str]:
     """Return what the commands were called for."""
     path = tmp_path / "done"
     return sorted(path.read_text().splitlines()) if path.exists() else []
+
+
+def read_tried(site: Console) -> dict[str, Tried]:
+    """Return the stored last step of each node."""
+    with site.database.snapshot() as tx:
+        return steps.parse_tried(tx.system.read_state(ServerState.PHOENIX))
+
+
+def write_tried(site: Console, tried: dict[str, Tried]) -> None:
+    """Store the last step of each node."""
+    with site.database.begin() as tx:
+        tx.system.store_state(ServerState.PHOENIX, steps.format_tried(tried))
 
 
 def suspect(database: Database, ids: list[int]) -> None:
@@ -59,11 +72,9 @@ def test_broken_nodes_are_rebooted_once(phoenix: Console, tmp_path: Path) -> Non
 def test_who_is_well_again_is_forgotten(phoenix: Console) -> None:
     ids = add_resources(phoenix.database, nodes=2)
     suspect(phoenix.database, ids[:2])
-    status = Path(phoenix.config.phoenix_status_file)
-    status.parent.mkdir()
-    write_tried(status, {"node-1": Tried(Step.GIVEN_UP, 5), "node-2": Tried(Step.HARD, 5)})
+    write_tried(phoenix, {"node-1": Tried(Step.GIVEN_UP, 5), "node-2": Tried(Step.HARD, 5)})
     assert phoenix.type(oar_phoenix.main).out == ""
-    assert read_tried(status) == {"node-1": Tried(Step.GIVEN_UP, 5)}
+    assert read_tried(phoenix) == {"node-1": Tried(Step.GIVEN_UP, 5)}
 
 
 def test_jobs_and_maintenance_keep_their_nodes(phoenix: Console, tmp_path: Path) -> None:
@@ -79,12 +90,10 @@ def test_jobs_and_maintenance_keep_their_nodes(phoenix: Console, tmp_path: Path)
 
 def test_a_hard_reboot_follows_and_then_a_mail(phoenix: Console, tmp_path: Path) -> None:
     suspect(phoenix.database, add_resources(phoenix.database, nodes=2))
-    status = Path(phoenix.config.phoenix_status_file)
-    status.parent.mkdir()
-    write_tried(status, {"node-1": Tried(Step.SOFT, 5), "node-2": Tried(Step.HARD, 5)})
+    write_tried(phoenix, {"node-1": Tried(Step.SOFT, 5), "node-2": Tried(Step.HARD, 5)})
     foretold = phoenix.type(oar_phoenix.main, "-n")
     assert foretold.out == ("would be rebooted the hard way: node-1\nwould be given up after all reboots: node-2\n")
-    assert (done(tmp_path), read_tried(status)["node-1"]) == ([], Tried(Step.SOFT, 5))
+    assert (done(tmp_path), read_tried(phoenix)["node-1"]) == ([], Tried(Step.SOFT, 5))
     result = phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
     assert result.exit == 1
@@ -95,29 +104,26 @@ def test_a_hard_reboot_follows_and_then_a_mail(phoenix: Console, tmp_path: Path)
 
 def test_a_date_of_a_clock_that_was_ahead_keeps_no_node_from_its_next_step(phoenix: Console, tmp_path: Path) -> None:
     suspect(phoenix.database, add_resources(phoenix.database, nodes=1))
-    status = Path(phoenix.config.phoenix_status_file)
-    status.parent.mkdir()
     begin = int(time.time())
-    write_tried(status, {"node-1": Tried(Step.SOFT, begin + 365 * 86400)})
+    write_tried(phoenix, {"node-1": Tried(Step.SOFT, begin + 365 * 86400)})
     assert phoenix.type(oar_phoenix.main).out == ""
-    tried = read_tried(status)["node-1"]
+    tried = read_tried(phoenix)["node-1"]
     assert begin <= tried.date <= time.time()  # its time goes on from here
-    write_tried(status, {"node-1": tried._replace(date=tried.date - 301)})
+    write_tried(phoenix, {"node-1": tried._replace(date=tried.date - 301)})
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
 
 
 def test_a_clock_that_was_set_ahead_makes_no_step_come_early(phoenix: Console, tmp_path: Path) -> None:
     suspect(phoenix.database, add_resources(phoenix.database, nodes=1))
-    status = Path(phoenix.config.phoenix_status_file)
-    status.parent.mkdir()
     watch, begin, steady = ClockWatch(), int(time.time()), time.monotonic()
     watch.set_by(Look(begin - 3600, steady, steady))  # what the server saw last
-    clock_watch.write_memory(phoenix.config.oar_run_dir, watch.memory)
-    write_tried(status, {"node-1": Tried(Step.SOFT, begin - 3600 - 100)})
+    with phoenix.database.begin() as tx:
+        tx.system.store_state(ServerState.CLOCK, watch.memory)
+    write_tried(phoenix, {"node-1": Tried(Step.SOFT, begin - 3600 - 100)})
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == []
-    (Path(phoenix.config.oar_run_dir) / clock_watch.FILE).unlink()
+    execute_sql(phoenix.database, "DELETE FROM server_state WHERE name = 'clock'")
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
 
@@ -145,7 +151,7 @@ def test_what_is_not_configured(phoenix: Console, keys: dict[str, str], code: in
 
 
 def test_only_one_runs_at_a_time(phoenix: Console) -> None:
-    with only_one(Path(phoenix.config.phoenix_status_file)):
+    with phoenix.database.hold_lock(PHOENIX_LOCK):
         assert phoenix.type(oar_phoenix.main).out == "# Nothing is done: another oar_phoenix is running.\n"
     assert phoenix.type(oar_phoenix.main, user=EVE).exit == 77
 

@@ -9,6 +9,7 @@ from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.system import ServerState
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import accounting, lifecycle, retention
 from oar.lib.jobs.records import JobKeys
@@ -55,6 +56,11 @@ class Past:
                 removed[kept.key] = sum(kept.purge(self.database, kept.days))
                 assert removed[kept.key] == foretold
         return removed
+
+    def remember(self, watch: ClockWatch) -> None:
+        """Store what a watch knows, as Sarko does."""
+        with self.database.begin() as tx:
+            tx.system.store_state(ServerState.CLOCK, watch.memory)
 
     def has_been_purged(self) -> None:
         """Write what a purge leaves behind."""
@@ -227,37 +233,37 @@ def test_nobody_waits_for_an_open_step(past: Past, database: Database, work: str
 def test_a_clock_that_is_far_ahead_is_not_believed(past: Past) -> None:
     for day in range(70, -1, -7):
         past.ended(day)
-    assert retention.why_clock_is_doubted(past.database, ()) == ""
+    assert retention.why_clock_is_doubted(past.database) == ""
     past.clock = NOW + 365 * DAY
-    why = retention.why_clock_is_doubted(past.database, ())
+    why = retention.why_clock_is_doubted(past.database)
     assert f"nothing has happened between {format_date(NOW)} and {format_date(past.clock)}" in why
     with past.database.begin() as tx:  # work goes on by the new date
         tx.events.add(EventType.WALLTIME, 1, "")
-    assert "nothing has happened between" in retention.why_clock_is_doubted(past.database, ())
+    assert "nothing has happened between" in retention.why_clock_is_doubted(past.database)
 
 
 def test_a_date_that_was_believed_once_is_believed_again(past: Past) -> None:
     past.ended(0)
     past.clock = NOW + 365 * DAY
-    assert retention.why_clock_is_doubted(past.database, ())
+    assert retention.why_clock_is_doubted(past.database)
     past.has_been_purged()
     past.clock += DAY
-    assert retention.why_clock_is_doubted(past.database, ()) == ""
+    assert retention.why_clock_is_doubted(past.database) == ""
 
 
 def test_a_date_that_a_time_service_keeps_is_believed_after_months_of_rest(past: Past) -> None:
     past.ended(0)
     past.clock = NOW + 90 * DAY
-    assert retention.why_clock_is_doubted(past.database, (), synchronized=past.clock + 1.5) == ""
+    assert retention.why_clock_is_doubted(past.database, synchronized=past.clock + 1.5) == ""
     # The synchronized clock is not that of the database.
-    assert retention.why_clock_is_doubted(past.database, (), synchronized=NOW)
+    assert retention.why_clock_is_doubted(past.database, synchronized=NOW)
 
 
 def test_nights_without_any_job_are_told_apart_from_a_clock_by_their_purges(past: Past) -> None:
     past.has_been_purged()
     for _ in range(100):
         past.clock += DAY
-        assert retention.why_clock_is_doubted(past.database, ()) == ""
+        assert retention.why_clock_is_doubted(past.database) == ""
         past.has_been_purged()
 
 
@@ -265,10 +271,12 @@ def test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believe
     past.has_been_purged()
     watch = ClockWatch()
     watch.set_by(Look(NOW, time.monotonic(), time.monotonic()))
-    assert retention.why_clock_is_doubted(past.database, watch.memory) == ""
+    past.remember(watch)
+    assert retention.why_clock_is_doubted(past.database) == ""
     past.clock = NOW + 3600  # nobody has seen it yet
-    assert retention.why_clock_is_doubted(past.database, watch.memory, synchronized=past.clock).startswith(
+    assert retention.why_clock_is_doubted(past.database, synchronized=past.clock).startswith(
         "The clock was set ahead; the server waits until"
     )
     watch.set_by(Look(past.clock, time.monotonic(), time.monotonic()))
-    assert retention.why_clock_is_doubted(past.database, watch.memory)
+    past.remember(watch)
+    assert retention.why_clock_is_doubted(past.database)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from oar.lib.base import clock_watch
 from oar.lib.base.clock_watch import GRACE, ClockWatch
 from oar.lib.bus.exit_codes import SarkoCode
 from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
@@ -230,8 +229,9 @@ def test_a_clock_that_was_set_ahead_is_noticed_across_a_restart_of_the_server(
     assert world.kill(job_id) is None
     (text,) = told_of_the_clock(world)
     assert "set ahead by 1:0:0." in text
-    of_another_boot = tmp_path / clock_watch.FILE
-    of_another_boot.write_text(of_another_boot.read_text().replace("-", "0"))
+    execute_sql(world.database, "UPDATE server_state SET value = 'of-another-host' || value WHERE name = 'clock'")
+    assert Watcher().run(runtime, PassOrder()).code == SarkoCode.NOTHING
+    execute_sql(world.database, "DELETE FROM server_state")
     assert Watcher().run(runtime, PassOrder()).code == SarkoCode.KILL
 
 

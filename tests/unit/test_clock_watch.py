@@ -33,12 +33,27 @@ def test_nothing_is_held_any_more_when_the_time_is_over_or_the_clock_set_back() 
 
 def test_a_watch_goes_on_with_what_another_one_knew() -> None:
     watch = ClockWatch()
-    assert watch.memory == ()
+    assert watch.memory == ""
     watch.set_by(Look(1000, 500.0, 500.0))
     other = ClockWatch(watch.memory)
     assert other.set_by(Look(5000, 530.0, 530.0)) == 3970
     assert ClockWatch(other.memory).held_until(5000) == 5000 + GRACE
-    assert ClockWatch((1.0, 2.0)).memory == ()
+
+
+def test_a_watch_on_another_host_keeps_only_what_does_not_depend_on_its_monotonic_clock() -> None:
+    watch = ClockWatch()
+    watch.set_by(Look(1000, 500.0, 500.0))
+    watch.set_by(Look(5000, 530.0, 530.0))
+    boot, _, numbers = watch.memory.partition(" ")
+    other = ClockWatch(f"another-{boot} {numbers}")
+    assert (other.held_until(5001), other.ahead(5001)) == (5000 + GRACE, 3970)
+    assert other.set_by(Look(5002, 7.0, 7.0)) == 0
+
+
+@pytest.mark.parametrize("text", ["", "boot", "boot 1.0 2.0", "boot 1 2 3 4 5 x", "boot 1 2 3 4 5 nan"])
+def test_a_memory_that_cannot_be_read_is_none(text: str) -> None:
+    assert ClockWatch(text).memory == ""
+    assert ClockWatch(text).held_until(4) == 0
 
 
 def test_a_clock_that_is_set_ahead_twice_is_ahead_by_both_and_believed_when_it_is_set_back() -> None:

@@ -1,7 +1,5 @@
 """Decisions and commands of oar_phoenix."""
 
-from pathlib import Path
-
 import pytest
 
 from oar.lib.base.errors import ConfigError
@@ -11,11 +9,10 @@ from oar.lib.nodes.phoenix import (
     Step,
     Tried,
     can_be_named,
+    format_tried,
     next_step,
-    only_one,
+    parse_tried,
     plan,
-    read_tried,
-    write_tried,
 )
 
 NOW = 10_000
@@ -71,30 +68,7 @@ def test_names_that_do_not_belong_in_a_command(name: str) -> None:
     assert can_be_named("node-1.site_a.org")
 
 
-def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path) -> None:
-    status = tmp_path / "state"
-    assert read_tried(status) == {}
+def test_what_was_tried_is_read_as_it_was_written() -> None:
+    assert parse_tried("") == {}
     tried = {"n1": Tried(Step.SOFT, 5), "12": Tried(Step.GIVEN_UP, 7)}
-    write_tried(status, tried)
-    assert read_tried(status) == tried
-    assert [each.name for each in tmp_path.iterdir()] == ["state"]
-
-
-def test_the_file_of_older_versions_is_read(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("n1:\n  soft_reboot: 100\n  hard_reboot: 200\n")
-    assert read_tried(tmp_path / "state") == {"n1": Tried(Step.HARD, 200)}
-
-
-@pytest.mark.parametrize("text", ["n1: 5", "- n1", "n1: {kicked: 5}", "n1: {soft_reboot: x}", "a: [", "n1: {}", "\x01"])
-def test_another_file_is_refused_and_stays(tmp_path: Path, text: str) -> None:
-    (tmp_path / "state").write_text(text)
-    with pytest.raises(ConfigError, match="remove it to start again"):
-        read_tried(tmp_path / "state")
-    assert (tmp_path / "state").read_text() == text
-
-
-def test_one_at_a_time(tmp_path: Path) -> None:
-    with only_one(tmp_path / "state") as first, only_one(tmp_path / "state") as second:
-        assert (first, second) == (True, False)
-    with only_one(tmp_path / "state") as third:
-        assert third
+    assert parse_tried(format_tried(tried)) == tried

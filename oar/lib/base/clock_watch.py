@@ -1,9 +1,7 @@
 """Detect whether a clock was set, by comparison with a monotonic clock, and whether a time service keeps it."""
 
 import math
-import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +9,8 @@ from typing import NamedTuple
 TOLERANCE = 60
 #: After the clock was set ahead, no time is over for so many seconds that only the new date says is over.
 GRACE = 600
-#: So many numbers are the memory of a watch.
-_NUMBERS = 6
+#: Numbers in the memory of a watch: all, and those about the time that the clock was set ahead, which are the last.
+_NUMBERS, _HOLD_NUMBERS = 6, 3
 
 
 class Look(NamedTuple):
@@ -26,19 +24,17 @@ class Look(NamedTuple):
 class ClockWatch:
     """Compare a clock with a monotonic clock at successive readings."""
 
-    def __init__(self, remembered: Sequence[float] = ()) -> None:
-        """``remembered``: the ``memory`` of a former watch with the same monotonic clock, empty if there is none."""
-        self._last: Look | None = None
-        self._held_from = self._held_until = self._ahead = 0
-        if len(remembered) == _NUMBERS:
-            date, before, after, held_from, held_until, ahead = remembered
-            self._last = Look(int(date), before, after)
-            self._held_from, self._held_until, self._ahead = int(held_from), int(held_until), int(ahead)
+    def __init__(self, remembered: str = "") -> None:
+        """``remembered``: the ``memory`` of a former watch, "" if there is none."""
+        *last, held_from, held_until, ahead = _parse_memory(remembered)
+        self._last = Look(int(last[0]), last[1], last[2]) if last else None
+        self._held_from, self._held_until, self._ahead = int(held_from), int(held_until), int(ahead)
 
     @property
-    def memory(self) -> tuple[float, ...]:
-        """Return the state, for a watch that continues from it."""
-        return (*self._last, self._held_from, self._held_until, self._ahead) if self._last else ()
+    def memory(self) -> str:
+        """Return the state as text, for a watch that continues from it, also on another host."""
+        numbers = (*self._last, self._held_from, self._held_until, self._ahead) if self._last else ()
+        return " ".join([_boot(), *map(repr, numbers)]) if numbers else ""
 
     def set_by(self, look: Look) -> int:
         """Return by how many seconds the clock was set since the last reading: positive if ahead, negative if back."""
@@ -69,30 +65,22 @@ class ClockWatch:
         return date + self.ahead(now) if date < self._held_from else date
 
 
-# -- the memory of a watch in OAR_RUN_DIR, for a restart: the monotonic clock begins anew at each boot ----------------
-
-
-#: In OAR_RUN_DIR.
-FILE = "clock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def read_memory(run_directory: str) -> tuple[float, ...]:
-    """Return the saved numbers, () if there are none or they are from another boot."""
+def _parse_memory(text: str) -> tuple[float, ...]:
+    """Return the numbers of a memory: those of the last reading, then those about a clock that was set ahead.
+
+    The last reading is left out if it is from another host or boot: the monotonic clock was another one.
+    """
+    boot, *words = text.split() or [""]
     try:
-        boot, *words = (Path(run_directory) / FILE).read_text(encoding="ascii", errors="replace").split()
         numbers = tuple(map(float, words))
-    except (OSError, ValueError):
-        return ()
-    return numbers if boot == _boot() and all(map(math.isfinite, numbers)) else ()
-
-
-def write_memory(run_directory: str, numbers: Sequence[float]) -> None:
-    """Replace the saved numbers. Raises OSError."""
-    path = Path(run_directory) / FILE
-    new = path.with_suffix(".new")
-    new.write_text(" ".join([_boot(), *map(repr, numbers)]) + "\n", encoding="ascii")
-    os.replace(new, path)
+    except ValueError:
+        numbers = ()
+    if len(numbers) != _NUMBERS or not all(map(math.isfinite, numbers)):
+        return (0, 0, 0)
+    return numbers if boot == _boot() else numbers[-_HOLD_NUMBERS:]
 
 
 def _boot() -> str:

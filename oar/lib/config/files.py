@@ -267,7 +267,7 @@ GROUPS: Mapping[str, str] = {
     "walltime_change_enabled": "Changes of walltime (all but the first also as a table by queue, _ = other queues)",
     "scheduler_node_manager_idle_time": "Energy saving",
     "api_root_path": "API and web pages",
-    "phoenix_status_file": "oar_phoenix",
+    "phoenix_logdir": "oar_phoenix",
     "max_advance_reservations": "Advance reservations",
     "retention_jobs": "Retention and archive",
     "sqlalchemy_pool_size": "Read and without effect",

@@ -603,12 +603,6 @@ class Config(Values):
     api_stress_factor_script = Key(SERVER_FILE, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
 
     # oar_phoenix
-    phoenix_status_file = Key(
-        SERVER_OUTPUT,
-        "/var/lib/oar/phoenix/oar_phoenix.state",
-        "What was tried on which node.",
-        aliases="PHOENIX_DBFILE",
-    )
     phoenix_logdir = Key(PATH, "/var/lib/oar/phoenix", "Directory of its log.")
     phoenix_soft_rebootcmd = unset(SERVER_COMMAND, "Command for a soft reboot of {NODENAME}; not set = none.")
     phoenix_hard_rebootcmd = unset(SERVER_COMMAND, "Command for a hard reboot of {NODENAME}; not set = none.")
@@ -733,6 +727,13 @@ class Config(Values):
     oarsub_file_name_prefix = Key(TEXT, "oarsub_connections_", "A constant.", fixed=True)
     ssh_rendez_vous = Key(TEXT, "oarexec is initialized and ready to do the job", "A constant.", fixed=True)
     bipbip_oarexec_hashtable_send_timeout = Key(ANY_INTEGER, 30, "A constant.", fixed=True)
+    phoenix_status_file = Key(
+        PATH,
+        "/var/lib/oar/phoenix/oar_phoenix.state",
+        "The steps of oar_phoenix are in the database.",
+        aliases="PHOENIX_DBFILE",
+        fixed=True,
+    )
     notify_tcp_socket_enabled = Key(TEXT, "1", "A constant.", fixed=True)
     fifo_greta = unset(TEXT, "A constant.", fixed=True)
     batsched_endpoint = unset(TEXT, "A constant.", fixed=True)

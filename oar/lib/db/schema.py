@@ -55,7 +55,7 @@ VIEWS = (
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
 SECRET = (
     *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
-    *("history_positions", "policy_log", "task_runs", *schema_accounts.SECRET),
+    *("history_positions", "policy_log", "server_state", "task_runs", *schema_accounts.SECRET),
 )
 
 
@@ -591,6 +591,12 @@ table(
     Column("stop_day", Integer, primary_key=True, autoincrement=False),
     Column("hour", Integer, primary_key=True, autoincrement=False),
     number("resource_seconds"),
+)
+table(
+    "server_state",
+    "State that the programs of the server keep between runs, by name: the clock watch, the steps of oar_phoenix.",
+    Column("name", String(32), primary_key=True),
+    long_text("value"),
 )
 table(
     "task_runs",

@@ -1,6 +1,7 @@
-"""The database as a whole (``tx.system``): schema version, sequences, holders of advisory locks."""
+"""The database as a whole (``tx.system``): schema version, sequences, advisory locks, state of the server."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import psycopg2
 
@@ -42,9 +43,19 @@ _PRESENT = """
 
 _ADVANCE = "SELECT setval(%s::regclass, %s)"
 
+_STORE_STATE = """
+    INSERT INTO server_state (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value"""
+
+
+class ServerState(StrEnum):
+    """State that a program of the server continues from, on any server; ``server_state.name``."""
+
+    CLOCK = "clock"  #: oar/lib/base/clock_watch.py
+    PHOENIX = "phoenix"  #: oar/lib/nodes/phoenix.py
+
 
 class System(Table):
-    """The schema version, sequences, and locks of PostgreSQL sessions. The keys of locks are in ``lock_keys.py``."""
+    """The schema version, sequences, stored state, and locks of sessions. The keys of locks are in ``lock_keys.py``."""
 
     def take_lock(self, key: tuple[int, int]) -> None:
         """Wait for a lock, and hold it until the end of the transaction."""
@@ -83,3 +94,10 @@ class System(Table):
         """Make sequences continue above these numbers."""
         for sequence, number in numbers.items():
             self._tx.execute(_ADVANCE, (sequence, number))
+
+    def read_state(self, name: ServerState) -> str:
+        """Return a stored state, '' if there is none."""
+        return str(self._tx.value("SELECT value FROM server_state WHERE name = %s", (name,)) or "")
+
+    def store_state(self, name: ServerState, value: str) -> None:
+        self._tx.execute(_STORE_STATE, (name, value))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from oar.lib.base.clock_watch import TOLERANCE, ClockWatch, Look
 from oar.lib.base.times import format_date
 from oar.lib.db.lock_keys import PURGE_LOCK
+from oar.lib.db.system import ServerState
 from oar.lib.jobs.sql_retention import EndedPlace
 
 if TYPE_CHECKING:
@@ -234,21 +235,18 @@ def purge_reservations(database: "Database", days: int) -> Iterator[int]:
 QUIET_SECONDS, QUIET_PERIODS = 10 * DAY, 6
 
 
-def seconds_set_ahead(database: "Database", remembered: Sequence[float]) -> int:
-    """Return by how many seconds the clock was set ahead as long as the server does not trust it, else 0.
-
-    ``remembered``: the stored state of the server's clock watch; empty if there is none.
-    """
-    watch, now = _watch_clock(database, remembered)
+def seconds_set_ahead(database: "Database") -> int:
+    """Return by how many seconds the clock was set ahead as long as the server does not trust it, else 0."""
+    watch, now = _watch_clock(database)
     return watch.ahead(now)
 
 
-def why_clock_is_doubted(database: "Database", remembered: Sequence[float], synchronized: float | None = None) -> str:
+def why_clock_is_doubted(database: "Database", synchronized: float | None = None) -> str:
     """Return why rows must not be deleted by the date of the database; return '' if they may be deleted.
 
     ``synchronized``: the date of a clock that a time service synchronizes; None if there is none.
     """
-    watch, now = _watch_clock(database, remembered)
+    watch, now = _watch_clock(database)
     if held := watch.held_until(now):
         return f"The clock was set ahead; the server waits until {format_date(held)} whether it is set back"
     if synchronized is not None and abs(synchronized - now) <= TOLERANCE:
@@ -268,10 +266,10 @@ def why_clock_is_doubted(database: "Database", remembered: Sequence[float], sync
     return ""
 
 
-def _watch_clock(database: "Database", remembered: Sequence[float]) -> tuple[ClockWatch, int]:
-    """Return a watch that has read the clock of the database, and the date."""
-    watch, before = ClockWatch(remembered), time.monotonic()
+def _watch_clock(database: "Database") -> tuple[ClockWatch, int]:
+    """Return the watch of the server after it has read the clock of the database, and the date."""
+    before = time.monotonic()
     with database.snapshot() as tx:
-        now = tx.now
+        watch, now = ClockWatch(tx.system.read_state(ServerState.CLOCK)), tx.now
     watch.set_by(Look(now, before, time.monotonic()))
     return watch, now

@@ -1,28 +1,23 @@
 """Reboot broken nodes: soft reboot, then hard reboot, then a notification of an administrator.
 
-``plan`` decides. The last step of each node is stored in a file before a command runs, so that an interrupted program
-does not reboot a node twice. See docs/administrator-guide.rst, "Broken nodes are rebooted".
+``plan`` decides. The last step of each node is stored in the database before a command runs, so that an
+interrupted program does not reboot a node twice. See docs/administrator-guide.rst, "Broken nodes are rebooted".
 """
 
-import fcntl
-import os
+import json
 import re
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import NamedTuple
 
 from oar.lib.base import processes
 from oar.lib.base.errors import BadRequest, ConfigError
-from oar.lib.base.formats import Format, dump, read_yaml
 from oar.lib.base.texts import shell_words
 
 
 class Step(StrEnum):
-    """The last step for a broken node; the value is stored in the status file."""
+    """The last step for a broken node; the value is stored."""
 
     SOFT = "soft_reboot"
     HARD = "hard_reboot"
@@ -91,7 +86,7 @@ def next_step(last: Tried | None, policy: RebootPolicy, now: int) -> Step | None
     return None
 
 
-# -- commands and the status file -------------------------------------------------------------------------------------
+# -- commands and the stored steps ------------------------------------------------------------------------------------
 
 NODE = "{NODENAME}"
 LOG_NAME = "oar_phoenix.log"
@@ -120,47 +115,15 @@ def can_be_named(node: str) -> bool:
     return bool(_NAME.match(node))
 
 
-@contextmanager
-def only_one(status: Path) -> Iterator[bool]:
-    """Hold the lock of the status file; yield False if another process holds it."""
-    status.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with open(f"{status}.lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def parse_tried(text: str) -> dict[str, Tried]:
+    """Return the last step of each node from the text that ``format_tried`` returned; "" has none."""
+    steps: dict[str, tuple[str, int]] = json.loads(text or "{}")
+    return {node: Tried(Step(step), date) for node, (step, date) in steps.items()}
 
 
-def read_tried(status: Path) -> dict[str, Tried]:
-    """Return the last step of each node. Raises ConfigError if the file cannot be parsed."""
-    try:
-        content = read_yaml(status.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{status} cannot be read: {error}; remove it to start again.") from None
-    try:
-        steps: Mapping[str, Mapping[str, int]] = content or {}  # type: ignore[assignment]
-        return {str(node): _last(steps_of_node) for node, steps_of_node in steps.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise ConfigError(f"{status} must be a state file of oar_phoenix; remove it to start again.") from None
-
-
-def _last(steps: Mapping[str, int]) -> Tried:
-    step, date = max(((Step(name), int(date)) for name, date in steps.items()), key=lambda item: [*Step].index(item[0]))
-    return Tried(step, date)
-
-
-def write_tried(status: Path, tried: Mapping[str, Tried]) -> None:
-    """Store the last step of each node atomically."""
-    content = dump({node: {str(last.step): last.date} for node, last in sorted(tried.items())}, Format.YAML)
-    with tempfile.NamedTemporaryFile("w", dir=status.parent, prefix=f"{status.name}.", delete=False) as new:
-        new.write(content)
-        new.flush()
-        os.fsync(new.fileno())
-    os.rename(new.name, status)
+def format_tried(tried: Mapping[str, Tried]) -> str:
+    """Return the last step of each node as text."""
+    return json.dumps(tried, sort_keys=True)
 
 
 def reboot(command: RebootCommand, nodes: Collection[str], timeout: float) -> dict[str, processes.CommandOutcome]:

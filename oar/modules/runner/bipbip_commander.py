@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from oar.lib import logs, runtime
-from oar.lib.base import clock_watch, processes
+from oar.lib.base import processes
 from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus import frames, sockets
@@ -397,7 +397,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
                 restored_database.repair_if_restored(opened.database, opened.config.oar_run_dir)
             except OSError as error:
                 log.error("cannot check whether the database was restored: %s", error)
-            ahead = retention.seconds_set_ahead(opened.database, clock_watch.read_memory(opened.config.oar_run_dir))
+            ahead = retention.seconds_set_ahead(opened.database)
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 patience = opened.config.reservation_answer_timeout
