@@ -30,7 +30,7 @@ def write_tables(etc: Path) -> None:
 
 def write_host_tables(etc: Path, room: Room) -> None:
     """Write the names of the room's machines as the only source of host names: there is no other network."""
-    hosts = ["127.0.0.1 localhost", f"{layout.database_address()} {layout.DATABASE}"]
+    hosts = ["127.0.0.1 localhost", *(f"{layout.database_address(name)} {name}" for name in room.database_names)]
     hosts += [f"{layout.address(number)} {name}" for name, number in room.machines.items()]
     (etc / "hosts").write_text("\n".join(hosts) + "\n")
     (etc / "resolv.conf").write_text("")

@@ -1,7 +1,7 @@
 """PostgreSQL of a room: a private database cluster in a private network, reachable only by the machines of the room.
 
 It shares the files and processes of the server, but has a network namespace with its own address and link: the server
-reaches it like a database on another machine.
+reaches it like a database on another machine. A second one, with its own network namespace, is a streaming replica.
 """
 
 from __future__ import annotations
@@ -9,18 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from . import layout, machine
-
-#: Data directories inside the room: on the disk of the host, and in memory.
-_ON_DISK = layout.ROOM_DIR / "disk" / "postgresql"
-_IN_MEMORY = Path("/run/postgresql-data")
-LOG = "/var/log/postgresql.log"
-
-#: The network namespace, and its interface at the bridge of the room.
-_NETWORK = f"/run/netns/{layout.DATABASE}"
-_LINK = "vdatabase"
-_HARDWARE = "02:0a:00:00:ff:fe"
+from .layout import Room
 
 _SAFE = """\
 shared_buffers = 128MB
@@ -31,14 +23,14 @@ fsync = off
 full_page_writes = off
 shared_buffers = 64MB
 """
-_COMMON = f"""\
-listen_addresses = 'localhost,{layout.database_address()}'
-unix_socket_directories = '/run/postgresql,/tmp'
+_COMMON = """\
 max_connections = 300
 idle_in_transaction_session_timeout = 60s
 logging_collector = off
 log_line_prefix = '%m [%p] %a '
 """
+#: What a new primary gets: a replica that is away for a while continues where it was.
+_KEPT_LOG = "256MB"
 _ACCESS = f"""\
 local all postgres peer map=room
 local all all scram-sha-256
@@ -50,6 +42,73 @@ _NAMES = """\
 room postgres postgres
 room root postgres
 """
+
+
+class Server(NamedTuple):
+    """A PostgreSQL server and its host."""
+
+    name: str
+    #: Whether its data is in memory.
+    is_fast: bool
+
+    @property
+    def address(self) -> str:
+        return layout.database_address(self.name)
+
+    @property
+    def hardware(self) -> str:
+        """Hardware address."""
+        return f"02:0a:00:00:ff:{0xFE - layout.DATABASES.index(self.name):02x}"
+
+    @property
+    def network(self) -> str:
+        """Path of its network namespace."""
+        return f"/run/netns/{self.name}"
+
+    @property
+    def link(self) -> str:
+        """Interface of the room's bridge to its host."""
+        return f"v{self.name}"
+
+    @property
+    def _suffix(self) -> str:
+        return self.name.removeprefix(layout.DATABASE)
+
+    @property
+    def directory(self) -> str:
+        """Data directory: on the disk of the host, or in memory."""
+        parent = "/run/postgresql-data" if self.is_fast else f"{layout.ROOM_DIR}/disk/postgresql"
+        return parent + self._suffix
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """Directories of its sockets."""
+        return (f"/run/postgresql{self._suffix}", *(["/tmp"] if self.name == layout.DATABASE else []))
+
+    @property
+    def log(self) -> str:
+        return f"/var/log/postgresql{self._suffix}.log"
+
+    @property
+    def configuration(self) -> str:
+        """Lines of postgresql.conf that name its address."""
+        sockets = ",".join(self.sockets)
+        return f"listen_addresses = 'localhost,{self.address}'\nunix_socket_directories = '{sockets}'\n"
+
+
+def servers(room: Room) -> list[Server]:
+    """Return the PostgreSQL servers of a room."""
+    return [Server(name, room.fast_database) for name in room.database_names]
+
+
+def server(room: Room, name: str) -> Server:
+    """Return a PostgreSQL server. Raises RoomError."""
+    if name not in room.database_names:
+        raise layout.RoomError(
+            f"no database {name!r} in room {room.name!r}: it has {', '.join(room.database_names)}; a second one needs"
+            " `start --databases 2`"
+        )
+    return Server(name, room.fast_database)
 
 
 def binaries() -> Path:
@@ -70,64 +129,114 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-def directory(*, fast: bool) -> Path:
-    """Return the data directory inside the room."""
-    return _IN_MEMORY if fast else _ON_DISK
+def prepare_script(target: Server) -> str:
+    """Return shell text for root: directories and log of a PostgreSQL server."""
+    directories = " ".join([target.directory, target.sockets[0]])
+    return f"""\
+set -e
+install -d -o postgres -g postgres {directories}
+chmod 700 {target.directory}
+install -o postgres -m 640 /dev/null {target.log}
+"""
 
 
-def create_script(*, fast: bool) -> str:
+def create_script(target: Server, room: Room) -> str:
     """Return shell text for the account postgres: create the data directory and the configuration."""
-    data = directory(fast=fast)
-    settings = _COMMON + (_FAST if fast else _SAFE)
+    data = target.directory
+    settings = target.configuration + _COMMON + (_FAST if target.is_fast else _SAFE)
+    replicas = "".join(f"host replication postgres {entry.address}/32 trust\n" for entry in servers(room)[1:])
+    if replicas:
+        replicas += f"host replication postgres {target.address}/32 trust\n"
     return f"""\
 set -e
 {binaries()}/initdb -D {data} -U postgres -A trust --no-sync -E UTF8 --locale=C.UTF-8 >/dev/null
 cat >> {data}/postgresql.conf <<'END'
 {settings}END
 cat > {data}/pg_hba.conf <<'END'
-{_ACCESS}END
+{_ACCESS}{replicas}END
 cat > {data}/pg_ident.conf <<'END'
 {_NAMES}END
 """
 
 
-def neighbour() -> str:
-    """Return shell text for root on the server: a permanent neighbour entry for PostgreSQL."""
-    return f"ip neigh replace {layout.database_address()} lladdr {_HARDWARE} dev br0 nud permanent"
+def follow_script(target: Server, primary: Server, *, is_asynchronous: bool) -> str:
+    """Return shell text for root: make a PostgreSQL server a replica of another one, with a copy of its data.
 
-
-def network_script() -> str:
-    """Return shell text for root: create the network of PostgreSQL and connect it.
-
-    Both ends have permanent neighbour entries, so that a cut network looks like silence, not like an unreachable host.
+    Unless `is_asynchronous`, the primary acknowledges a commit when the replica has written it to its disk.
     """
-    name, server = layout.DATABASE, layout.hardware_address(0)
+    data = target.directory
+    base_backup = f"{binaries()}/pg_basebackup -h {primary.name} -U postgres -D {data} -R -c fast --no-sync"
+    alter = f"{_as_postgres(primary)} {binaries()}/psql -qX -h {primary.sockets[0]} postgres"
+    waits_for = "" if is_asynchronous else "*"
     return f"""\
 set -e
-ip netns add {name}
-ip link add {_LINK} type veth peer name eth0 address {_HARDWARE} netns {name}
-ip link set {_LINK} master br0 up
-ip -n {name} link set lo up
-ip -n {name} addr add {layout.database_address()}/16 dev eth0
-ip -n {name} link set eth0 up
-ip -n {name} neigh replace {layout.address(0)} lladdr {server} dev eth0 nud permanent
-{neighbour()}
+cd /
+[ ! -e {data}/postmaster.pid ] || {_control(target)} -m immediate stop || true
+find {data} -mindepth 1 -delete
+{alter} -c "ALTER SYSTEM SET wal_keep_size = '{_KEPT_LOG}'" -c "ALTER SYSTEM RESET synchronous_standby_names"
+{_as_postgres(target)} {base_backup}
+cat >> {data}/postgresql.conf <<'END'
+{target.configuration}END
+{_start(target)}
+{alter} -c "ALTER SYSTEM SET synchronous_standby_names = '{waits_for}'" -c "SELECT pg_reload_conf()" >/dev/null
 """
 
 
-def control_command(action: str, *, fast: bool) -> str:
+def neighbours(room: Room, device: str) -> str:
+    """Return shell text for root on a server: permanent neighbour entries for PostgreSQL."""
+    return " && ".join(
+        f"ip neigh replace {entry.address} lladdr {entry.hardware} dev {device} nud permanent"
+        for entry in servers(room)
+    )
+
+
+def network_script(target: Server, room: Room) -> str:
+    """Return shell text for root: create the network of a PostgreSQL server and connect it.
+
+    Both ends have permanent neighbour entries, so that a cut network looks like silence, not like an unreachable host.
+    """
+    name = target.name
+    peers = [(layout.address(number), layout.hardware_address(number)) for number in room.server_numbers.values()]
+    peers += [(entry.address, entry.hardware) for entry in servers(room) if entry != target]
+    entries = "\n".join(
+        f"ip -n {name} neigh replace {address} lladdr {hardware} dev eth0 nud permanent" for address, hardware in peers
+    )
+    return f"""\
+set -e
+ip netns add {name}
+ip link add {target.link} type veth peer name eth0 address {target.hardware} netns {name}
+ip link set {target.link} master br0 up
+ip -n {name} link set lo up
+ip -n {name} addr add {target.address}/16 dev eth0
+ip -n {name} link set eth0 up
+{entries}
+"""
+
+
+def _as_postgres(target: Server) -> str:
+    return f"nsenter --net={target.network} setpriv --reuid=postgres --regid=postgres --init-groups"
+
+
+def _control(target: Server) -> str:
+    return f"{_as_postgres(target)} {binaries()}/pg_ctl -D {target.directory} -s -w -t 60"
+
+
+def _start(target: Server) -> str:
+    return f"ip link set {target.link} up && {_control(target)} -l {target.log} start </dev/null >/dev/null"
+
+
+def control_command(target: Server, action: str) -> str:
     """Return shell text for root: an action on PostgreSQL (``docs/cluster-tool.rst``, "Failures")."""
-    as_postgres = f"nsenter --net={_NETWORK} setpriv --reuid=postgres --regid=postgres --init-groups"
-    base = f"cd / && {as_postgres} {binaries()}/pg_ctl -D {directory(fast=fast)} -s -w -t 60"
     commands = {
-        "start": f"ip link set {_LINK} up && {base} -l {LOG} start </dev/null >/dev/null",
-        "stop": f"{base} -m fast stop",
-        "kill": f"head -n 1 {directory(fast=fast)}/postmaster.pid | xargs kill -KILL",
-        "cut": f"ip link set {_LINK} down",
-        "heal": f"ip link set {_LINK} up",
+        "start": _start(target),
+        "stop": f"{_control(target)} -m fast stop",
+        "kill": f"head -n 1 {target.directory}/postmaster.pid | xargs kill -KILL",
+        "promote": f"{_control(target)} promote",
+        "cut": f"ip link set {target.link} down",
+        "heal": f"ip link set {target.link} up",
         "power-off": (
-            f"ip link set {_LINK} down; ip netns pids {layout.DATABASE} | xargs -r kill -KILL;"
-            f" {machine.destroy_sockets(_NETWORK)}"
+            f"ip link set {target.link} down; ip netns pids {target.name} | xargs -r kill -KILL;"
+            f" {machine.destroy_sockets(target.network)}"
         ),
     }
-    return commands[action]
+    return f"cd / && {commands[action]}"

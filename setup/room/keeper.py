@@ -91,7 +91,7 @@ class Keeper:
 
     @property
     def nodes(self) -> list[Machine]:
-        """All machines except the server."""
+        """All machines except the first server."""
         return [entry for entry in self.machines.values() if entry.number]
 
     def build(self) -> None:
@@ -164,7 +164,7 @@ class Keeper:
         log = layout.ROOM_DIR / "logs" / node.name
 
         def first_process() -> None:
-            machine.run(log / "init.log", channel, lambda: world.build_node(node.name, str(log)), node.number)
+            machine.run(log / "init.log", channel, lambda: world.build_copy(node.name, str(log)), node.number)
 
         def inside() -> None:
             kernel.unshare(_NAMESPACES)

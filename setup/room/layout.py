@@ -11,8 +11,14 @@ from pathlib import Path
 
 NETWORK = ipaddress.ip_network("10.101.0.0/16")
 SERVER = "server"
+#: Host names of the servers of OAR. The first one is the machine that contains the network and PostgreSQL.
+SERVERS = (SERVER, "server2")
 #: Host name of PostgreSQL, which has a separate network namespace inside the server.
 DATABASE = "database"
+#: Host names of the PostgreSQL servers: the first primary and its replica.
+DATABASES = (DATABASE, "database2")
+#: Number of the second server: beyond those of the nodes.
+_SECOND_SERVER = 60_000
 NODE_SSH_PORT = 6667
 
 #: Directories of an installation; the same paths as in the Debian packages.
@@ -92,9 +98,9 @@ def address(number: int) -> str:
     return str(NETWORK[1 + number])
 
 
-def database_address() -> str:
-    """Return the address of PostgreSQL; it is beyond the addresses of the nodes."""
-    return str(NETWORK[-2])
+def database_address(name: str = DATABASE) -> str:
+    """Return the address of a PostgreSQL server; it is beyond the addresses of the nodes."""
+    return str(NETWORK[-2 - DATABASES.index(name)])
 
 
 def hardware_address(number: int) -> str:
@@ -117,6 +123,11 @@ class Room:
     is_rootless: bool = False
     #: Directories of the host that all machines see.
     shown: Sequence[str] = ()
+    #: Number of servers of OAR, and of PostgreSQL servers: a primary and a replica.
+    servers: int = 1
+    databases: int = 1
+    #: Whether a commit is acknowledged before the replica has it.
+    is_asynchronous: bool = False
     #: Directory of all rooms, from the environment at the start.
     state: str = field(default_factory=lambda: str(state_root()))
 
@@ -136,9 +147,29 @@ class Room:
         return self.directory / "logs"
 
     @property
+    def server_names(self) -> tuple[str, ...]:
+        """Host names of the servers of OAR."""
+        return SERVERS[: self.servers]
+
+    @property
+    def database_names(self) -> tuple[str, ...]:
+        """Host names of the PostgreSQL servers."""
+        return DATABASES[: self.databases]
+
+    @property
+    def server_numbers(self) -> dict[str, int]:
+        """Host names and numbers of the servers of OAR."""
+        return dict(zip(self.server_names, (0, _SECOND_SERVER), strict=False))
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Host names of the nodes."""
+        return tuple(node_name(number) for number in range(1, self.nodes + 1))
+
+    @property
     def machines(self) -> dict[str, int]:
-        """Host names and numbers of the machines, the server first."""
-        return {SERVER: 0, **{node_name(number): number for number in range(1, self.nodes + 1)}}
+        """Host names and numbers of the machines, the servers first."""
+        return self.server_numbers | {node_name(number): number for number in range(1, self.nodes + 1)}
 
     def as_facts(self) -> dict[str, object]:
         """Return the record for the status and for the keeper's file."""

@@ -22,6 +22,10 @@ Actions on a node:
   reboot      start it again (also after crash or power-off): same name and address, empty /tmp and
               /run; /var/lib/oar is kept
   run         setup/cluster node node-2 run [--as USER] COMMAND [ARGUMENT...]
+
+With `start --servers 2` and `--databases 2`, a second server of OAR (server2) and a replica of PostgreSQL (database2):
+  setup/cluster server [HOST] ACTION     stop, kill, start, hang, resume, cut, cut-database, cut-nodes, heal, power-off
+  setup/cluster database [HOST] ACTION   stop, kill, start, promote, follow, cut, heal, power-off
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ from collections.abc import Sequence
 from . import client, enter, keeper, layout, levels, product, services
 from .layout import Room, RoomError
 
+SERVER_ACTIONS = ("hang", "resume", "cut", "cut-database", "cut-nodes", "heal", "power-off")
+DATABASE_ACTIONS = ("promote", "follow", "cut", "heal", "power-off")
 NODE_ACTIONS = ("crash", "power-off", "cut", "heal", "hang", "resume", "sshd-stop", "sshd-start", "reboot")
 
 
@@ -78,13 +84,14 @@ def _parser() -> argparse.ArgumentParser:
     node.add_argument("--as", dest="user", default="root", help="account for `run` (default root)")
     node.add_argument("command", nargs=argparse.REMAINDER)
     node.set_defaults(action=_node, env=[])
-    for name, text, more in (
-        (layout.SERVER, "the server of OAR", ["power-off"]),
-        (layout.DATABASE, "PostgreSQL", ["cut", "heal", "power-off"]),
-        ("commands", "the server that answers commands", []),
-        ("api", "the REST API with its pages", []),
+    for name, text, hosts, more in (
+        (layout.SERVER, "a server of OAR", layout.SERVERS, SERVER_ACTIONS),
+        (layout.DATABASE, "PostgreSQL", layout.DATABASES, DATABASE_ACTIONS),
+        ("commands", "the server that answers commands", layout.SERVERS, ()),
+        ("api", "the REST API with its pages", layout.SERVERS, ()),
     ):
         service = actions.add_parser(name, help=f"do something to {text}")
+        service.add_argument("host", nargs="?", default="", metavar="HOST", help=f"one of: {', '.join(hosts)}")
         service.add_argument("what", choices=["stop", "kill", "start", *more])
         service.set_defaults(action=_service, service=name)
     publish = actions.add_parser("publish", help="let browsers of this computer reach the API; print its address")
@@ -99,6 +106,17 @@ def _parser() -> argparse.ArgumentParser:
 def _add_start(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     start = actions.add_parser("start", help="start a room with everything in it")
     start.add_argument("--nodes", type=int, default=4)
+    start.add_argument("--servers", type=int, default=1, choices=(1, 2), help="servers of OAR (default 1)")
+    start.add_argument(
+        "--databases",
+        type=int,
+        default=1,
+        choices=(1, 2),
+        help="PostgreSQL servers: a primary and a replica (default 1)",
+    )
+    start.add_argument(
+        "--asynchronous", action="store_true", help="acknowledge a commit before the replica has it, which may lose it"
+    )
     start.add_argument("--cores", type=int, default=2, help="resources of each node (default 2)")
     start.add_argument("--fast-db", action="store_true", help="PostgreSQL in memory without fsync: for tests")
     start.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line for the server's oar.conf")
@@ -134,7 +152,18 @@ def _start(options: argparse.Namespace) -> int:
     levels.become_root_of_a_namespace(sys.argv[1:])
     installation = product.install()
     is_rootless = levels.is_rootless()
-    room = Room(name, options.nodes, options.cores, str(installation), options.fast_db, is_rootless, shown)
+    room = Room(
+        name,
+        options.nodes,
+        options.cores,
+        str(installation),
+        options.fast_db,
+        is_rootless,
+        shown,
+        servers=options.servers,
+        databases=options.databases,
+        is_asynchronous=options.asynchronous,
+    )
     keeper.start(room, options.lease)
     try:
         services.start(room, options.set, options.until)
@@ -145,7 +174,7 @@ def _start(options: argparse.Namespace) -> int:
     print(levels.describe(is_rootless=room.is_rootless))
     if options.cores > (processors := len(os.sched_getaffinity(0))):
         print(f"The {options.cores} cores of each node share the processors of this computer, which has {processors}.")
-    print(f"Room {name!r} is up: server and {options.nodes} nodes, logs in {room.logs}.")
+    print(f"Room {name!r} is up: {', '.join(room.server_names)} and {options.nodes} nodes, logs in {room.logs}.")
     return 0
 
 
@@ -193,7 +222,7 @@ def _node(options: argparse.Namespace) -> int:
 
 def _service(options: argparse.Namespace) -> int:
     status = client.ask(_room(options), {"action": "status"})
-    services.control(services.room_of(status), options.service, options.what)
+    services.control(services.room_of(status), options.service, options.what, options.host)
     return 0
 
 

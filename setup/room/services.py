@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import client, database, layout, machine
 from .layout import Room, RoomError
@@ -20,20 +20,18 @@ _SERVICES = {
 #: Address of the REST API in the room (API_LISTEN).
 API_PORT = 6668
 
-_ADDRESS = f"{layout.address(0)}/{layout.NETWORK.prefixlen}"
-#: Restores the address and the neighbour entry of the server, as its start would.
-_PLUG_IN = f"ip addr replace {_ADDRESS} dev br0 && {database.neighbour()}"
-#: Removes the server's address, so that no packet about its end reaches others; kills its processes except those of the
-#: machine itself, of PostgreSQL and of nodes, which have separate networks; drops its connections.
-_POWER_OFF = f"""\
-ip addr del {_ADDRESS} dev br0
+#: Applies a command to the processes of a server except those of the machine itself, of PostgreSQL and of nodes, which
+#: have separate networks.
+_EACH_PROCESS = """\
 mine=$(readlink /proc/self/ns/net)
 for directory in /proc/[0-9]*; do
     pid=${{directory#/proc/}}
     case $pid-$(cat $directory/comm 2>/dev/null) in 1-* | $$-* | $PPID-* | *-sshd) continue ;; esac
-    [ "$(readlink $directory/ns/net 2>/dev/null)" = "$mine" ] && kill -KILL $pid 2>/dev/null
+    [ "$(readlink $directory/ns/net 2>/dev/null)" = "$mine" ] && kill -{signal} $pid 2>/dev/null
 done
-{machine.destroy_sockets()}"""
+"""
+#: An interface that drops all packets; packets from hosts to which its routes lead are dropped, too.
+_VOID = "void"
 
 #: Passwords of the room only; its network is private.
 PASSWORD = "room"
@@ -47,9 +45,9 @@ def room_of(status: dict[str, object]) -> Room:
     return Room(**facts)
 
 
-def inside(room: Room, user: str, command: str) -> str:
-    """Run shell text on the server; return its output. If it fails, raise RoomError with its last lines."""
-    done = client.run(room, layout.SERVER, user, [command], deadline=_STEP_DEADLINE)
+def inside(room: Room, user: str, command: str, server: str = layout.SERVER) -> str:
+    """Run shell text on a server; return its output. If it fails, raise RoomError with its last lines."""
+    done = client.run(room, server, user, [command], deadline=_STEP_DEADLINE)
     if done.code:
         said = "\n".join((done.err + done.out).decode(errors="replace").strip().splitlines()[-8:])
         raise RoomError(f"in the room, as {user}: {command.splitlines()[0]} ended with {done.code}:\n{said}")
@@ -62,38 +60,115 @@ def start(room: Room, settings: Sequence[str], until: str) -> None:
         "nodes": lambda: _write_configuration(room, settings),
         "postgresql": lambda: _start_postgresql(room),
         "database": lambda: _create_database(room),
-        "server": lambda: control(room, "server", "start"),
+        "server": lambda: _on_all_servers(room, "server"),
         "resources": lambda: _declare_resources(room),
-        "commands": lambda: control(room, "commands", "start"),
+        "commands": lambda: _on_all_servers(room, "commands"),
     }
     for step in STEPS[: STEPS.index(until) + 1]:
         actions[step]()
 
 
+def _on_all_servers(room: Room, service: str) -> None:
+    for server in room.server_names:
+        control(room, service, "start", server)
+
+
 def _start_postgresql(room: Room) -> None:
-    data = database.directory(fast=room.fast_database)
-    inside(room, "root", f"install -d -o postgres -g postgres -m 700 {data}")
-    inside(room, "root", f"install -o postgres -m 640 /dev/null {database.LOG}")
-    inside(room, "root", database.network_script())
-    inside(room, "postgres", database.create_script(fast=room.fast_database))
-    control(room, "database", "start")
+    for target in database.servers(room):
+        inside(room, "root", database.prepare_script(target))
+        inside(room, "root", database.network_script(target, room))
+    for server in room.server_names:
+        inside(room, "root", database.neighbours(room, _device(server)), server)
+    primary, *replicas = room.database_names
+    inside(room, "postgres", database.create_script(database.server(room, primary), room))
+    _control_database(room, "start", primary)
+    for replica in replicas:
+        _control_database(room, "follow", replica)
 
 
-def control(room: Room, service: str, action: str) -> None:
-    """Carry out an action on a service (``docs/cluster-tool.rst``, "Failures")."""
+def control(room: Room, service: str, action: str, host: str = "") -> None:
+    """Carry out an action on a service of a host (``docs/cluster-tool.rst``, "Failures")."""
     if service == layout.DATABASE:
-        inside(room, "root", database.control_command(action, fast=room.fast_database))
-    elif service in _SERVICES:
+        _control_database(room, action, host or room.database_names[-1 if action == "promote" else 0])
+        return
+    server = host or layout.SERVER
+    if server not in room.server_names:
+        raise RoomError(f"no server {server!r} in room {room.name!r}: it has {', '.join(room.server_names)}")
+    if service in _SERVICES:
         signal = {"stop": "TERM", "kill": "KILL"}.get(action)
-        inside(room, "root", f"kill -{signal} $(cat /run/oar-{service}.pid)" if signal else _start_script(service))
-    elif action == "kill":
-        inside(room, "root", "kill -KILL $(cat /run/oar/oar-server.pid)")
-    elif action == "power-off":
-        inside(room, "root", _POWER_OFF)
-    elif action == "start":
-        inside(room, "root", f"{_PLUG_IN} && oar-server start")
+        script = f"kill -{signal} $(cat /run/oar-{service}.pid)" if signal else _start_script(service)
     else:
-        inside(room, "root", f"oar-server {action}")
+        script = _server_script(room, action, server)
+    inside(room, "root", script, server)
+
+
+def _control_database(room: Room, action: str, host: str) -> None:
+    target = database.server(room, host)
+    if action == "follow":
+        others = [entry for entry in database.servers(room) if entry != target]
+        if not others:
+            raise RoomError(f"{host} is the only database of room {room.name!r}; use `start --databases 2`")
+        script = database.follow_script(target, others[0], is_asynchronous=room.is_asynchronous)
+    else:
+        script = database.control_command(target, action)
+    inside(room, "root", script)
+
+
+def _server_script(room: Room, action: str, server: str) -> str:
+    """Return shell text for root on a server of OAR: an action on it."""
+    scripts = {
+        "kill": "kill -KILL $(cat /run/oar/oar-server.pid)",
+        "power-off": _power_off(room, server),
+        "cut": _cut(room, server, (*room.machines, *room.database_names)),
+        "cut-nodes": _cut(room, server, room.node_names),
+        "cut-database": _cut(room, server, room.database_names),
+        "heal": f"ip link del {_VOID}",
+        "hang": f"{_EACH_PROCESS.format(signal='STOP') * 2}true",  # a process may have started another one meanwhile
+        "resume": f"{_EACH_PROCESS.format(signal='CONT')}true",
+        "start": f"{_plug_in(room, server)} && oar-server start",
+    }
+    return scripts.get(action, f"oar-server {action}")
+
+
+def _device(server: str) -> str:
+    """Return the network interface of a server."""
+    return "br0" if server == layout.SERVER else "eth0"
+
+
+def _own_address(room: Room, server: str) -> str:
+    return f"{layout.address(room.machines[server])}/{layout.NETWORK.prefixlen}"
+
+
+def _plug_in(room: Room, server: str) -> str:
+    """Return shell text that restores the address and the neighbour entries of a server, as its start would."""
+    device = _device(server)
+    return f"ip addr replace {_own_address(room, server)} dev {device} && {database.neighbours(room, device)}"
+
+
+def _power_off(room: Room, server: str) -> str:
+    """Return shell text that makes a server silent.
+
+    It removes the address, so that no packet about the end reaches others; kills the processes; drops the connections.
+    """
+    return f"""\
+ip addr del {_own_address(room, server)} dev {_device(server)}
+{_EACH_PROCESS.format(signal="KILL")}
+{machine.destroy_sockets()}"""
+
+
+def _cut(room: Room, server: str, peers: Iterable[str]) -> str:
+    """Return shell text that disconnects a server from some hosts: no connection is closed."""
+    addresses = {
+        **{name: layout.address(number) for name, number in room.machines.items() if name != server},
+        **{name: layout.database_address(name) for name in room.database_names},
+    }
+    routes = "\n".join(f"ip route replace {addresses[name]}/32 dev {_VOID}" for name in peers if name in addresses)
+    return f"""\
+set -e
+ip link show {_VOID} >/dev/null 2>&1 || ip link add {_VOID} type bridge
+ip link set {_VOID} arp off up
+echo 1 >/proc/sys/net/ipv4/conf/{_device(server)}/rp_filter
+{routes}"""
 
 
 def _start_script(service: str) -> str:
@@ -120,10 +195,10 @@ def _create_database(room: Room) -> None:
 def _write_configuration(room: Room, settings: Sequence[str]) -> None:
     """Append the lines of this room to the installed oar.conf: the last assignment of a key counts."""
     lines = [
-        f'DB_HOSTNAME="{layout.DATABASE}"',
+        f'DB_HOSTNAME="{" ".join(room.database_names)}"',
         f'DB_BASE_PASSWD="{PASSWORD}"',
         f'DB_BASE_PASSWD_RO="{READ_PASSWORD}"',
-        f'SERVER_HOSTNAME="{layout.SERVER}"',
+        f'SERVER_HOSTNAME="{" ".join(room.server_names)}"',
         'LOG_LEVEL="3"',
         f'OARSH_OARSTAT_CMD="{layout.OARDIR}/oarstat"',
         *(['CGROUP_MANAGER="none"'] if room.is_rootless else []),

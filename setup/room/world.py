@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import accounts, cgroups, kernel, layout
@@ -14,7 +14,7 @@ from .layout import CONF_DIR, OAR_HOME, OARDIR, ROOM_DIR, Room
 
 _NODE_CONFIGURATION = """\
 # A node reads only what concerns it; nothing of the database.
-SERVER_HOSTNAME="server"
+SERVER_HOSTNAME="{servers}"
 OAR_RUNTIME_DIRECTORY="/var/lib/oar"
 CPUSET_PATH="/oar"
 """
@@ -69,13 +69,16 @@ def build_server(room: Room) -> None:
     _make_server_home(room)
 
 
-def build_node(name: str, log_directory: str) -> None:
-    """Set up a copy of the server's namespaces as a node; /home and the accounts stay shared."""
+def build_copy(name: str, log_directory: str) -> None:
+    """Set up a copy of the server's namespaces as a node or as another server; /home and the accounts stay shared.
+
+    The servers also share /etc/oar, with the host key, and the SSH key of the account oar.
+    """
     kernel.make_mounts_private()
     kernel.set_host_name(name)
     own = ROOM_DIR / "nodes" / name
     logs = os.open(log_directory, os.O_PATH)
-    configuration = os.open(own / "etc", os.O_PATH)
+    configuration = os.open(CONF_DIR if name in layout.SERVERS else own / "etc", os.O_PATH)
     disk = os.open(_disk(own), os.O_PATH)
     keys = os.open(ROOM_DIR / "keys", os.O_PATH)
     (own / "boot_id").write_text(f"{uuid.uuid4()}\n")
@@ -89,8 +92,10 @@ def build_node(name: str, log_directory: str) -> None:
     kernel.bind(f"/proc/self/fd/{configuration}", CONF_DIR)
     kernel.bind(f"/proc/self/fd/{disk}", OAR_HOME)
     cgroups.mount_view()
+    if name in layout.SERVERS:
+        _make_run_directories("oar")
     if not (OAR_HOME / ".ssh").exists():
-        _make_oar_ssh(OAR_HOME, Path(f"/proc/self/fd/{keys}"))
+        _make_oar_ssh(OAR_HOME, Path(f"/proc/self/fd/{keys}"), is_server=name in layout.SERVERS)
         _own(OAR_HOME, "oar")
 
 
@@ -165,25 +170,28 @@ def _make_homes() -> None:
 
 def _make_server_home(room: Room) -> None:
     OAR_HOME.chmod(0o755)
-    for path, owner in (("/run/oar", "oar"), ("/run/postgresql", "postgres"), ("/var/lib/postgresql", "postgres")):
-        Path(path).mkdir(mode=0o755, exist_ok=True)
-        _own(Path(path), owner)
-    log = Path("/var/log/oar.log")
-    log.touch(0o640)
-    _own(log, "oar")
+    _make_run_directories("oar", "postgres")
     keys = ROOM_DIR / "keys"
     keys.mkdir(mode=0o700)
     hosts = {name: _make_etc(room, name) for name in room.machines}
-    wanted = [(keys / "id_ed25519", "oar@server"), (keys / "oarsh_key", "oarsh")]
-    wanted += [(etc / "oar_ssh_host_ed25519_key", name) for name, etc in hosts.items()]
-    _make_keys(wanted)
+    wanted = {keys / "id_ed25519": "oar@server", keys / "oarsh_key": "oarsh"}
+    _make_keys(wanted | {etc / "oar_ssh_host_ed25519_key": name for name, etc in hosts.items()})
     public = {name: (etc / "oar_ssh_host_ed25519_key.pub").read_text().split() for name, etc in hosts.items()}
     (keys / "known_hosts").write_text(_known_hosts(room, public))
-    for name in ("id_ed25519", "id_ed25519.pub"):
-        (OAR_HOME / ".ssh").mkdir(mode=0o700, exist_ok=True)
-        shutil.copy(keys / name, OAR_HOME / ".ssh" / name)
-    _make_oar_ssh(OAR_HOME, keys)
+    _make_oar_ssh(OAR_HOME, keys, is_server=True)
     _own(OAR_HOME, "oar")
+
+
+def _make_run_directories(*owners: str) -> None:
+    """Make directories and log of the services of a server."""
+    places = (("/run/oar", "oar"), ("/run/postgresql", "postgres"), ("/var/lib/postgresql", "postgres"))
+    for path, owner in places:
+        if owner in owners:
+            Path(path).mkdir(mode=0o755, exist_ok=True)
+            _own(Path(path), owner)
+    log = Path("/var/log/oar.log")
+    log.touch(0o640)
+    _own(log, "oar")
 
 
 def _make_etc(room: Room, name: str) -> Path:
@@ -192,22 +200,25 @@ def _make_etc(room: Room, name: str) -> Path:
         return CONF_DIR
     etc = ROOM_DIR / "nodes" / name / "etc"
     etc.mkdir(parents=True)
+    if name in layout.SERVERS:
+        return CONF_DIR
     for entry in ("sshd_config", "check.d", "oar-node-service", "prologue", "epilogue"):
         source = CONF_DIR / entry
         if source.is_dir():
             shutil.copytree(source, etc / entry)
         elif source.exists():
             shutil.copy(source, etc / entry)
-    (etc / "oar.conf").write_text(_NODE_CONFIGURATION + (_ROOTLESS_CONFIGURATION if room.is_rootless else ""))
+    configuration = _NODE_CONFIGURATION.format(servers=" ".join(room.server_names))
+    (etc / "oar.conf").write_text(configuration + (_ROOTLESS_CONFIGURATION if room.is_rootless else ""))
     (etc / "current_job").write_text(_CURRENT_JOB)
     (etc / "current_job").chmod(0o755)
     return etc
 
 
-def _make_keys(wanted: Iterable[tuple[Path, str]]) -> None:
+def _make_keys(wanted: Mapping[Path, str]) -> None:
     """Run ssh-keygen for each key concurrently."""
     base = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
-    commands = [[*base, "-C", comment, "-f", str(path)] for path, comment in wanted]
+    commands = [[*base, "-C", comment, "-f", str(path)] for path, comment in wanted.items()]
     pipe = subprocess.PIPE
     running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) for command in commands]
     for process in running:
@@ -224,14 +235,14 @@ def _known_hosts(room: Room, public: dict[str, list[str]]) -> str:
     return "".join(f"{names[name]} {' '.join(public[name][:2])}\n" for name in room.machines)
 
 
-def _make_oar_ssh(home: Path, keys: Path) -> None:
+def _make_oar_ssh(home: Path, keys: Path, *, is_server: bool = False) -> None:
     """Set up the .ssh of the account oar: the server key gives full access, the oarsh key users' sessions only."""
     ssh = home / ".ssh"
     ssh.mkdir(mode=0o700, exist_ok=True)
     server_key, oarsh_key = ((keys / name).read_text().strip() for name in ("id_ed25519.pub", "oarsh_key.pub"))
     session = f'command="{OARDIR}/oarsh_shell --oarsh",environment="OAR_KEY=0",restrict,pty,X11-forwarding {oarsh_key}'
     (ssh / "authorized_keys").write_text(f'environment="OAR_KEY=1" {server_key}\n{session}\n')
-    for name in ("known_hosts", "oarsh_key", "oarsh_key.pub"):
+    for name in ("known_hosts", "oarsh_key", "oarsh_key.pub", *(["id_ed25519", "id_ed25519.pub"] if is_server else [])):
         shutil.copy(keys / name, ssh / name)
     for path in ssh.iterdir():
         path.chmod(0o600)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from room import layout
+
 from tests.acceptance.harness import Cluster, wait_until
 
 EARLY = "early"
@@ -276,7 +278,8 @@ def assert_sound(cluster: Cluster) -> None:
 
 def nodes_that_are_up(cluster: Cluster) -> list[str]:
     """The nodes that are not crashed."""
-    return [name for name, facts in cluster.status()["machines"].items() if name != "server" and facts["pid"]]
+    machines = cluster.status()["machines"]
+    return [name for name, facts in machines.items() if name not in layout.SERVERS and facts["pid"]]
 
 
 def pending_events(cluster: Cluster) -> list[list[str]]:

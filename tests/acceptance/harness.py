@@ -133,6 +133,10 @@ class Person:
             return Result(shown, 1, "", f"cluster: {error}\n")
         return Result(shown, done.code, _text(done.out), _text(done.err))
 
+    def on(self, machine: str) -> Person:
+        """Return the same account on another machine."""
+        return Person(self.room, self.name, machine)
+
     def submit(self, arguments: str) -> int:
         """Submit one job with oarsub; its number."""
         return self.submit_all(arguments)[0]
@@ -165,14 +169,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Service:
-    """The server of OAR or PostgreSQL."""
+    """A server of OAR or a PostgreSQL server, the first one unless a host is named."""
 
     room: str
     name: str
+    host: str = ""
 
     def do(self, action: str) -> None:
-        """stop, kill or start."""
-        checked(tool(self.name, action, room=self.room))
+        """stop, kill, start or another action of setup/cluster."""
+        checked(tool(self.name, *([self.host] if self.host else []), action, room=self.room))
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Cluster:
     @property
     def nodes(self) -> list[Node]:
         """Every node."""
-        return [Node(self.room, name) for name in self.status()["machines"] if name != "server"]
+        return [Node(self.room, name) for name in self.status()["machines"] if name not in layout.SERVERS]
 
     @property
     def server(self) -> Service:
@@ -225,16 +230,26 @@ class Cluster:
         """PostgreSQL."""
         return Service(self.room, "database")
 
+    def server_on(self, host: str) -> Service:
+        """Return the server of OAR on a host."""
+        return Service(self.room, "server", host)
+
+    def database_on(self, host: str) -> Service:
+        """Return the PostgreSQL server on a host."""
+        return Service(self.room, "database", host)
+
     @property
     def commands(self) -> Service:
         """The server that answers commands."""
         return Service(self.room, "commands")
 
     def sql(self, statement: str) -> list[list[str]]:
-        """Ask the database itself, from outside, as its administrator; rows of texts as psql shows them."""
-        server = self.status()["machines"]["server"]["pid"]
-        socket = f"/proc/{server}/root/run/postgresql"
-        with contextlib.closing(psycopg2.connect(host=socket, user="postgres", dbname="oar")) as connection:
+        """Ask the primary itself, from outside, as its administrator; rows of texts as psql shows them."""
+        status = self.status()
+        top = f"/proc/{status['machines']['server']['pid']}/root/run"
+        sockets = ",".join([f"{top}/postgresql", f"{top}/postgresql2"][: status["room"]["databases"]])
+        primary = f"host={sockets} user=postgres dbname=oar target_session_attrs=read-write"
+        with contextlib.closing(psycopg2.connect(primary)) as connection:
             connection.autocommit = True
             psycopg2.extensions.register_type(_AS_TEXT, connection)
             cursor = connection.cursor()
@@ -322,7 +337,7 @@ class Cluster:
 
     @staticmethod
     def _mend(node: Node, facts: Mapping[str, Any]) -> None:
-        if node.name == "server":
+        if node.name in layout.SERVERS:
             return
         cures = {"down": "reboot", "hung": "resume", "cut": "heal"}
         if facts["state"] in cures:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from room import client
 
-from tests.acceptance.harness import PATIENCE, TOOL, Cluster, checked, room_named, tool, wait_until
+from tests.acceptance.harness import PATIENCE, TOOL, Cluster, Person, checked, room_named, tool, wait_until
 
 SSH = "ssh -p 6667 -o BatchMode=yes"
 #: To a machine that will not answer.
@@ -202,6 +202,69 @@ def test_a_server_without_power_closes_no_connection() -> None:
         assert not root.run("ss -Htan state connected").strip()
     finally:
         room.stop()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Cluster]:
+    """Two servers and two PostgreSQL servers, without OAR."""
+    name = f"pair-{os.getpid()}"
+    options = ("--nodes", "1", "--servers", "2", "--databases", "2", "--until", "database", "--fast-db")
+    cluster = Cluster.start(name, *options)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def answers(person: Person, *hosts: str) -> list[bool]:
+    """Return which hosts answer a ping."""
+    return [person.attempt(f"ping -c 1 -W 1 {host}").code == 0 for host in hosts]
+
+
+HOSTS = ("server", "node-1", "database", "database2")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reachable"),
+    [
+        ("cut", [False, False, False, False]),
+        ("cut-nodes", [True, False, True, True]),
+        ("cut-database", [True, True, False, False]),
+    ],
+)
+def test_a_server_is_cut_from_some_hosts(pair: Cluster, fault: str, reachable: list[bool]) -> None:
+    root, server = pair.as_user("root").on("server2"), pair.server_on("server2")
+    server.do(fault)
+    try:
+        assert answers(root, *HOSTS) == reachable
+        assert answers(pair.node("node-1").as_user("root"), "server2") == [reachable[1]]
+    finally:
+        server.do("heal")
+    assert all(answers(root, *HOSTS))
+
+
+def test_processes_of_a_server_stop_and_continue(pair: Cluster) -> None:
+    root = pair.as_user("root").on("server2")
+    root.run("setsid sleep 300 </dev/null >/dev/null 2>&1 &")
+    for action, state in (("hang", "T"), ("resume", "S")):
+        pair.server_on("server2").do(action)
+        assert root.run("ps -o stat= -C sleep").strip().startswith(state)
+    pair.server_on("server2").do("power-off")
+    assert root.attempt("pgrep -x sleep").code == 1
+    assert answers(pair.as_user("root"), "server2") == [False]
+    pair.node("server2").do("reboot")
+    assert answers(pair.as_user("root"), "server2") == [True]
+
+
+def test_the_replica_is_promoted_and_the_former_primary_follows_it(pair: Cluster) -> None:
+    pair.sql("CREATE TABLE kept AS SELECT 1 AS number")
+    pair.database.do("kill")
+    pair.database.do("promote")
+    pair.sql("INSERT INTO kept VALUES (2)")
+    pair.database.do("follow")
+    pair.sql("INSERT INTO kept VALUES (3)")
+    psql = "psql -X -A -t -h /run/postgresql -U postgres oar -c"
+    assert pair.as_user("root").run(f"{psql} 'SELECT pg_is_in_recovery(), sum(number) FROM kept'").strip() == "t|6"
 
 
 def test_two_rooms_live_side_by_side() -> None:
