@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
-from oar.api.parameters import LARGEST_ID, PRINTABLE, STRICT
+from oar.api.parameters import LARGEST_ID, PRINTABLE, STRICT, check_period
 from oar.api.records import records_of
 from oar.api.responses import Answer
 from oar.api.routing import Router
@@ -21,6 +21,7 @@ from oar.kao.planner.fair_share import Share, share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.base.errors import BadRequest, NotAllowed
+from oar.lib.history.gantt import DAY
 from oar.lib.history.sql_usage import UsedByGroup
 from oar.lib.jobs import accounting
 from oar.lib.jobs.sql_waits import BLOCK_HOURS, CLASSES, LastStarted
@@ -86,7 +87,7 @@ NodeUnavailability = TypedDict("NodeUnavailability", {"items": list[NodeUnavaila
 #: The group that sums up the consumption of other users where it is private.
 OTHERS = "others"
 _WEEK = 7 * 86400
-_YEAR = 366 * 86400
+_MAX_DAYS = 366
 #: Jobs that are looked at for waiting times, at most.
 MAX_STARTED = 20_000
 #: Seconds for which figures are returned again.
@@ -110,8 +111,7 @@ def usage(
     bucket: Bucket = "day",
 ) -> Usage:
     """Return used and requested resource seconds, by time bucket and group."""
-    if begin >= to:
-        raise BadRequest("a period goes from a date to a later one")
+    check_period(begin, to)
     return usage_record(asking(request), begin, to, group, bucket)
 
 
@@ -134,8 +134,7 @@ def usage_nodes(request: Request, begin: Begin, to: End) -> NodeUnavailability:
 
     `seconds` are resource seconds by state; `halted` is the total of resource seconds of nodes halted to save energy.
     """
-    if not begin < to <= begin + _YEAR:
-        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    check_period(begin, to, _MAX_DAYS)
     who = asking(request)
 
     def compute() -> NodeUnavailability:
@@ -159,8 +158,7 @@ def usage_waits(
     zone of the site: `block` 0 starts on Monday at midnight, each block has `block_hours`. `trend` groups by start time
     (UTC). Jobs with a reserved start are left out.
     """
-    if not begin < to <= begin + _YEAR:
-        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    check_period(begin, to, _MAX_DAYS)
     who = asking(request)
     cache = service_of(request).periods
     key = ("waits", begin, to, bucket)
@@ -259,7 +257,7 @@ def accounting_count(request: Request, body: AccountingUpdate | None = None) -> 
     """
     body = body or AccountingUpdate(since=None)
     if body.anew and body.since is not None:
-        raise BadRequest("since and anew are exclusive")
+        raise BadRequest("`since` and `anew` are exclusive")
     who = asking(request)
     user = who.caller.administering()
     workers, seconds = service_of(request).workers, who.config.api_timeout
@@ -303,7 +301,6 @@ class FairShare(TypedDict):
     fades: list[float]
 
 
-DAY = 86400
 #: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
 STEPS, MAX_AHEAD = 7, 20
 #: Queue, user, project, USED or ASKED, resource seconds.
@@ -324,7 +321,7 @@ def fairshare(
     who = asking(request)
     caller = who.caller.user
     if not _shows_others(who) and not (caller and caller.name == user):
-        raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
+        raise NotAllowed("the usage of other users is private (API_ACCOUNTING_PRIVATE)")
     keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
     with who.database.snapshot() as tx:
         queues, since = [queue.name for queue in tx.queues.all()], tx.now - window

@@ -152,7 +152,7 @@ def server_notify(request: Request, notice: ServerNotification | None = None) ->
     tag = notice.tag if notice else "Term"
     effect = frames.effect_of(None if tag == "TERM" else tag)
     if effect is None:
-        raise BadRequest(f"{tag!r} is no tag of the server")
+        raise BadRequest(f"tag: {tag!r} is not a tag of the server")
     if notice and notice.wait and isinstance(effect, Wake):
         who = asking(request)
         user = who.caller.administering()
@@ -301,7 +301,7 @@ def rule_add(request: Request, body: NewRule) -> Answer:
 def rule_change(request: Request, rule_id: RuleId, body: RuleUpdate, match: IfMatch = None) -> Rule:
     """Update a rule, as `oaradmissionrules -m` does. Administrators only."""
     if not body.model_fields_set - {"force"}:
-        raise BadRequest("name what is to be changed: text, priority, enabled")
+        raise BadRequest("use at least one of: text, priority, enabled")
     with _changing(request) as act:
         _check_rule(act, rule_id, match)
         values: dict[str, Any] = {"text": body.text, "priority": body.priority, "enabled": body.enabled}
@@ -345,7 +345,7 @@ def _check_reading(who: Asking) -> None:
 
 def _check_open(config: "Config") -> None:
     if not config.api_admission_rules:
-        raise NotAllowed("the admission rules are not served here (API_ADMISSION_RULES)")
+        raise NotAllowed("this site does not serve admission rules (API_ADMISSION_RULES)")
 
 
 def _account(name: str) -> User:

@@ -81,7 +81,7 @@ async def oar_cgi(request: Request) -> Answer:
     if boundary is not None:
         return await _keep_results(request, agent, boundary)
     if request.headers.get("content-type", "").startswith(MULTIPART):
-        raise BadRequest("the form names no boundary")  # it may be large, and is no question
+        raise BadRequest("the Content-Type of the form must have a boundary")  # it may be large, and is no question
     question = _question(await request.body())
     return await in_thread(_answer, request, agent, question)
 
@@ -104,7 +104,7 @@ def _question(body: bytes) -> AgentQuestion:
 def _check_host(request: Request, agent: AgentToken, host: str) -> None:
     """Check that a token belongs to a computer, and count the request.  Raises NotAllowed, TooOften."""
     if not agent.scopes.is_agent_of(host):
-        raise NotAllowed(f"this token is not that of {host[:255]!r}")
+        raise NotAllowed(f"the token does not belong to {host[:255]!r}")
     service_of(request).count_agent(request, agent, host)
 
 
@@ -115,7 +115,7 @@ def _answer(request: Request, agent: AgentToken, question: AgentQuestion) -> Ans
         return _pull(service, agent.scopes, question)
     if question.request is AgentRequest.STAGEIN:
         return _staged_file(service, question)
-    raise BadRequest("STAGEOUT is a form with a file")
+    raise BadRequest("STAGEOUT must be a form with a file")
 
 
 def _pull(service: "Service", scopes: Scopes, question: AgentQuestion) -> Answer:
@@ -141,13 +141,13 @@ def _staged_file(service: "Service", question: AgentQuestion) -> Answer:
 
 def _job_of(job_id: int | None) -> int:
     if job_id is None:
-        raise BadRequest("job_id: it is not told which job is meant")
+        raise BadRequest("job_id: a value is required")
     return job_id
 
 
 def _check_job(is_there: bool, job_id: int, host: str) -> None:
     if not is_there:
-        raise WrongState(f"job {job_id} is not one that {host} has now")
+        raise WrongState(f"{host} does not run job {job_id}")
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ async def _keep_results(request: Request, agent: AgentToken, boundary: str) -> A
         elif isinstance(event, FileBegins):
             break
     else:
-        raise BadRequest("the form has no file")
+        raise BadRequest("the form must have a file")
     host = fields.get("hostname", "")
     job_id = await in_thread(_check_upload, request, agent, fields)
     with service.uploads.one_more(host, service.runtime.config.api_max_follows):
@@ -177,7 +177,7 @@ def _check_upload(request: Request, agent: AgentToken, fields: dict[str, str]) -
     """Return the job whose results an agent sends.  Raises BadRequest, NotAllowed, WrongState, TooOften."""
     host, text = fields.get("hostname", ""), fields.get("job_id", "")
     if fields.get("request") != AgentRequest.STAGEOUT or not re.fullmatch(_HOST, host) or not _JOB_ID.fullmatch(text):
-        raise BadRequest("a form has the fields request=STAGEOUT, hostname, job_id and file")
+        raise BadRequest("the form must have the fields request=STAGEOUT, hostname, job_id and file")
     _check_host(request, agent, host)
     with service_of(request).runtime.database.snapshot() as tx:
         _check_job(tx.desktop_computers.is_job_of(int(text), host), int(text), host)
@@ -220,8 +220,8 @@ def job_stageout(request: Request, job_id: JobId) -> Answer:
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     job = who.database.look(lambda tx: tx.jobs.get(job_id))
     if user.name != job.user:
-        raise NotAllowed(f"the results of job {job_id} are for its owner")
+        raise NotAllowed(f"only the owner of job {job_id} may read its results")
     path = stageouts.path_of(who.config, job_id)
     if not os.path.isfile(path):
-        raise OutputNotHere(f"no results of job {job_id} wait here")
+        raise OutputNotHere(f"there are no results of job {job_id}")
     return FileResponse(path, media_type=_ARCHIVE, filename=f"{job_id}.tgz")

@@ -186,26 +186,26 @@ _NOT_UNICODE = "a text must not hold half a character (a lone surrogate)"
 _SENTENCES = {
     "missing": "a value is required",
     "extra_forbidden": "there is no such field",
-    "json_invalid": "it is not JSON",
+    "json_invalid": "must be JSON",
     "value_error": "{error}",
-    **dict.fromkeys(("string_type", "string_sub_type"), "it must be a text"),
+    **dict.fromkeys(("string_type", "string_sub_type"), "must be a text"),
     "string_unicode": _NOT_UNICODE,
     "string_too_short": "the text must have at least {min_length} characters",
     "string_too_long": "the text must have at most {max_length} characters",
     "string_pattern_mismatch": "the text must match the regular expression {pattern}",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "it must be a whole number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     "int_parsing_size": "the number has too many digits",
-    **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
-    "finite_number": "it must be a finite number",
-    **dict.fromkeys(("bool_type", "bool_parsing"), "it must be true or false"),
-    "greater_than_equal": "it must be at least {ge}",
-    "less_than_equal": "it must be at most {le}",
-    "list_type": "it must be a list",
-    "dict_type": "it must be an object: {{...}}",
-    **dict.fromkeys(("model_type", "model_attributes_type"), "it must be an object: {{...}}"),
-    "too_short": "it must have at least {min_length} elements",
-    "too_long": "it must have at most {max_length} elements",
-    **dict.fromkeys(("literal_error", "enum"), "it must be {expected}"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    "finite_number": "must be a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "dict_type": "must be an object: {{...}}",
+    **dict.fromkeys(("model_type", "model_attributes_type"), "must be an object: {{...}}"),
+    "too_short": "must have at least {min_length} elements",
+    "too_long": "must have at most {max_length} elements",
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
 }
 
 
@@ -326,7 +326,7 @@ def _report_status(request: Request, error: Exception) -> Answer:
 
 def _report_disconnect(request: Request, _: Exception) -> Answer:
     """Report a client that has disconnected in the middle of its request: it is no fault of the service."""
-    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", "the request did not come to its end")
+    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", "the request is incomplete")
 
 
 def _report_bug(request: Request, error: Exception) -> Answer:

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
-from oar.api.parameters import PRINTABLE, split_list
+from oar.api.parameters import PRINTABLE, check_period, split_list
 from oar.api.records import Pair
 from oar.api.response_cache import Record, packed
 from oar.api.responses import REVALIDATED, Answer
@@ -183,8 +183,7 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     by each later day whose `from` is not after the date.
     """
     who = asking(request)
-    if not begin <= to < begin + MAX_DAYS * DAY:
-        raise BadRequest(f"a period goes from a date to a later one, over {MAX_DAYS} days at most")
+    check_period(begin, to + 1, MAX_DAYS)
 
     def compute(tx: "Transaction") -> GanttIndex:
         return {
@@ -278,7 +277,7 @@ def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> GanttRows:
     properties = tx.resources.columns()
     unknown = [level for level in levels if level not in properties]
     if unknown:
-        raise BadRequest(f"{unknown[0]!r} is no property of resources")
+        raise BadRequest(f"there is no resource property {unknown[0]!r}")
     groups = tx.listings.grouped(("type", *levels))
     items: list[GanttRow] = [
         {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
@@ -344,8 +343,9 @@ def gantt_occupancy(
     """
     who = asking(request)
     number = -(-(to - begin) // bucket)
-    if not begin < to < begin + MAX_DAYS * DAY or number > MAX_BUCKETS:
-        raise BadRequest(f"a period has {MAX_BUCKETS} parts at most, and {MAX_DAYS} days")
+    check_period(begin, to, MAX_DAYS)
+    if number > MAX_BUCKETS:
+        raise BadRequest(f"bucket: the period must have at most {MAX_BUCKETS} buckets")
 
     def make() -> Record:
         with who.database.snapshot() as tx:
@@ -369,10 +369,9 @@ def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> GanttNo
     Resources of a job on other nodes are left out. `end` is null for a running job without walltime.
     """
     names = split_list(node)
-    if not begin < to <= begin + MAX_NODE_DAYS * DAY:
-        raise BadRequest(f"a period goes from a date to a later one, over {MAX_NODE_DAYS} days at most")
+    check_period(begin, to, MAX_NODE_DAYS)
     if len(names) > MAX_NODES:
-        raise BadRequest(f"{len(names)} nodes: {MAX_NODES} at most")
+        raise BadRequest(f"node: must name at most {MAX_NODES} nodes, not {len(names)}")
     return strip_record(asking(request), names, begin, to)
 
 
@@ -442,8 +441,9 @@ def gantt_density(
     """
     who, levels = asking(request), split_list(rows) or ("network_address",)
     parts = -(-(to - begin) // bucket)
-    if not begin < to <= begin + MAX_DENSITY_DAYS * DAY or parts > MAX_DENSITY_BUCKETS:
-        raise BadRequest(f"a period has {MAX_DENSITY_BUCKETS} pieces at most, and {MAX_DENSITY_DAYS} days")
+    check_period(begin, to, MAX_DENSITY_DAYS)
+    if parts > MAX_DENSITY_BUCKETS:
+        raise BadRequest(f"bucket: the period must have at most {MAX_DENSITY_BUCKETS} buckets")
 
     def make() -> Record:
         with who.database.snapshot() as tx:
@@ -459,8 +459,7 @@ def gantt_density(
 @router.get("/v1/gantt/plans", "gantt_plans", "List stored plans")
 def gantt_plans(request: Request, begin: Begin, to: End) -> GanttPlans:
     """Return the dates of stored plans in a period, at most 200. Empty if `SCHEDULER_LOG_DECISIONS` is off."""
-    if begin >= to:
-        raise BadRequest("a period goes from a date to a later one")
+    check_period(begin, to)
     with asking(request).database.snapshot() as tx:
         dates = tx.plan.former_dates(begin, to, MAX_DATES)
     return {"items": dates}
@@ -478,7 +477,7 @@ def gantt_plan(
         made = tx.plan.last_former_plan(date)
         jobs = tx.plan.former_jobs(made, MAX_PLANNED + 1) if made else []
     if not made:
-        raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
+        raise NoSuchResource("no plan of this date is stored (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
     items = [_planned(job) for job in jobs[:MAX_PLANNED]]
     return {"date": made, "items": items, "is_cut": len(jobs) > MAX_PLANNED}
 
@@ -499,8 +498,7 @@ def _planned(job: "FormerlyPlanned") -> PlanItem:
 @router.get("/v1/gantt/quotas", "gantt_quotas", "List quota periods")
 def gantt_quotas(request: Request, begin: Begin, to: End) -> GanttQuotas:
     """Return the quota periods between two dates. Empty if the quotas have no calendar."""
-    if not begin < to <= begin + MAX_QUOTA_DAYS * DAY:
-        raise BadRequest(f"a period goes from a date to a later one, over {MAX_QUOTA_DAYS} days at most")
+    check_period(begin, to, MAX_QUOTA_DAYS)
     who = asking(request)
     with who.database.snapshot() as tx:
         policies = [queue.policy for queue in tx.queues.all()]

@@ -143,7 +143,7 @@ class Hub:
 
     def _reached(self) -> Position:
         if self.position is None:
-            raise Unavailable("the service has just started and has not read the database yet: ask again")
+            raise Unavailable("the service has just started and has not read the database yet. Try again.")
         return self.position
 
     def remove(self, listener: Subscriber) -> None:
@@ -159,7 +159,7 @@ class Hub:
                     position = feed.begin()
                     news = feed.next(patience)
                 except DatabaseUnavailable as error:
-                    _log.warning("%s: what is new is not told", error)
+                    _log.warning("%s: new events are not distributed", error)
                     self.reports_changes = False
                     self._ends.wait(_PATIENCE)
                     continue
@@ -172,7 +172,7 @@ class Hub:
             if news:
                 self._count(news)
         except DatabaseUnavailable as error:
-            _log.warning("%s: what is new is not counted", error)
+            _log.warning("%s: new events are not counted", error)
 
     def _call(self, begun: Position, news: News, is_told: bool) -> None:
         assert self._loop

@@ -372,7 +372,7 @@ def jobs_act(request: Request, body: BulkRequest) -> BulkResults:
 def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
     """Return the function for an action.  Raises BadRequest, BadSubmission."""
     if (body.signal is not None) is not (body.act is BulkAction.SIGNAL):
-        raise BadRequest("a signal belongs to the act 'signal', and to no other")
+        raise BadRequest("`signal` must be used with the act 'signal', and with no other")
     number = None if body.signal is None else parse_signal(str(body.signal))
     acts: dict[BulkAction, Callable[[JobOrders], Acted]] = {
         BulkAction.DELETE: JobOrders.delete,
@@ -398,7 +398,7 @@ def _meant(who: Asking, body: BulkRequest) -> list[int]:
     """Return the ids of the selected jobs.  Raises BadRequest, BadCondition."""
     ways = (body.ids is not None, body.condition is not None, bool(body.filters))
     if sum(ways) != 1:
-        raise BadRequest("name jobs by ids, by a condition, or by user, state, queue, project, name, type, array")
+        raise BadRequest("select jobs by ids, by a condition, or by user, state, queue, project, name, type, array")
     if body.ids is not None:
         return list(dict.fromkeys(body.ids))
     if body.condition is not None:
@@ -408,5 +408,5 @@ def _meant(who: Asking, body: BulkRequest) -> list[int]:
         with who.database.snapshot() as tx:
             ids = tx.listings.page(listing.query(who), JobPlace(MAX_JOBS))
     if len(ids) > MAX_JOBS:
-        raise BadRequest(f"these are more than {MAX_JOBS} jobs: name fewer at a time")
+        raise BadRequest(f"more than {MAX_JOBS} jobs: select fewer jobs in a request")
     return ids

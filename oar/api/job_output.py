@@ -491,5 +491,5 @@ def _output(who: Asking, job_id: int) -> _JobOutput:
     view = who.database.look(lambda tx: job_view(tx, job_id, who.privacy))
     check_reads_output(user, view.job)
     if view.job.job_type is JobType.INTERACTIVE:
-        raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")
+        raise OutputNotHere(f"job {job_id} is interactive: its output is on the terminal of its user")
     return _JobOutput(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))

@@ -153,7 +153,7 @@ class JobUpdate(BaseModel):
         """The changes, as options of oaralter.  Raises BadRequest if there are none."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         if not fields:
-            raise BadRequest("name what is to be changed")
+            raise BadRequest("use at least one field")
         changed: dict[str, Any] = {name: "" if value is None else value for name, value in fields.items()}
         if "resources" in fields:
             texts = changed.pop("resources") or []

@@ -79,7 +79,7 @@ def parse_parts(text: str | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
     unknown = [name for name in names if name not in PARTS]
     if unknown:
-        raise BadRequest(f"include: {unknown[0]!r} is no part of a job: {', '.join(PARTS)}")
+        raise BadRequest(f"include: {unknown[0]!r} must be one of {', '.join(PARTS)}")
     return names
 
 
@@ -439,7 +439,7 @@ def jobs_list(request: Request, listing: JobListing) -> JobPage | Answer:
 def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
     """Return all jobs of a list as lines.  Raises BadRequest, Unidentified, TooMany."""
     if listing.limit is not None or listing.total:
-        raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
+        raise BadRequest("`limit` and `total` are for pages: an export has all jobs, one per line")
 
     def pages(after: int | None) -> JobPage:
         page = JobPlace(EXPORT_PAGE, listing.after if after is None else after, listing.newest_first)
@@ -462,7 +462,7 @@ async def get_job(
     """Return all fields of a job that the caller may read. With `wait`, return when its state changes."""
     parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parse_parts(include))))
     if stays is not None and not wait:
-        raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
+        raise BadRequest("`while` must be used with `wait`, the seconds to wait for another state")
     if wait:
         awaited = None if stays is None else _states(stays, ended=False) or frozenset(JobState)
         await wait_while(request, job_id, awaited, wait)
@@ -535,6 +535,6 @@ def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
             return None
         named = frozenset(state for state in JobState if state.lower() == name.lower())
         if not named and name != "live":
-            raise BadRequest(f"{name!r} is no state: live, all, {', '.join(JobState)}")
+            raise BadRequest(f"state: {name!r} must be one of live, all, {', '.join(JobState)}")
         states |= named or LIVE_STATES
     return states

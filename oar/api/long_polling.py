@@ -46,7 +46,7 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
 def check_wait(seconds: int, reservation: str | None) -> None:
     """Check that a submission that waits requests a reservation: only these are decided.  Raises BadRequest."""
     if seconds and reservation is None:
-        raise BadRequest("'wait' belongs to 'reservation': other jobs are not answered\nGET /v1/jobs/ID?wait=30 waits")
+        raise BadRequest("`wait` must be used with `reservation`\nfor other jobs use GET /v1/jobs/ID?wait=30")
 
 
 async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outcome:

@@ -145,7 +145,7 @@ class NewMachines(BaseModel):
         described = Machines(**values)
         resources = described.cpus * described.cores * (described.threads if described.each_thread else 1)
         if described.hosts * resources > MOST:
-            raise BadRequest(f"these are {described.hosts * resources} resources, {MOST} can be created at a time")
+            raise BadRequest(f"{described.hosts * resources} resources: must be at most {MOST} in a request")
         return machines.behind_the_last(tx, described, values) if self.number_on else described
 
 
@@ -197,7 +197,7 @@ def resources_change(request: Request, body: ResourceUpdate, match: IfMatch = No
         settings = _settings(act.tx, {**body.properties, **flags})
         change = NodeChange(body.state, body.maintenance, settings, body.force, body.reason)
         if change._replace(is_forced=False, reason="") == NodeChange():
-            raise BadRequest("name what is to be changed: state, maintenance, drain, properties")
+            raise BadRequest("use at least one of: state, maintenance, drain, properties")
         ids = _selected(act.tx, body, satisfying)
         _check_seen(act.tx, ids, match)
         jobs = sorted(state_changes.doomed(act.tx, ids)) if change.ends_jobs else []
@@ -238,7 +238,7 @@ def _check_seen(tx: "Transaction", ids: Sequence[int], match: str | None) -> Non
     if match is None:
         return
     if len(ids) != 1:
-        raise BadRequest("If-Match names the version of one resource: name one")
+        raise BadRequest("If-Match is the version of one resource: use it with one resource")
     tx.resources.hold(ids)
     check_seen(match, f"resource {ids[0]}", lambda: version_of_resource(tx, ids[0]))
 
@@ -253,7 +253,7 @@ def _selected(tx: "Transaction", body: ResourceUpdate, satisfying: list[int]) ->
     ``satisfying``: those that satisfy the condition.
     """
     if sum(selection is not None for selection in (body.ids, body.nodes, body.condition)) != 1:
-        raise BadRequest("name the resources by one of ids, nodes, condition")
+        raise BadRequest("use exactly one of: ids, nodes, condition")
     if body.nodes is not None:
         return sorted({resource for ids in _ids_by_node(tx, body.nodes).values() for resource in ids})
     asked = sorted(set(body.ids if body.ids is not None else satisfying))
@@ -265,7 +265,7 @@ def _selected(tx: "Transaction", body: ResourceUpdate, satisfying: list[int]) ->
     return asked
 
 
-class JobFate(StrEnum):
+class MaintenanceEffect(StrEnum):
     """How the withdrawal of its nodes affects a job."""
 
     ENDS = "ends"  #: the job ends before the maintenance begins
@@ -283,7 +283,7 @@ class JobImpact(TypedDict):
     state: str
     start: int
     end: int | None
-    fate: JobFate
+    fate: MaintenanceEffect
 
 
 class AffectedReservation(TypedDict):
@@ -325,7 +325,7 @@ class MaintenanceWindow(BaseModel):
     @model_validator(mode="after")
     def _in_order(self) -> "MaintenanceWindow":
         if self.begin is not None and self.to is not None and self.begin >= self.to:
-            raise ValueError("a period goes from a date to a later one")
+            raise ValueError("`from` must be earlier than `to`")
         return self
 
 
@@ -364,16 +364,16 @@ def _item(job: "DrawnJob", begin: int) -> JobImpact:
         "state": job.state,
         "start": job.start,
         "end": job.latest_end,
-        "fate": fate(job, begin),
+        "fate": maintenance_effect(job, begin),
     }
 
 
-def fate(job: "DrawnJob", begin: int) -> JobFate:
+def maintenance_effect(job: "DrawnJob", begin: int) -> MaintenanceEffect:
     """Return how the withdrawal of its resources affects a job."""
     if job.state in NOT_STARTED and job.start >= begin:
-        return JobFate.DELAYED
+        return MaintenanceEffect.DELAYED
     end = job.latest_end
-    return JobFate.ENDS if end is not None and end <= begin else JobFate.CUT
+    return MaintenanceEffect.ENDS if end is not None and end <= begin else MaintenanceEffect.CUT
 
 
 def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:

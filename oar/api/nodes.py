@@ -8,13 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
-from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
+from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, check_period, split_list
 from oar.api.records import Conditions, Event, selectable
 from oar.api.responses import select_fields
 from oar.api.routing import OF_RESOURCES, Router
 from oar.api.service import Asking, asking
 from oar.lib.base.errors import BadRequest, NoSuchResource
 from oar.lib.bus.messages import Topic
+from oar.lib.history.gantt import DAY
 from oar.lib.history.views import event_item
 from oar.lib.jobs.sql_listings import NodeInterval
 from oar.lib.nodes.occupancy import NodeOccupancy, by_node, total
@@ -209,7 +210,7 @@ def _states(text: str | None) -> frozenset[ResourceState]:
     by_name = {state.lower(): state for state in ResourceState}
     unknown = [name for name in split_list(text) if name.lower() not in by_name]
     if unknown:
-        raise BadRequest(f"{unknown[0]!r} is no state of resources: {', '.join(ResourceState)}")
+        raise BadRequest(f"state: {unknown[0]!r} must be one of {', '.join(ResourceState)}")
     return frozenset(by_name[name.lower()] for name in split_list(text))
 
 
@@ -273,7 +274,6 @@ def _no_such_resource(resource_id: int) -> NoSuchResource:
     return NoSuchResource(f"there is no resource {resource_id}")
 
 
-DAY = 86400
 #: Days of a history by default, and at most.
 DAYS, MAX_DAYS = 30, 366
 
@@ -292,8 +292,7 @@ class NodePast(BaseModel):
         """Return its first and last date.  Raises BadRequest."""
         end = now if self.to is None else self.to
         begin = max(0, end - DAYS * DAY) if self.begin is None else self.begin
-        if not begin < end <= begin + MAX_DAYS * DAY:
-            raise BadRequest(f"a period goes from a date to a later one, over {MAX_DAYS} days at most")
+        check_period(begin, end, MAX_DAYS)
         return begin, end
 
 

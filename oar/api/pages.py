@@ -14,10 +14,11 @@ from oar.api.accounting import usage_record
 from oar.api.administration import administration_record, rules_record
 from oar.api.authentication import Caller
 from oar.api.errors import status_of
+from oar.api.events import EventListing, event_page
 from oar.api.gantt import LAST_DAY
-from oar.api.history import EventListing, event_page
 from oar.api.jobs import EVERYTHING, JobListing, array_record, job_page, job_record
 from oar.api.nodes import NodeListing, node_record, nodes_record
+from oar.api.parameters import check_period
 from oar.api.queues import queue_items
 from oar.api.reservations import ReservationListing, reservation_page, reservation_with_log
 from oar.api.resource_states import grid_record, groups_record, totals
@@ -80,8 +81,7 @@ def period_of(query: Mapping[str, str]) -> Period:
     if not query.get("from"):
         return Period(now - BEFORE, now + AFTER)
     begin, end = _gantt_date(query["from"]), _gantt_date(query.get("to") or str(int(time.time())))
-    if not begin < end:
-        raise BadRequest("a period goes from a date to a later one")
+    check_period(begin, end)
     return Period(begin, end)
 
 
@@ -125,7 +125,7 @@ def plan_table(who: Asking, date: int) -> dict[str, Any]:
 
 def _gantt_date(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= LAST_DAY * DAY):
-        raise BadRequest(f"{text!r} is no date in epoch seconds")
+        raise BadRequest(f"{text!r} must be a date in epoch seconds")
     return int(text)
 
 
@@ -380,5 +380,5 @@ def _visit(request: Request, caller: Caller) -> Visit:
 def _number(text: str, of: str = "job") -> int:
     """Return the id of a job, or of something else.  Raises BadRequest."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise BadRequest(f"{text!r} is no id of a {of}")
+        raise BadRequest(f"{text!r} must be the id of a {of}")
     return int(text)

@@ -1,8 +1,11 @@
-"""Types of parameters, and of fields of request bodies, that several routes use."""
+"""Types and checks of parameters, and of fields of request bodies, that several routes use."""
 
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
+
+from oar.lib.base.errors import BadRequest
+from oar.lib.history.gantt import DAY
 
 #: The configuration of models of request bodies: unknown fields and values of another type are errors.
 STRICT = ConfigDict(extra="forbid", strict=True)
@@ -62,6 +65,14 @@ IdempotencyKey = Annotated[
         description="Unique text, such as a UUID: a repeated request with the same key is executed only once.",
     ),
 ]
+
+
+def check_period(begin: int, end: int, days: int | None = None) -> None:
+    """Raise BadRequest if a period ends before it begins, or is longer than a number of days."""
+    if begin >= end:
+        raise BadRequest("`from` must be earlier than `to`")
+    if days is not None and end > begin + days * DAY:
+        raise BadRequest(f"the period must not be longer than {days} days")
 
 
 def split_list(text: str | None) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class Passwords:
     def check(self, name: str, password: str, address: str, config: "Config") -> None:
         """Check that a password is a user's.  Raises Unidentified, TooOften, TooMany, Unavailable."""
         if config.api_basic_auth == "no":
-            raise Unidentified("names and passwords are not taken here: use a token (oar-token create)")
+            raise Unidentified("the site does not accept passwords: use a token (oar-token create)")
         self.failures.check(name, address)
         proof = hmac.new(self._key, f"{name}\0{password}".encode(), hashlib.sha256).digest()
         if self._right.get(proof, 0.0) > time.monotonic():
@@ -141,7 +141,7 @@ class Passwords:
             raise Unavailable("passwords cannot be checked now") from None
         if done.returncode not in (password_check.RIGHT, password_check.WRONG):
             _log.error("%s ended with %d: %.500s", PROGRAM, done.returncode, done.stderr.decode(errors="replace"))
-            raise Unavailable("passwords cannot be checked now: the log of the API tells more")
+            raise Unavailable("passwords cannot be checked now: see the log of the API")
         return done.returncode == password_check.RIGHT
 
     def _keep(self, proof: bytes) -> None:

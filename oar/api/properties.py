@@ -93,7 +93,7 @@ def choice_of(texts: Iterable[str], known: Collection[str]) -> Choice:
         name, equals, value = text.partition("=")
         check_property(name, known)
         if not equals:
-            raise BadRequest(f"props={text}: write {name}=VALUE")
+            raise BadRequest(f"props={text}: must be {name}=VALUE")
         choice[name].append(value)
     return choice
 

@@ -100,7 +100,7 @@ def queues_switch(request: Request, body: QueueSwitch) -> Result:
 def queue_change(request: Request, name: PathName, body: QueueUpdate, match: IfMatch = None) -> NamedResult:
     """Update a queue, as `oarqueue --change`, `-e` and `-d` do. Administrators only."""
     if not body.model_fields_set:
-        raise BadRequest("name what is to be changed: priority, policy, enabled")
+        raise BadRequest("use at least one of: priority, policy, enabled")
     with administering(request) as act:
         _check_seen(act, name, match)
         queues.change(act.tx, act.user, _text(name, body.priority, body.policy))

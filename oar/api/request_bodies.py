@@ -67,7 +67,7 @@ def fields_of(kind: str, data: bytes) -> dict[str, str]:
     """
     between, whole = b"\r\n--" + boundary_of(kind), b"\r\n" + data
     if whole.count(between) > MAX_PARTS + 1:
-        raise BadRequest(f"the form has more than {MAX_PARTS} parts")
+        raise BadRequest(f"the form must have at most {MAX_PARTS} parts")
     _, *parts = whole.split(between)
     if not parts or not _END.match(parts.pop()):
         raise BadRequest(_INCOMPLETE)
@@ -78,19 +78,19 @@ def _field(part: bytes) -> tuple[str, str]:
     head, is_whole, value = part.partition(b"\r\n\r\n")
     match = _NAME.search(head[:_MAX_HEAD])
     if not (match and is_whole):
-        raise BadRequest("a part of the form has no name")
+        raise BadRequest("each part of the form must have a name")
     name = (match[1] or match[2]).decode(errors="replace")
     try:
         return name, value.decode()
     except UnicodeDecodeError:
-        raise BadRequest(f"{name}: this is no text") from None
+        raise BadRequest(f"{name}: must be a text") from None
 
 
 def boundary_of(kind: str) -> bytes:
     """Return the boundary of a form.  Raises BadRequest."""
     match = _BOUNDARY.search(kind)
     if not match:
-        raise BadRequest("the Content-Type of the form has no boundary")
+        raise BadRequest("the Content-Type of the form must have a boundary")
     return (match[1] or match[2]).encode("latin-1", "replace")
 
 
@@ -145,11 +145,11 @@ class _Reader:
         """Return the head of a part, and skip it.  Raises BadRequest."""
         while (index := self._held.find(b"\r\n\r\n")) < 0:
             if len(self._held) > _MAX_HEAD or self._held.startswith(b"--\r\n"):
-                raise BadRequest("the form holds no file")
+                raise BadRequest("the form must have a file")
             await self._more()
         head, self._held = self._held[:index], self._held[index + 4 :]
         if head.startswith(b"--"):
-            raise BadRequest("the form holds no file")
+            raise BadRequest("the form must have a file")
         return head
 
 
@@ -193,11 +193,11 @@ async def form_events(boundary: str, pieces: AsyncIterator[bytes]) -> AsyncItera
     reader = _Reader(pieces)
     async for piece in reader.until(border):
         if piece:
-            raise BadRequest("the parts of the form are not told apart")
+            raise BadRequest("the parts of the form must be separated by its boundary")
     for _ in range(_MAX_AGENT_FIELDS + 1):
         match = _AGENT_NAME.search(await reader.head())
         if match is None:
-            raise BadRequest("a part of the form has no name")
+            raise BadRequest("each part of the form must have a name")
         name = match[1].decode("ascii")
         if name == _AGENT_FILE:
             break
@@ -209,13 +209,13 @@ async def form_events(boundary: str, pieces: AsyncIterator[bytes]) -> AsyncItera
         try:
             yield FormField(name, value.decode())
         except UnicodeDecodeError:
-            raise BadRequest(f"the field {name} is no text") from None
+            raise BadRequest(f"{name}: must be a text") from None
     else:
         raise BadRequest(_TOO_MUCH)
     yield FileBegins()
     async for piece in reader.until(border):
         yield FileData(piece)
     if await reader.exactly(2) != b"--":
-        raise BadRequest("the file is not the last part of the form")
+        raise BadRequest("the file must be the last part of the form")
     async for _ in pieces:  # what follows the form is ignored
         pass

@@ -71,7 +71,7 @@ async def reservation_events(request: Request, listing: ReservationEvents) -> An
     feed, since = service_of(request).reservation_feed, listing.since_id
     if listing.wait:
         if since is None:
-            raise BadRequest("'wait' belongs to 'since_id': the `next` of an answer")
+            raise BadRequest("`wait` must be used with `since_id`, the `next` of a response")
 
         def is_seen(who: Asking) -> bool:
             until = feed.settled() or 0
@@ -87,7 +87,7 @@ def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int
     until = feed.settled()
     if since is None:
         if until is None:
-            raise Unavailable("the log of the reservations is being written: ask again")
+            raise Unavailable("the log of the reservations is being written. Try again.")
         return {"items": [], "next": until}
     with who.database.snapshot() as tx:
         lines = tx.reservation_logs.shown_lines(since, until or 0, limit)
@@ -183,7 +183,7 @@ def _chosen(
     states, names = split_list(listing.state), split_list(listing.name)
     for state in states:
         if state not in LETTERS:
-            raise BadRequest(f"there is no state {state} of advance reservations: write some of {', '.join(LETTERS)}")
+            raise BadRequest(f"state: {state!r} must be one of {', '.join(LETTERS)}")
     return [
         reservation
         for reservation in rows
@@ -278,7 +278,7 @@ def find(tx: "Transaction", name: int | str) -> "AdvanceReservation":
         raise NoSuchResource(f"there is no advance reservation {name}")
     if len(seen) > 1:
         numbers = ", ".join(str(row.number) for row in sorted(seen, key=lambda row: row.number))
-        raise AmbiguousName(f"several advance reservations are called {name}: {numbers}; write a number")
+        raise AmbiguousName(f"several advance reservations have the name {name}: {numbers}. Use a number.")
     return seen[0]
 
 

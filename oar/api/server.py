@@ -327,7 +327,7 @@ def _local(path: str) -> socket.socket:
 def _tcp(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
-        raise ConfigError(f"API_LISTEN: {address!r} is no address: HOST:PORT or unix:PATH")
+        raise ConfigError(f"API_LISTEN: {address!r} must be HOST:PORT or unix:PATH")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, or asyncio does not see that it is TCP: the kernel would hold back the ends of answers for 40 ms.

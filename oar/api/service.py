@@ -125,7 +125,7 @@ class Service:
         self._count(request, caller)
         reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:
-            raise Unidentified("only users who are known may read here: give a token (oar-token create)")
+            raise Unidentified("this site requires authentication to read: use a token (oar-token create)")
         privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
         return Asking(caller, privacy, config, database)
 

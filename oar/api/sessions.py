@@ -155,9 +155,9 @@ def _elevate(request: Request, service: "Service", login: Login) -> Answer:
     caller = asking(request).caller
     user = caller.identified()
     if caller.way is not Way.SESSION or caller.rests_on_token or not caller.token:
-        raise BadRequest("sudo is for the session of a browser that has logged in with a password")
+        raise BadRequest("sudo must be used in a session that began with a password")
     if login.user not in (None, user.name):
-        raise NotAllowed(f"the session is of {user.name}: log in as {login.user} instead")
+        raise NotAllowed(f"the session belongs to {user.name}: log out to log in as {login.user}")
     _by_password(request, service, login.model_copy(update={"user": user.name}))
     with service.runtime.database.begin() as tx:
         tx.access.prove_token(caller.token)
@@ -179,7 +179,7 @@ def _by_token(service: "Service", token: str, seconds: int) -> tuple[User, str]:
 
 def _by_password(request: Request, service: "Service", login: Login) -> User:
     if not login.user or login.password is None:
-        raise Unidentified("give a user and his password, or a token")
+        raise Unidentified("use a user name and a password, or a token")
     return service.identities.check_password(login.user, login.password, request, service.runtime.config)
 
 

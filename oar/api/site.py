@@ -10,7 +10,7 @@ from starlette.requests import Request
 from typing_extensions import TypedDict
 
 from oar.api.authentication import outer_path
-from oar.api.history import EventListing, event_page
+from oar.api.events import EventListing, event_page
 from oar.api.jobs import JobListing, job_page
 from oar.api.queues import queue_items
 from oar.api.records import ConditionsAndStandby, Event, JobPage, Queue, records_of

@@ -157,7 +157,7 @@ def by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> An
 
 #: The command of a job whose script is in the request, as oarsub stores it for a script on its standard input.
 SCRIPT_ONLY = "-"
-_TOO_LATE = "the others took all the time (API_TIMEOUT): send it again"
+_TOO_LATE = "the other requests took all the time (API_TIMEOUT). Send it again."
 
 
 class SubmitJobs(NamedTuple):
@@ -370,14 +370,14 @@ def _script_of(files: UserFiles, absolute: Absolute, command: str) -> str:
     except ValueError:
         arguments = command.split()
     if not arguments:
-        raise BadRequest("scanscript: there is no script and no command")
+        raise BadRequest("scanscript: must be used with a script or a command")
     return _read_file(files, absolute, arguments[0])
 
 
 def _read_file(files: UserFiles, absolute: Absolute, path: str) -> str:
     if "\0" in path:
-        raise BadRequest("scanscript: a name of a file holds no NUL")
+        raise BadRequest("scanscript: the name of a file must not contain NUL")
     try:
         return files.read(absolute(path)).data.decode("utf-8", "replace")
     except OSError as error:
-        raise BadRequest(f"scanscript: {path} cannot be read: {error.strerror or 'not with your rights'}") from None
+        raise BadRequest(f"scanscript: {path} cannot be read: {error.strerror or 'permission denied'}") from None

@@ -223,7 +223,7 @@ class _Process:
                 return outcome
         except (EOFError, OSError):
             raise WorkerLost("the worker of the service has ended: repeat the request with its key") from None
-        raise WorkerLost(f"the worker of the service has said nothing for {seconds:g} s: repeat the request")
+        raise WorkerLost(f"the worker of the service has not responded for {seconds:g} s: repeat the request")
 
     def kill(self) -> None:
         """End it at once."""

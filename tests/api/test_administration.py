@@ -149,16 +149,16 @@ def test_a_state_is_asked_for_and_names_the_jobs_that_end(admin: httpx.Client, d
 
 #: Changes of resources that are refused, their status, and a part of the text.
 REFUSED: list[tuple[dict[str, Any], int, str]] = [
-    ({"drain": True}, 400, "name the resources by one of"),
-    ({"ids": [1], "nodes": ["node-1"], "drain": True}, 400, "name the resources by one of"),
-    ({"ids": [1]}, 400, "name what is to be changed"),
+    ({"drain": True}, 400, "use exactly one of: ids, nodes, condition"),
+    ({"ids": [1], "nodes": ["node-1"], "drain": True}, 400, "use exactly one of: ids, nodes, condition"),
+    ({"ids": [1]}, 400, "use at least one of"),
     ({"ids": [99_999], "drain": True}, 404, "there is no resource 99999"),
     (
         {"nodes": ["node-1"], "drain": False, "reason": "x"},
         400,
         "Use it with a state, or with a drain or a maintenance that begins",
     ),
-    ({"nodes": ["node-1"], "reason": "x"}, 400, "name what is to be changed"),
+    ({"nodes": ["node-1"], "reason": "x"}, 400, "use at least one of"),
     ({"nodes": ["node-1"], "drain": True, "reason": "a\nb"}, 400, "bad reason: it has a line break"),
     ({"nodes": ["node-9"], "drain": True}, 404, "there is no node 'node-9'"),
     ({"condition": "resource_id < 0", "drain": True}, 404, "no resource satisfies"),

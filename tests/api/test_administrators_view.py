@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api import administration, history
+from oar.api import administration, events
 from oar.api.administration import HIDDEN
 from oar.lib.access.records import User
 from oar.lib.base.version import SCHEMA, VERSION
@@ -107,7 +107,7 @@ def test_the_last_rounds_are_told_to_everybody(
         return RoundsAnswer({"rounds": [{**own, **told}, older]})
 
     monkeypatch.setattr(control_client, "ask", ask)
-    monkeypatch.setattr(history, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(events, "KEPT_SECONDS", 3600.0)
     (item,) = anonymous.get("/v1/rounds", params={"last": 1}).json()["items"]
     assert item == {
         **own,
@@ -117,7 +117,7 @@ def test_the_last_rounds_are_told_to_everybody(
         "phases": told.get("phases"),
     }
     assert [each["date"] for each in anonymous.get("/v1/rounds").json()["items"]] == [own["date"], older["date"]]
-    assert questions == [RoundsQuestion(history.MAX_PASSES)]  # once for all who ask
+    assert questions == [RoundsQuestion(events.MAX_PASSES)]  # once for all who ask
 
 
 def test_rounds_of_a_server_that_is_down_are_not_known(anonymous: httpx.Client) -> None:

@@ -51,9 +51,9 @@ def test_what_a_node_did_does_and_will_do_is_told(anonymous: httpx.Client, datab
     ("query", "status", "text"),
     [
         ("node=nowhere&from=0&to=10", 400, "there is no node 'nowhere'"),
-        ("node=node-1&from=10&to=10", 400, "a period goes from a date to a later one"),
-        ("node=node-1&from=0&to=9999999", 400, "over 31 days at most"),
-        (f"node={','.join(map(str, range(17)))}&from=0&to=10", 400, "17 nodes: 16 at most"),
+        ("node=node-1&from=10&to=10", 400, "`from` must be earlier than `to`"),
+        ("node=node-1&from=0&to=9999999", 400, "must not be longer than 31 days"),
+        (f"node={','.join(map(str, range(17)))}&from=0&to=10", 400, "node: must name at most 16 nodes, not 17"),
     ],
 )
 def test_what_cannot_be_told_of_nodes_is_said(

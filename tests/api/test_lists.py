@@ -53,7 +53,7 @@ def test_an_export_of_events_is_more_than_a_page(
     anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(database)
-    monkeypatch.setattr("oar.api.history.EXPORT_PAGE", 2)
+    monkeypatch.setattr("oar.api.events.EXPORT_PAGE", 2)
     whole = anonymous.get("/v1/event-log?limit=1000").json()["items"]
     assert _lines(anonymous.get("/v1/event-log", headers={"Accept": "application/x-ndjson"})) == whole
     assert len(whole) > 4

@@ -53,8 +53,8 @@ def test_every_page_comes_with_its_policy(anonymous: httpx.Client) -> None:
     ("path", "status", "text"),
     [
         ("/ui/jobs/999", 404, "job 999 does not exist"),
-        ("/ui/jobs/%00", 400, "is no id of a job"),
-        ("/ui/jobs?state=broken", 400, "is no state"),
+        ("/ui/jobs/%00", 400, "must be the id of a job"),
+        ("/ui/jobs?state=broken", 400, "must be one of live, all, "),
         ("/ui/jobs?array=many", 400, "array:"),
         ("/ui/jobs?from=9223372036854775807", 400, "from:"),
         ("/ui/jobs?to=9223372036854775807", 400, "to:"),

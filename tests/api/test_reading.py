@@ -84,7 +84,7 @@ def test_all_of_a_list_can_be_had_as_lines(
     refused = anonymous.get("/v1/jobs", params={"limit": 3}, headers=LINES_ALONE)
     assert (refused.status_code, refused.json()["detail"]) == (
         400,
-        "limit and total belong to pages: an export has all jobs, one a line",
+        "`limit` and `total` are for pages: an export has all jobs, one per line",
     )
     either = anonymous.get("/v1/jobs", headers={"Accept": "application/json, application/x-ndjson"})
     assert len(either.json()["items"]) == 5

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from oar.api import history, service
+from oar.api import events, service
 from oar.api import hub as serving_hub
 from oar.api.concurrency import UnderWay
 from oar.api.responses import EventStream
@@ -131,7 +131,7 @@ def test_a_client_is_told_why_nobody_can_listen_yet(
     for path in ("/v1/stream", "/v1/events"):
         refused = anonymous.get(path)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-        assert refused.json()["detail"] == "the service has just started and has not read the database yet: ask again"
+        assert refused.json()["detail"] == "the service has just started and has not read the database yet. Try again."
 
 
 def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database: Database) -> None:
@@ -195,7 +195,7 @@ def test_a_client_chooses_messages_and_a_queue(
 
 
 def test_a_stream_ends_after_an_hour(anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "STREAM_SECONDS", 0.0)
+    monkeypatch.setattr(events, "STREAM_SECONDS", 0.0)
     with _stream(anonymous) as messages:
         position = _begin(messages)
         told = list(messages)

@@ -191,4 +191,4 @@ def test_a_reservation_that_is_submitted_is_told_so_whatever_fails_then(
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_job_without_a_reservation_has_no_answer_to_wait_for(nobody: httpx.Client, path: str) -> None:
     answer = nobody.post(path, json={"command": "true"}, params={"wait": 30})
-    assert (answer.status_code, "'wait' belongs to 'reservation'" in answer.json()["detail"]) == (400, True)
+    assert (answer.status_code, "`wait` must be used with `reservation`" in answer.json()["detail"]) == (400, True)

@@ -175,7 +175,7 @@ def _list_item(request: LegacyRequest, target: _Target, item: Mapping[str, Any])
 async def _read(request: LegacyRequest, target: _Target) -> Response:
     lines = request.number("tail", 0)
     if lines > MAX_TAIL:
-        raise BadRequest(f"tail: {lines} is above {MAX_TAIL} lines")
+        raise BadRequest(f"tail: {lines} must be at most {MAX_TAIL} lines")
     program = await FileProgram.start(target, "read", str(lines))
     request.http.state.seat.give_back()
     try:
@@ -240,7 +240,7 @@ async def _change_mode(request: LegacyRequest, target: _Target) -> Response:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         mode = str(request._replace(body=parse_body(request.http, data)).fields.get("mode", ""))
     if not _MODE.fullmatch(mode) or int(mode, 8) > 0o777:
-        raise BadRequest(f"Bad mode value: {mode!r} is not a mode such as 640 or 755")
+        raise BadRequest(f"Bad mode value: {mode!r} must be a mode such as 640 or 755")
     await _result(target, "chmod", mode)
     return Response(status_code=HTTPStatus.ACCEPTED, media_type=_BINARY)
 

@@ -144,7 +144,7 @@ def _states_of(request: LegacyRequest) -> frozenset[JobState] | None:
     if not words or "all" in words:
         return None
     if unknown := [word for word in words if word not in by_name]:
-        raise BadRequest(f"{name}: {unknown[0]!r} is not one of {', '.join(JobState)}").of(name)
+        raise BadRequest(f"{name}: {unknown[0]!r} must be one of {', '.join(JobState)}").of(name)
     return frozenset(by_name[word] for word in words)
 
 
@@ -160,7 +160,7 @@ class JobPage(NamedTuple):
         """Return the requested page.  Raises BadRequest."""
         page, order = Page.of(request), request.text("order")
         if order not in _ORDERS:
-            raise BadRequest(f"order: {order!r} is neither id nor -id").of("order")
+            raise BadRequest(f"order: {order!r} must be id or -id").of("order")
         for name, newest_first in (("before_id", True), ("after_id", False)):
             if text := request.text(name):
                 return cls(page._replace(offset=0), parse_number(text, name), newest_first)
@@ -242,7 +242,7 @@ def keyed_by_id(request: LegacyRequest, items: Sequence[Mapping[str, Any]]) -> d
     default = request.config.api_default_data_structure
     structure = "simple" if request.wants_lines else request.text("structure") or default
     if structure not in ("simple", "oar"):
-        raise BadRequest(f"structure: {structure!r} is neither simple nor oar").of("structure")
+        raise BadRequest(f"structure: {structure!r} must be simple or oar").of("structure")
     if structure == "simple":
         return None
     return {str(item["id"]): shown for item, shown in zip(items, with_fields(request, items), strict=True)}
@@ -400,7 +400,7 @@ def act_by_method(request: LegacyRequest, job_id: int) -> Reply:
         return signal(request, job_id, text)
     if method == "walltime-change":
         return _change_walltime(request, job_id)
-    raise BadRequest(f"method: {method!r} is not one of {', '.join([*ACTIONS, 'signal', 'walltime-change'])}").of(
+    raise BadRequest(f"method: {method!r} must be one of {', '.join([*ACTIONS, 'signal', 'walltime-change'])}").of(
         "method"
     )
 

@@ -184,7 +184,7 @@ def _descriptions(request: LegacyRequest) -> Sequence[object]:
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise BadRequest("yaml_array: this is not a YAML list").of("yaml_array")
+        raise BadRequest("yaml_array: must be a YAML list").of("yaml_array")
     return found
 
 
@@ -205,7 +205,7 @@ def _parse_properties(value: object) -> object:
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        raise BadRequest("properties: this is not a JSON object").of("properties") from None
+        raise BadRequest("properties: must be a JSON object").of("properties") from None
 
 
 def generate_resources(request: LegacyRequest) -> Reply:
@@ -265,7 +265,9 @@ def remove_by_cpuset(request: LegacyRequest, node: str, cpuset: str) -> Reply:
     with request.database.snapshot() as tx:
         found = [view.id for view in resource_views(tx, nodes=[node]) if str(view.columns.get("cpuset")) == cpuset]
     if len(found) != 1:
-        raise NoSuchResource(f"{len(found)} resources of {node!r} have the cpuset {cpuset!r}: name one by its id")
+        raise NoSuchResource(
+            f"{len(found)} resources of {node!r} have the cpuset {cpuset!r}: use the id of the resource"
+        )
     return remove(request, found[0])
 
 
@@ -296,7 +298,7 @@ def show_accounting(request: LegacyRequest, user: str | None = None) -> Reply:
     if request.config.api_accounting_private and not (caller and caller.is_admin):
         own = request.caller.identified().name
         if user not in (None, own):
-            raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
+            raise NotAllowed("the usage of other users is private (API_ACCOUNTING_PRIVATE)")
         user = own
     with request.database.snapshot() as tx:
         rows = tx.accounting.between(begin, end, user)

@@ -146,7 +146,7 @@ class Page(NamedTuple):
         offset, limit = request.number("offset", 0), request.number("limit", config.api_default_max_items_number)
         if offset > MAX_OFFSET:
             hint = "page through jobs with after_id or before_id"
-            raise BadRequest(f"offset: {offset} is above {MAX_OFFSET}\n{hint}").of("offset")
+            raise BadRequest(f"offset: {offset} must be at most {MAX_OFFSET}\n{hint}").of("offset")
         return cls(offset, min(limit or config.api_max_limit, config.api_max_limit))
 
     def of_items(self, items: Sequence[Any]) -> Sequence[Any]:

@@ -250,7 +250,7 @@ def _require_rules(request: LegacyRequest) -> "User":
     """Return the administrator who may read and change admission rules.  Raises Unidentified, NotAllowed."""
     user = request.caller.administering()
     if not request.config.api_admission_rules:
-        raise NotAllowed("the admission rules are not served here (API_ADMISSION_RULES)")
+        raise NotAllowed("this site does not serve admission rules (API_ADMISSION_RULES)")
     return user
 
 
@@ -293,7 +293,7 @@ def select_all(request: LegacyRequest) -> Reply:
         raise NotAllowed("SQL of clients is disabled (API_SELECT_ALL)")
     text = (request.text("query") or "").strip().strip('"')
     if not re.match(r"FROM\s", text, re.IGNORECASE):
-        raise BadRequest("query: it must begin with FROM, such as: FROM jobs WHERE state = 'Running'").of("query")
+        raise BadRequest("query: must begin with FROM, such as: FROM jobs WHERE state = 'Running'").of("query")
     page = Page.of(request)
     items = everything(request.database, text, page.limit, page.offset)
     return Reply(page.collection(request, items, page.offset + len(items)))

@@ -128,7 +128,7 @@ def rounds(
     config = asking(request).config
     passes = service_of(request).cache.recent("passes", lambda: _last_passes(config), KEPT_SECONDS)
     if passes is None:
-        raise ServerUnavailable(f"the OAR server ({control_client.place(config)}) does not answer: ask again later")
+        raise ServerUnavailable(f"the OAR server ({control_client.place(config)}) does not answer. Try again later.")
     return {"items": [_pass_record(record) for record in passes[:last]]}
 
 
@@ -233,7 +233,7 @@ class _Selection(NamedTuple):
         names = split_list(topics) or _MESSAGES
         for name in names:
             if name not in _MESSAGES:
-                raise BadRequest(f"{name!r} is no message: {', '.join(_MESSAGES)}")
+                raise BadRequest(f"topics: {name!r} must be one of {', '.join(_MESSAGES)}")
         user = who.caller.identified().name if listing.user == "me" else listing.user
         return cls(frozenset(names), user, listing.job, listing.queue)
 
