@@ -171,8 +171,8 @@ def test_the_socket_that_a_killed_one_has_left_is_replaced(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("listen", "code", "text"),
     [
-        ("nowhere", 1, "API_LISTEN: 'nowhere' is no address"),
-        ("127.0.0.1:http", 1, "API_LISTEN: '127.0.0.1:http' is no address"),
+        ("nowhere", 1, "API_LISTEN: 'nowhere' must be HOST:PORT"),
+        ("127.0.0.1:http", 1, "API_LISTEN: '127.0.0.1:http' must be HOST:PORT"),
         ("unix:/nonexistent/a/api.sock", 2, "cannot listen on /nonexistent/a/api.sock: No such file or directory"),
         ("192.0.2.1:6668", 2, "cannot listen on 192.0.2.1:6668"),
     ],
