@@ -151,7 +151,7 @@ def test_resources_are_chosen_by_values_of_properties(anonymous: httpx.Client, d
     assert shown("besteffort=NO", "besteffort=YES") == {"node-1": "ff", "node-2": "ff", "node-3": "ff"}
     assert shown("besteffort=YES", "deploy=YES") == {"node-3": "ff"}
     assert shown("deploy=a=b") == {}
-    for wrong, said in (("colour=red", "no resource property 'colour'"), ("deploy", "must be deploy=VALUE")):
+    for wrong, said in (("colour=red", "no property 'colour'"), ("deploy", "must be deploy=VALUE")):
         refused = anonymous.get("/v1/grid", params={"props": wrong})
         assert (refused.status_code, said in refused.json()["detail"]) == (400, True)
     text = anonymous.get("/ui/nodes?props=deploy=YES").text
