@@ -8,7 +8,6 @@ from typing import IO
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, COUNT, LARGEST_NUMBER, Stop, option
 from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.base.times import parse_date
 from oar.lib.history.traces import TraceFormat, TraceOptions, resource_records, trace
 
 EXIT_DATABASE = 2
@@ -59,8 +58,8 @@ def main(
         _form(mode),
         1 if first is None else first,
         LARGEST_NUMBER if last is None else last,
-        parse_date(start) if start else 0,
-        parse_date(stop) if stop else LARGEST_NUMBER,
+        context.past_date(start) if start else 0,
+        context.past_date(stop) if stop else LARGEST_NUMBER,
         _known(context, name),
         10_000 if chunk_size is None else chunk_size,
         anonymize,

@@ -10,7 +10,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.base.times import format_date, parse_date
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
@@ -60,7 +60,7 @@ def main(
     if history:
         if check or as_sample or connect:
             raise click.UsageError("--history excludes --check, --connect and --sample.")
-        return _history(context, key, _HistoryFilter(_date(since), _date(until), author))
+        return _history(context, key, since, until, author)
     if since or until or author:
         raise click.UsageError("--since, --until and --by need --history.")
     if connect and not check:
@@ -158,16 +158,14 @@ class _HistoryFilter(NamedTuple):
         return is_in_time and self.author in (None, change.author)
 
 
-def _date(text: str | None) -> int | None:
-    return parse_date(text) if text else None
-
-
-def _history(context: Context, name: str | None, choice: _HistoryFilter) -> int:
+def _history(context: Context, name: str | None, since: str | None, until: str | None, author: str | None) -> int:
     """Print the changes of all that decides about jobs, or of what has a name."""
     context.require_admin()
     option = option_of(name) if name is not None else None
+    first_date, last_date = (context.past_date(text) if text else None for text in (since, until))
     with context.database.snapshot() as tx:
         changes = tx.history.policy_changes(option.key if option else name)
+    choice = _HistoryFilter(first_date, last_date, author)
     if not changes and name is not None:
         raise Stop(f"[ERROR] No change of {name} is recorded. List all changes with oar-conf --history.")
     first = _first_values(changes) if name is None else []

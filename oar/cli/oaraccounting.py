@@ -9,7 +9,6 @@ from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.base.times import parse_date
 from oar.lib.jobs import accounting
 from oar.lib.jobs.accounting import AccountingIsRunning, Batch, OtherWindowWidth
 from oar.lib.jobs.sql_accounting import WindowChange
@@ -48,7 +47,7 @@ def main(
     if reporting and (reinitialize or delete_before is not None):
         raise Stop("[ERROR] --reporting can only be combined with --since")
     if reporting:
-        _report(context, parse_date(since) if since else 0)
+        _report(context, context.past_date(since) if since else 0)
         return
     if reinitialize + (delete_before is not None) + (since is not None) > 1:
         raise Stop("[ERROR] --reinitialize, --delete-before and --since are exclusive")
@@ -61,7 +60,7 @@ def main(
         note(context)
         batches = accounting.recount(context.database, rules)
     else:
-        batches = accounting.count(context.database, rules, parse_date(since) if since else 0)
+        batches = accounting.count(context.database, rules, context.past_date(since) if since else 0)
     try:
         for batch in batches:
             _say("\n".join(_lines(batch)), quiet)

@@ -71,9 +71,9 @@ def main(
     _exclude("--reasons" if with_reasons else "", {**options, "--summary": summary, "--free": free_only}, _NO_REASONS)
     _exclude("--free" if free_only else "", options, ("--events", "--jobs"))
     ids = _ids(context, resources, sql)
-    event_range, nodes = _event_range(events, nodes)
     lacking: list[str] = []
     with context.database.snapshot() as tx:
+        event_range, nodes = _event_range(events, nodes, tx.now)
         if event_range or (names_only and not free_only):
             names = [node for node in tx.resources.nodes() if not nodes or node in nodes]
             text = _events(tx, names, event_range, machine) if event_range else _names(names, machine)
@@ -152,7 +152,9 @@ class EventRange(NamedTuple):
     since: int | None = None
 
 
-def _event_range(values: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[EventRange | None, tuple[str, ...]]:
+def _event_range(
+    values: Sequence[str | None], nodes: tuple[str, ...], now: int
+) -> tuple[EventRange | None, tuple[str, ...]]:
     """Return the range that -e names, and the nodes without the number that belongs to ``last``.  Raises BadRequest."""
     if not values:
         return None, nodes
@@ -161,7 +163,7 @@ def _event_range(values: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[
         return EventRange(), nodes
     keyword, *counts = text.split()
     if keyword != "last":
-        return EventRange(since=parse_date(text)), nodes
+        return EventRange(since=parse_date(text, now, is_past=True)), nodes
     if not counts and nodes and DIGITS.issuperset(nodes[0]):
         counts, nodes = [nodes[0]], nodes[1:]
     if not counts:

@@ -20,9 +20,10 @@ from oar.cli.common.options import (
     optional_argument,
 )
 from oar.cli.common.process import Hangup
-from oar.cli.oarstat_parts.filters import JobFilter, filters, find_reservations, parse_since, parse_states
+from oar.cli.oarstat_parts.filters import JobFilter, filters, find_reservations, parse_states
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump, pieces
+from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.records import Job
 
@@ -257,7 +258,7 @@ class _Oarstat:
                 name=options.name,
                 queue=options.queue,
                 project=options.project,
-                since=None if options.since is None else parse_since(options.since, tx.now),
+                since=None if options.since is None else parse_date(options.since, tx.now, is_past=True),
                 advance_reservations=None if named is None else find_reservations(tx, named),
             )
             selection.check()
@@ -398,7 +399,7 @@ def _dates(context: Context, text: str, option: str) -> tuple[int, int]:
     except BadRequest:
         raise Stop(
             f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"'
-            "\n# Or write: now,+1h; 8:00,now; yesterday,today."
+            "\n# Or write: now,+1h; 8:00,now; yesterday,today; 7d,now."
         ) from None
 
 

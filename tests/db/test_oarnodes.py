@@ -9,7 +9,7 @@ import yaml
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarnodes import main
 from oar.lib.access.records import User
-from oar.lib.base.times import format_date
+from oar.lib.base.times import DATE_FORMS, format_date
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -246,7 +246,7 @@ def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cl
         (["-r", "-j"], "# Error: --resource and --sql cannot be combined with --jobs"),
         (["-r", "-l"], "# Error: --resource and --sql cannot be combined with --list"),
         (["-e", "last x"], "# Error: --events takes a date, last, or last and a number, not 'last x'"),
-        (["-e", "node-1"], '# Error: "node-1" is not a date (YYYY-MM-DD hh:mm:ss)'),
+        (["-e", "node-1"], f'# Error: "node-1" is not a date: use {DATE_FORMS}'),
         (["--sql", "1=1 --"], "# Error: invalid SQL condition: '--' is not allowed at character 5"),
     ],
 )

@@ -12,7 +12,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.cli.common.render import places
 from oar.cli.oarstat import main
 from oar.lib.access.records import User
-from oar.lib.base.times import format_date
+from oar.lib.base.times import DATE_FORMS, format_date
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -300,7 +300,7 @@ def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
 WRONG_SECONDS = ("0", "x", "-1", "999999")
 TWO_DATES = (
     '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"\n'
-    "# Or write: now,+1h; 8:00,now; yesterday,today."
+    "# Or write: now,+1h; 8:00,now; yesterday,today; 7d,now."
 )
 
 
@@ -325,7 +325,7 @@ TWO_DATES = (
         (["--start", "--explain", "1"], "# Error: --start and --explain are exclusive"),
         (["--color=red"], "# Error: --color must be auto, always or never"),
         (["--format", "5"], "# Error: --format must be 1, 2, 3 or 4"),
-        (["--since", "soon"], '# Error: "soon" is not a date: use YYYY-MM-DD hh:mm:ss, or an age such as 1d, 2h, 30m'),
+        (["--since", "soon"], f'# Error: "soon" is not a date: use {DATE_FORMS}'),
         *(([f"--watch={text}"], f'# Error: --watch takes a number of seconds, not "{text}"') for text in WRONG_SECONDS),
     ],
 )

@@ -34,7 +34,8 @@ REFUSED = [
     (
         ("-l", "walltime=1:xx", "x"),
         18,
-        '# Error: cannot recognize walltime resource value\n# "1:xx" is not a walltime: write h[:m[:s]]\n',
+        "# Error: cannot recognize walltime resource value\n"
+        '# "1:xx" is not a walltime: write h[:m[:s]], 90m or 1d12h\n',
     ),
     (
         ("-l", "gpu=1", "x"),

@@ -13,7 +13,7 @@ from tests.db.reservation_desk import ALICE, EVE, HOUR, NOW, Desk
 from tests.plain import same_in_all_formats, without_way_out
 
 DURATION = "write h:m:s, as 1:30:0, seconds, or units, as 90m, 2h, 1d12h"
-DATE = "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION"
+DATE = "write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], tomorrow 8:00, now, or +DURATION"
 #: What is typed, the message in the words of Grid Engine, and the advice below it; '' = not compared.
 REFUSALS = [
     ("-d xx", 'qrsub: Wrong time format "xx" specified to -d option', DURATION),

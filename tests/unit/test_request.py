@@ -113,12 +113,12 @@ def test_a_bad_level_is_named(level: str) -> None:
         ("core=1,walltime=1,core=2", "cannot recognize -- ,core=2 -- resource"),
         (
             "walltime=1:xx",
-            'cannot recognize walltime resource value\n# "1:xx" is not a walltime: write h[:m[:s]]',
+            'cannot recognize walltime resource value\n# "1:xx" is not a walltime: write h[:m[:s]], 90m or 1d12h',
         ),
         ("walltime=", "cannot recognize walltime resource value"),
         (
             "core=1,walltime=better",
-            'cannot recognize walltime resource value\n# "better" is not a walltime: write h[:m[:s]]',
+            'cannot recognize walltime resource value\n# "better" is not a walltime: write h[:m[:s]], 90m or 1d12h',
         ),
         ("core=1+walltime=2", "cannot recognize the resource description: walltime=2"),
         ("core=1,", "cannot recognize the resource description: core=1,"),
@@ -127,9 +127,12 @@ def test_a_bad_level_is_named(level: str) -> None:
         ("core=1,+core=1", "cannot recognize the resource description: core=1,+core=1"),
         (
             "core=1,walltime=1:2:3:4",
-            'cannot recognize walltime resource value\n# "1:2:3:4" is not a walltime: write h[:m[:s]]',
+            'cannot recognize walltime resource value\n# "1:2:3:4" is not a walltime: write h[:m[:s]], 90m or 1d12h',
         ),
-        ("walltime=:", 'cannot recognize walltime resource value\n# ":" is not a walltime: write h[:m[:s]]'),
+        (
+            "walltime=:",
+            'cannot recognize walltime resource value\n# ":" is not a walltime: write h[:m[:s]], 90m or 1d12h',
+        ),
         ("", "cannot recognize the resource description: "),
         ("walltime=1,", "cannot recognize the resource description: walltime=1,"),
         ("core=99999999999", "cannot recognize the resource description: core=99999999999"),

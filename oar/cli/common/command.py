@@ -205,6 +205,13 @@ class Context:
         has_full_sql = user.is_admin or user.name in config.user_sql_full_users
         return Asker(user.name, privacy_for(config, user).hidden_columns(), has_full_sql)
 
+    def past_date(self, text: str) -> int:
+        """Return the date of an option that looks back; the clock is that of the database. Raises BadRequest."""
+        from oar.lib.base.times import parse_date
+
+        with self.database.snapshot() as tx:
+            return parse_date(text, tx.now, is_past=True)
+
     def require_admin(self) -> None:
         """Refuse to go on for others than oar and root.  Raises Stop."""
         if not self.user.is_admin:

@@ -1,13 +1,11 @@
 """Which jobs oarstat shows: by id, array and condition, and the filters that need no SQL."""
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
 from oar.cli.common.render import visible
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.times import parse_date
 from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, states_of
 
 if TYPE_CHECKING:
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
 
 #: Digits of the largest number of an advance reservation.
 LONGEST_NUMBER = 7
-
-_AGO = r"(?a)(\d{1,9})([smhdw])\Z"
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 _DECLARATIONS = (
     option(
@@ -70,17 +65,6 @@ def parse_states(text: str) -> frozenset[JobState]:
             )
         states.update(named_states)
     return frozenset(states)
-
-
-def parse_since(text: str, now: int) -> int:
-    """Return the date of ``--since``. Raises BadRequest."""
-    match = re.match(_AGO, text.strip())
-    if match:
-        return now - int(match[1]) * _UNITS[match[2]]
-    try:
-        return parse_date(text)
-    except BadRequest:
-        raise BadRequest(f'"{text}" is not a date: use YYYY-MM-DD hh:mm:ss, or an age such as 1d, 2h, 30m') from None
 
 
 class JobFilter(NamedTuple):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.grid_engine_times import NoSuchDay, read_date, read_duration, write_date
+from oar.lib.base.grid_engine_times import write_date
+from oar.lib.base.times import NoSuchDay, parse_date, parse_duration
 from oar.lib.config.files import Config
 from oar.lib.reservations.errors import BadReservation
 from oar.lib.reservations.permissions import parse_access_list
@@ -305,12 +306,12 @@ def _date(text: str | None, option: str, now: int, program: str) -> int | None:
     if text is None:
         return None
     try:
-        return read_date(text, now)
+        return parse_date(text, now, unit=1)
     except BadRequest as error:
         lack = f"{error.year} has no such day or time: " if isinstance(error, NoSuchDay) else ""
         raise BadReservation(
             f'{program}: Wrong date/time format "{text}" specified to -{option} option',
-            f"{lack}write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], now, or +DURATION",
+            f"{lack}write [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm[:ss], tomorrow 8:00, now, or +DURATION",
         ) from None
 
 
@@ -318,7 +319,7 @@ def _duration(text: str | None, option: str, program: str) -> int | None:
     if text is None:
         return None
     try:
-        return read_duration(text)
+        return parse_duration(text, unit=1)
     except BadRequest:
         raise BadReservation(
             f'{program}: Wrong time format "{text}" specified to -{option} option',

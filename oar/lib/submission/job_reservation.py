@@ -1,25 +1,24 @@
 """Reservations of single jobs (``oarsub -r start[,end]``): the dates as users write them, the scheduler's decision."""
 
-import re
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.times import format_date, format_duration, local_midnight, parse_date
+from oar.lib.base.times import (
+    DAY,
+    LONGEST_PAST,
+    format_date,
+    format_duration,
+    is_age,
+    is_time_of_day,
+    is_weekday,
+    local_midnight,
+    parse_date_near,
+)
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.submission.checks import BadSubmission, Code
 
 if TYPE_CHECKING:
     from oar.lib.jobs.records import Job
-
-_TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
-_RELATIVE = r"\+([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
-_UNITS = r"\+(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,7})m(?:in)?)?\Z"
-#: Days that are named by how far they are from today, and those of the week, Monday first.
-_NEAR_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
-_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_NAMED_DAY = rf"(?i)({'|'.join([*_NEAR_DAYS, *_WEEK])})(?:\s+([0-9:]+))?\Z"
-_DAY = 86400
 
 
 class ReservationDates(NamedTuple):
@@ -49,7 +48,12 @@ def parse(text: str, now: int) -> ReservationDates:
     end means the next such day after the start.
     """
     start_text, comma, stop_text = text.partition(",")
+    if is_age(start_text):
+        way_out = f"{start_text.strip()} from now is +{start_text.strip()}."
+        raise BadSubmission(Code.RESERVATION, f"the start {start_text.strip()} is in the past: {way_out}")
     start = _date(start_text, now, now, "start")
+    if start < now - LONGEST_PAST:
+        raise BadSubmission(Code.RESERVATION, f"the start {format_date(start)} is in the past: check the year.")
     if not comma:
         return ReservationDates(max(start, now), late=max(0, now - start))
     stop = _end(stop_text, start, now)
@@ -73,66 +77,40 @@ def parse_interval(text: str, now: int) -> tuple[int, int]:
 
 
 def _end(text: str, start: int, now: int) -> int:
-    text = text.strip()
-    if re.match(_TIME, text):
+    """Return the end: a time or a weekday means the first one after the start. Raises BadSubmission."""
+    if is_time_of_day(text):
         stop = _date(text, start, start, "end")
-        return stop if stop > start else _date(text, _midnight(start, 1), start, "end")
-    named = re.match(_NAMED_DAY, text)
-    if not named or named[1].lower() in _NEAR_DAYS:
+        return stop if stop > start else _date(text, _next_midnight(start), start, "end")
+    if not is_weekday(text):
         return _date(text, now, start, "end")
-    stop = _date(text, _midnight(start, -1), start, "end")
+    stop = _date(text, start - DAY, start, "end")
     return stop if stop > start else _date(text, start, start, "end")
 
 
-def _day_of(name: str, today: int) -> int:
-    """Return midnight of a day near today, or of the next weekday with that name."""
-    _, weekday = local_midnight(today)
-    days = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
-    return _midnight(today, days)
-
-
-def _midnight(date: int, days: int) -> int:
-    """Return the midnight at the beginning of the day, ``days`` days after a date; days may not have 24 hours.
-
-    Raises BadSubmission beyond the calendar.
-    """
+def _next_midnight(date: int) -> int:
+    """Return the end of a day, which may not have 24 hours. Raises BadSubmission beyond the calendar."""
     try:
-        return int(local_midnight(date, days)[0].timestamp())
+        return int(local_midnight(date, 1)[0].timestamp())
     except (OverflowError, ValueError):
-        raise BadSubmission(Code.RESERVATION, f"no calendar has the days round {format_date(date)}.") from None
+        raise BadSubmission(Code.RESERVATION, f"no calendar has the day after {format_date(date)}.") from None
 
 
 def _date(text: str, day: int, origin: int, which: str) -> int:
-    """Return the epoch of a date, a time on the day of ``day``, ``now``, or an offset from ``origin``.
+    """Return the Unix time of a date; ``which``: start or end. Raises BadSubmission.
 
-    ``which``: start or end.  Raises BadSubmission.
+    ``day``: in the day of a time; ``origin``: what durations are added to.
     """
-    text = text.strip()
-    named = re.match(_NAMED_DAY, text)
-    if named:
-        day, text = _day_of(named[1].lower(), day), named[2] or "0"
-    relative, hour = re.match(_RELATIVE, text), re.match(_TIME, text)
-    units = re.match(_UNITS, text)
     try:
-        if text == "now" and which == "start":
-            return origin
-        if units and any(units.groups()):
-            days, hours, minutes = (int(part or 0) for part in units.groups())
-            return origin + days * _DAY + hours * 3600 + minutes * 60
-        if relative:
-            hours, minutes, seconds = (int(part or 0) for part in relative.groups())
-            return origin + hours * 3600 + minutes * 60 + seconds
-        if hour:
-            parts = ":".join(f"{int(part or 0):02}" for part in hour.groups())
-            return parse_date(f"{time.strftime('%Y-%m-%d', time.localtime(day))} {parts}")
-        return parse_date(text)
+        if which == "start" or text.strip().lower() != "now":
+            return parse_date_near(text, day, origin)
     except BadRequest:
-        raise BadSubmission(
-            Code.RESERVATION,
-            f"syntax error in <{which} date> for the -r or --reservation option."
-            ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
-            "\n# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
-        ) from None
+        pass
+    raise BadSubmission(
+        Code.RESERVATION,
+        f"syntax error in <{which} date> for the -r or --reservation option."
+        ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
+        "\n# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
+    )
 
 
 class Decision(NamedTuple):

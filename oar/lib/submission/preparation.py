@@ -6,6 +6,7 @@ rules left.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadCondition, BadRequest
@@ -17,7 +18,7 @@ from oar.lib.submission import checks, dependencies, job_environment
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.job_keys import ImportedKey
 from oar.lib.submission.options import ACCEPT, JobOptions
-from oar.lib.submission.resource_request import GROWING, JobTypes, ResourceRequest, parse_token
+from oar.lib.submission.resource_request import GROWING, JobTypes, ResourceRequest, parse_token, parse_type
 
 if TYPE_CHECKING:
     from oar.lib.submission.job_reservation import ReservationDates
@@ -94,7 +95,7 @@ def prepare(options: JobOptions, spec: JobSpec, config: Config, now: int) -> Pro
         spec=spec._replace(
             array_size=checks.array_size(spec),
             properties=_properties(spec.properties, nodes, excluded),
-            types=(*spec.types, GROWING) if grows else spec.types,
+            types=(*_dated_types(spec.types, now), *((GROWING,) if grows else ())),
             checkpoint_signal=checks.parse_signal(options.signal) if options.signal else config.signal,
         ),
         job_type=JobType.INTERACTIVE if options.interactive or is_shell_only else JobType.PASSIVE,
@@ -144,6 +145,23 @@ def _dates(reservation: str | None, now: int) -> "ReservationDates | None":
     from oar.lib.submission import job_reservation
 
     return job_reservation.parse(reservation, now)
+
+
+def _dated_types(types: Iterable[str], now: int) -> Iterator[str]:
+    """Yield the types of a job; a date that depends on the present one is completed, since it is read later."""
+    for text in types:
+        name, value = parse_type(text)
+        yield text if name not in _DATED or not value else text.replace(value, _full_date(value, now))
+
+
+def _full_date(text: str, now: int) -> str:
+    """Return a date that can be read later; an invalid one unchanged."""
+    with suppress(BadRequest):
+        parse_date(text)
+        return text
+    with suppress(BadRequest):
+        return format_date(parse_date(text, now))
+    return text
 
 
 def _node_names(values: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.times import format_duration, parse_duration
+from oar.lib.base.times import DURATION_FORMS, format_duration, parse_duration
 from oar.lib.jobs.records import Group, Level, Moldable
 from oar.lib.jobs.states import JobLetter, JobTypeName
 
@@ -108,9 +108,9 @@ class _RequestReader:
     def _duration(self, written: str, text: str) -> int:
         """Return the seconds of a walltime; ``written``: the complete value for the error message."""
         try:
-            seconds = parse_duration(_full_duration(text))
+            seconds = parse_duration(":".join(part.strip() for part in text.split(":")))
         except BadRequest:
-            hint = f'\n# "{written.strip()}" is not a walltime: write h[:m[:s]]' if written.strip() else ""
+            hint = f'\n# "{written.strip()}" is not a walltime: write {DURATION_FORMS}' if written.strip() else ""
             raise BadRequest(f"cannot recognize walltime resource value{hint}") from None
         if seconds == 0:
             raise BadRequest("walltime must be greater than 0")
@@ -192,16 +192,6 @@ class _RequestReader:
 
     def _done(self) -> bool:
         return not self._peek()
-
-
-def _full_duration(text: str) -> str:
-    """Return a walltime with 0 for missing parts.
-
-    >>> _full_duration("1:"), _full_duration(":30"), _full_duration("2:5:1")
-    ('1:0', '0:30', '2:5:1')
-    """
-    parts = text.strip().split(":")
-    return ":".join(part.strip() or "0" for part in parts) if any(parts) else text
 
 
 def _quantity(text: str) -> int | None:
