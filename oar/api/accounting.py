@@ -319,9 +319,7 @@ def fairshare(
     is the karma after each `step` of seconds if the user submits nothing and the other users continue as before.
     """
     who = asking(request)
-    caller = who.caller.user
-    if not _shows_others(who) and not (caller and caller.name == user):
-        raise NotAllowed("the usage of other users is private (API_ACCOUNTING_PRIVATE)")
+    check_usage_shown(who, user)
     keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
     with who.database.snapshot() as tx:
         queues, since = [queue.name for queue in tx.queues.all()], tx.now - window
@@ -334,7 +332,7 @@ def fairshare(
         "project": project,
         "karma": share.karma(keys) + 0.0,
         "window": window,
-        "terms": [cast("FairShareTerm", {**term._asdict(), "karma": term.karma}) for term in _terms(share, keys)],
+        "terms": [cast("FairShareTerm", {**term._asdict(), "karma": term.karma}) for term in share.terms(keys)],
         "ahead": None if waiting is None else _ahead(waiting, (user, project), sums, keys),
         "step": _step(window),
         "fades": _fades(sums, ended, (user, project), keys),
@@ -386,30 +384,15 @@ def _ahead(
 
 def _farthest(share: Share, own: Share, keys: snapshot.FairShare) -> str:
     """Return the name of the term by which a share is the farthest below another one."""
-    pairs = zip(_terms(share, keys), _terms(own, keys), strict=True)
+    pairs = zip(share.terms(keys), own.terms(keys), strict=True)
     return max((other.karma - this.karma, this.name) for this, other in pairs)[1]
 
 
-class Term(NamedTuple):
-    """A term of the karma of a user: the share that was used, its target and its weight."""
-
-    name: str
-    used: float
-    target: float
-    weight: float
-
-    @property
-    def karma(self) -> float:
-        """What the term adds to the karma; of a weight of 0 without the sign."""
-        return self.weight * (self.used - self.target) + 0.0
-
-
-def _terms(share: Share, keys: snapshot.FairShare) -> list[Term]:
-    return [
-        Term("project", share.project_used, share.project_target, keys.coefficient_project),
-        Term("user", share.user_used, share.user_target, keys.coefficient_user),
-        Term("asked", share.user_asked, share.asked_target, keys.coefficient_asked),
-    ]
+def check_usage_shown(who: Asking, user: str) -> None:
+    """Check that the caller may see the usage of a user.  Raises NotAllowed."""
+    caller = who.caller.user
+    if not _shows_others(who) and not (caller and caller.name == user):
+        raise NotAllowed("the usage of other users is private (API_ACCOUNTING_PRIVATE)")
 
 
 def _shows_others(who: Asking) -> bool:

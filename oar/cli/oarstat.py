@@ -69,6 +69,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @option("--start", "starts", is_flag=True, help="Show when jobs are predicted to start, and what they wait for.")
 @option("--change", is_flag=True, help="With --explain: show the change that would let the job start now.")
 @optional_argument("--usage", "usage", numeric=True, metavar="[ID]", help="Show the CPU and memory usage of this job.")
+@option("--limits", is_flag=True, help="Show your limits, or those of --user: quotas, waiting jobs, fair share.")
 @option("-A", "--accounting", metavar="D1,D2", help="Show the resource consumption between two dates.")
 @option(
     "-S",
@@ -159,6 +160,7 @@ class OarstatOptions(NamedTuple):
     starts: bool
     change: bool
     usage: tuple[int | None, ...]
+    limits: bool
     accounting: str | None
     sql: str | None
     states: str | None
@@ -193,6 +195,7 @@ class OarstatOptions(NamedTuple):
             and not self.accounting,
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
+            "--limits can only be combined with --user and a machine format": self.limits and self._is_about_jobs,
             "--start and --explain are exclusive": bool(self.starts and self.explain),
             "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
                 self.fields is not None and (details or self.compact)
@@ -213,9 +216,18 @@ class OarstatOptions(NamedTuple):
             *(self.full, self.state, self.compact, self.gantt, self.ascii, self.events, self.properties),
             *(self.resources, self.explain, self.starts, self.change, self.usage, self.accounting, self.sql),
             *(self.states, self.name, self.project, self.advance_reservation, self.frames, self.fields, self.watch),
-            *(self.layout, self.no_header),
+            *(self.layout, self.no_header, self.limits),
         )
         return any(other not in (None, False, 0, ()) for other in others)
+
+    @property
+    def _is_about_jobs(self) -> bool:
+        """Return whether options are given that --limits does not support."""
+        return any(
+            value not in (None, False, 0, (), "never")
+            for name, value in self._asdict().items()
+            if name not in ("limits", "users", "machine", "watch")
+        )
 
 
 class _Oarstat:
@@ -239,6 +251,10 @@ class _Oarstat:
             if options.advance_reservation:
                 return [_bills(context, dates, user, options)]
             return [_accounting(context, dates, user, options.machine, header=not options.no_header)]
+        if options.limits:
+            from oar.cli.oarstat_parts.limits import limits_text
+
+            return [limits_text(context, user or context.user.name, options.machine)]
         if options.gantt is not None:
             return [_gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)]
         if options.state and self._ids is None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobPriority, JobState
 from oar.lib.monitoring.metrics import families as present
 from oar.lib.reservations.recurrence import local_zone
 from tests.api.conftest import Api
@@ -77,6 +77,30 @@ def test_fair_share_is_told_term_by_term(api: Api, anonymous: httpx.Client, data
     terms = {term["name"]: term for term in record["terms"]}
     assert (terms["user"]["used"], terms["user"]["target"], terms["project"]["used"]) == (0.75, 0.25, 1.0)
     assert record["karma"] == pytest.approx(sum(term["karma"] for term in record["terms"]))
+
+
+def test_limits_of_a_user_are_those_of_oarstat(
+    api: Api, anonymous: httpx.Client, nobody: httpx.Client, database: Database
+) -> None:
+    config = Config(quotas=True, job_priority=JobPriority.FAIRSHARE)
+    text = '{"quotas": {"*,*,*,/": [3]}, "waiting": {"*,*,*,/": [10]}}'
+    with database.begin() as tx:
+        sql = "INSERT INTO policy_log (kind, name, value) VALUES ('file', %s, %s)"
+        tx.execute(sql, (config.quotas_conf_file, text))
+    add_job(database, JobState.RUNNING, on=add_resources(database)[:2], user="nobody")
+    job = add_job(database, user="nobody")
+    api.runtime.config = config
+    record = nobody.get("/v1/limits").raise_for_status().json()
+    assert record == anonymous.get("/v1/limits", params={"user": "nobody"}).json() | {"date": record["date"]}
+    assert [(rule["kind"], rule["measures"][0]["used"]) for rule in record["rules"]] == [("quota", 2), ("waiting", 1)]
+    assert record["fair_share"][0]["place"] == 1
+    assert record["jobs"] == [
+        {"job_id": job, "queue": "default", "project": "default", "order": "FAIRSHARE", "karma": None, "priority": None}
+    ]
+    assert anonymous.get("/v1/limits").status_code == 401
+    api.runtime.config = config.replace(api_accounting_private=True)
+    assert anonymous.get("/v1/limits", params={"user": "nobody"}).status_code == 403
+    assert nobody.get("/v1/limits").status_code == 200
 
 
 def test_who_is_ahead_and_how_karma_fades_is_told(

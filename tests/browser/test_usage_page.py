@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
@@ -49,6 +50,19 @@ def test_fair_share_fades_and_those_ahead_are_named(visitor: Visitor, database: 
     expect(fair.get_by_role("row").filter(has_text="dave")).to_have_count(0)  # none of his jobs wait
     expect(fair).to_contain_text("If nothing is submitted")
     expect(fair.locator("svg.karma path")).to_have_count(1)
+    assert faults(page) == []
+
+
+def test_the_rules_that_limit_a_user_are_shown(visitor: Visitor, database: Database) -> None:
+    with database.begin() as tx:
+        sql = "INSERT INTO policy_log (kind, name, value) VALUES ('file', %s, %s)"
+        tx.execute(sql, (Config().quotas_conf_file, '{"waiting": {"*,<i>ml</i>,*,/": [4, 10.5]}}'))
+    add_job(database, user="alice", project="<i>ml</i>")
+    page = visitor.open("usage?who=alice")
+    rules = page.locator("#limits").get_by_role("row").filter(has_text="<i>ml</i>")
+    expect(rules).to_have_count(2)
+    expect(rules.first).to_contain_text("1 jobs")
+    expect(rules.first).to_contain_text("jobs that start or are deleted")
     assert faults(page) == []
 
 

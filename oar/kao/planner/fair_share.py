@@ -4,8 +4,23 @@ See docs/scheduler.rst, "Fair share".
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare
+
+
+class Term(NamedTuple):
+    """A term of the karma of a user: the share that was used, its target and its weight."""
+
+    name: str
+    used: float
+    target: float
+    weight: float
+
+    @property
+    def karma(self) -> float:
+        """What the term adds to the karma; of a weight of 0 without the sign."""
+        return self.weight * (self.used - self.target) + 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,14 @@ class Share:
             + keys.coefficient_user * (self.user_used - self.user_target)
             + keys.coefficient_asked * (self.user_asked - self.asked_target)
         )
+
+    def terms(self, keys: FairShare) -> list[Term]:
+        """Return the terms whose sum is the karma."""
+        return [
+            Term("project", self.project_used, self.project_target, keys.coefficient_project),
+            Term("user", self.user_used, self.user_target, keys.coefficient_user),
+            Term("asked", self.user_asked, self.asked_target, keys.coefficient_asked),
+        ]
 
 
 def share_of(user: str, project: str, consumption: ConsumptionSums, keys: FairShare) -> Share:

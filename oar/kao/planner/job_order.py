@@ -29,13 +29,13 @@ class Factors:
     karma: float = 0.0
 
 
-def priority(job: WaitingJob, types: ParsedTypes, factors: Factors, weights: Weights) -> float:
-    """Return the priority of a job; the job with the largest value is planned first."""
+def priority(queue: str, types: ParsedTypes, factors: Factors, weights: Weights) -> float:
+    """Return the priority of a job in a queue; the job with the largest value is planned first."""
     small_work = 1 / max(1, factors.resources * factors.walltime)
     small_size = 1 - factors.resources / max(1, factors.all_resources)
     return (
         weights.age_weight * min(1.0, weights.age_coef * factors.age)
-        + weights.queue_weight * weights.queue_coefs.get(job.queue, 0.0)
+        + weights.queue_weight * weights.queue_coefs.get(queue, 0.0)
         + weights.work_weight * (1 - small_work if weights.work_mode else small_work)
         + weights.size_weight * (1 - small_size if weights.size_mode else small_size)
         + weights.karma_weight / (1 + max(factors.karma, -0.9))
@@ -118,7 +118,7 @@ class JobOrder:
                 age=self._snapshot.now - job.submission_time,
                 karma=self._karma(job, queue_priority) if weights.karma_weight else 0.0,
             )
-            priorities[job.id] = priority(job, self._types[job.id], factors, weights)
+            priorities[job.id] = priority(job.queue, self._types[job.id], factors, weights)
         return sorted(jobs, key=lambda job: (-priorities[job.id], job.id))
 
     def _karma(self, job: WaitingJob, queue_priority: int) -> float:

@@ -1,12 +1,14 @@
 """Accounts (``tx.accounts``): waiting jobs of users, and the limits of the server's quota file."""
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from oar.lib.accounts.limit_rules import Pattern
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Table
-from oar.lib.jobs.states import LIMITED_WAITING
+from oar.lib.jobs.states import CURRENT, LIMITED_WAITING
+from oar.lib.nodes.states import ResourceState
 
 #: The text of a file as the server read it last.
 _FILE = Prepared("SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1")
@@ -30,6 +32,29 @@ _SUM_OF_ALL = f"SELECT count(*), {_SECONDS} {_WAITING}"
 #: Both find their rows by the index jobs_waiting_user.
 _NUMBER_OF_USER = f"{_NUMBER_OF_ALL} AND j.job_user = %(user)s"
 _SUM_OF_USER = f"{_SUM_OF_ALL} AND j.job_user = %(user)s"
+_TYPES = "ARRAY(SELECT t.type FROM job_types t WHERE t.job_id = j.job_id AND t.types_index = 'CURRENT')"
+#: The jobs that hold resources. Time in suspension extends a walltime.
+_HOLDING = f"""
+    SELECT j.job_id, j.queue_name, j.project, j.job_user,
+        j.start_time + m.moldable_walltime + COALESCE((
+            SELECT sum(CASE l.date_stop WHEN 0 THEN GREATEST(%s, l.date_start) ELSE l.date_stop END - l.date_start)
+            FROM job_state_logs l
+            WHERE j.suspended = 'YES' AND l.job_id = j.job_id AND l.job_state IN ('Suspended', 'Resuming')), 0)::bigint,
+        (SELECT count(*) FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
+         WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+           AND r.type = 'default'),
+        {_TYPES}
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    WHERE {LIVE} AND j.state IN ({", ".join(sorted(repr(str(state)) for state in CURRENT))}) ORDER BY j.job_id"""
+_ORDERED = f"""
+    SELECT j.job_id, j.queue_name, j.project, j.submission_time, j.last_karma,
+        COALESCE(substring(j.message FROM '^R=([0-9]+)')::int, 0),
+        (SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
+         ORDER BY m.moldable_id LIMIT 1),
+        {_TYPES}
+    FROM jobs j WHERE j.state = 'Waiting' AND j.job_user = %s AND j.reservation = 'None' ORDER BY j.job_id LIMIT %s"""
+_PROJECTS_OF = f"SELECT DISTINCT j.project FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY 1"
+_COUNTED = "SELECT count(*) FROM resources WHERE type = 'default' AND state = ANY(%s)"
 
 
 class WaitingSum(NamedTuple):
@@ -37,6 +62,31 @@ class WaitingSum(NamedTuple):
 
     jobs: int
     seconds: int
+
+
+class HoldingJob(NamedTuple):
+    """A job that holds resources, as far as quotas count it."""
+
+    id: int
+    queue: str
+    project: str
+    user: str
+    end: int  #: of its walltime
+    resources: int
+    types: Sequence[str]
+
+
+class OrderedJob(NamedTuple):
+    """A waiting job, with the values that decide about its place among others."""
+
+    id: int
+    queue: str
+    project: str
+    submission_time: int
+    karma: float | None  #: in the last scheduling pass
+    resources: int  #: of its first alternative
+    walltime: int
+    types: Sequence[str]
 
 
 class Accounts(Table):
@@ -58,3 +108,20 @@ class Accounts(Table):
         parameters = {"queue": queue, "project": project, "type": type_, "user": user, "but": but}
         row = self._tx.row(total if has_seconds else number, parameters)
         return WaitingSum(*row) if row else WaitingSum(0, 0)
+
+    def holding(self) -> list[HoldingJob]:
+        """Return all jobs that hold resources, by id."""
+        return [HoldingJob(*row) for row in self._tx.rows(_HOLDING, (self._tx.now,))]
+
+    def ordered(self, user: str, limit: int) -> list[OrderedJob]:
+        """Return the oldest waiting jobs of a user that are no reservations."""
+        return [OrderedJob(*row) for row in self._tx.rows(_ORDERED, (user, limit))]
+
+    def projects_of(self, user: str) -> list[str]:
+        """Return the projects of a user's jobs that have not ended."""
+        return self._tx.column(_PROJECTS_OF, (user,))
+
+    def counted_resources(self, states: Collection[ResourceState]) -> int:
+        """Return the number of resources that quotas count, in some states."""
+        number: int = self._tx.value(_COUNTED, ([*states],))
+        return number

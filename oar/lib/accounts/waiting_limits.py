@@ -48,7 +48,7 @@ def check(tx: "Transaction", config: "Config", new: NewJobs, *, but: int = 0) ->
     ``but``: a waiting job that the new ones replace.
     """
     text = tx.accounts.server_file(config.quotas_conf_file)
-    rules = binding_rules(_rules(text), new, new.types) if text else ()
+    rules = binding_rules(rules_of(text), new, new.types)
     patterns = [(rule, pattern_of(rule, new)) for rule in rules]
     # The common lock first, always: submissions that need both do not wait for each other.
     for user in sorted({pattern[3] or _EVERYBODY for _, pattern in patterns}, key=lambda user: user != _EVERYBODY):
@@ -62,10 +62,10 @@ def check(tx: "Transaction", config: "Config", new: NewJobs, *, but: int = 0) ->
 
 
 @lru_cache(maxsize=1)
-def _rules(text: str) -> RulesByKey[WaitingRule]:
+def rules_of(text: str | None) -> RulesByKey[WaitingRule]:
     """Return the rules of a quota file; none if it is invalid, which ``oar-conf --check`` and the server report."""
     try:
-        content = json.loads(text)
+        content = json.loads(text or "{}")
         return rules_by_key(waiting_rules(content) if isinstance(content, dict) else ())
     except (ValueError, RecursionError, BadRequest):
         return {}

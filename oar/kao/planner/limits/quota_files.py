@@ -230,6 +230,11 @@ class QuotaFile:
 NOTHING = QuotaFile({})
 
 
+def parse(text: str) -> QuotaFile:
+    """Parse a quota file in either format.  Raises QuotaFileError."""
+    return parse_json(text) if text.lstrip().startswith(("{", "[")) else parse_statements(text)
+
+
 def parse_json(text: str) -> QuotaFile:
     """Parse the JSON format.  Raises QuotaFileError."""
     try:

@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import Quotas, ResourceColumns, Settings, Snapshot, Weights
-from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile, parse_json, parse_statements
+from oar.kao.planner.limits import quota_files
+from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile
 from oar.kao.planner.limits.quotas import COUNTED_TYPE
 from oar.lib.base.formats import read_yaml
 from oar.lib.bus.messages import Mail
@@ -136,16 +137,20 @@ class PolicyFiles:
         return self._weights.read(self._config.priority_conf_file, mails)
 
     def _everything(self, resources: ResourceColumns) -> int:
-        states = {ResourceState.ALIVE, ResourceState.ABSENT}
-        if self._config.quotas_all_nb_resources_mode == "default_not_dead":
-            states.add(ResourceState.SUSPECTED)
         counted = resources.where(resources.types, COUNTED_TYPE)
-        return (counted & resources.where(resources.states, *states)).bit_count()
+        return (counted & resources.where(resources.states, *states_of_all(self._config))).bit_count()
+
+
+def states_of_all(config: Config) -> tuple[ResourceState, ...]:
+    """Return the states of the resources that ALL counts."""
+    states = (ResourceState.ALIVE, ResourceState.ABSENT)
+    is_wide = config.quotas_all_nb_resources_mode == "default_not_dead"
+    return (*states, ResourceState.SUSPECTED) if is_wide else states
 
 
 def parse_quotas(text: str) -> QuotaFile:
     """Parse a quota file in either format.  Raises ValueError."""
-    file = parse_json(text) if text.lstrip().startswith(("{", "[")) else parse_statements(text)
+    file = quota_files.parse(text)
     for warning in file.warnings:
         log.warning("quotas: %s", warning)
     return file

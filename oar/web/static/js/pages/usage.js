@@ -15,6 +15,7 @@ import { accuracy, endedOf } from "../accuracy.js";
 import { following } from "../pieces.js";
 import { TERMS, fading, whoIsAhead } from "../fair-share.js";
 import { lostNodes } from "../lost-nodes.js";
+import { userLimits } from "../user-limits.js";
 import { waitingTimes } from "../waiting-times.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
@@ -35,11 +36,12 @@ async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: refusal(error) })) : null;
-  const [usage, waits, predictions, nodes, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null]);
-  return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, user };
+  const limited = user ? get("limits", { user }, signal).catch(() => null) : null;
+  const [usage, waits, predictions, nodes, fair, ended, limits] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null, limited]);
+  return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, limits, user };
 }
 
-function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, user }) {
+function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, limits, user }) {
   const groups = grouped(usage.items, by);
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
@@ -51,6 +53,7 @@ function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, en
     h("section", { class: "card", key: "chart" }, h("h2", {}, t("usage.over_time")), groups.length ? chart(usage, groups, by, bucket, from, to) : h("p", { key: "none", class: "empty" }, t("usage.none")), lost(usage)),
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
+    limits && h("section", { class: "card", key: "limits", id: "limits" }, h("h2", {}, t("limits.title"), " ", h("bdi", {}, user)), userLimits(limits)),
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
     h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),

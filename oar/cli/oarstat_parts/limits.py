@@ -1,0 +1,82 @@
+"""``oarstat --limits``: what limits a user, how much of it is used, and what frees it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from oar.cli.common.render import visible
+from oar.kao.rounds import user_limits
+from oar.kao.rounds.user_limits import FairShareUse, JobRank, RuleUse, UserLimits
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_date
+
+if TYPE_CHECKING:
+    from oar.cli.common.command import Context
+
+#: So many waiting jobs are printed; machine formats have more.
+_PRINTED_JOBS = 20
+_HEADS = {"quota": "Quotas: jobs that hold resources", "waiting": "Limits on waiting jobs"}
+_MEASURES = {"resources": "resources", "jobs": "jobs", "hours": "resource hours"}
+
+
+def limits_text(context: "Context", user: str, machine: Format | None) -> str:
+    """Return what limits a user, as text or in a machine format."""
+    with context.database.snapshot() as tx:
+        limits = user_limits.limits_of(tx, context.runtime.config, user)
+    return dump(limits.record, machine) if machine else "".join(f"{line}\n" for line in _lines(limits))
+
+
+def _lines(limits: UserLimits) -> Iterator[str]:
+    yield f"Limits of {visible(limits.user)}, {format_date(limits.date)}"
+    for kind, head in _HEADS.items():
+        rules = [rule for rule in limits.rules if rule.kind == kind]
+        yield f"{head}:{'' if rules else ' none'}"
+        for rule in rules:
+            yield from _rule_lines(rule, limits.date)
+    yield from _share_lines(limits.fair_share)
+    yield from _job_lines(limits.jobs)
+
+
+def _rule_lines(rule: RuleUse, now: int) -> Iterator[str]:
+    yield f"    Rule {visible(rule.rule)}: {_whose(rule)}"
+    for measure in rule.measures:
+        used = f"{_number(measure.used)} of {_number(measure.limit)}"
+        yield f"        {_MEASURES[measure.name]:<14} {used}{', used up' * (measure.used >= measure.limit)}"
+    if rule.kind == "waiting":
+        yield "        freed when waiting jobs start or are deleted (oardel)"
+    elif rule.next_end:
+        late = ", past its walltime" if rule.next_end.date < now else ""
+        yield f"        freed next by job {rule.next_end.job_id}, ends by {format_date(rule.next_end.date)}{late}"
+
+
+def _whose(rule: RuleUse) -> str:
+    names = (("queue", rule.queue), ("project", rule.project), ("type", rule.type), ("user", rule.user))
+    texts = [f"{label} {visible(name)}" for label, name in names if name is not None]
+    return f"jobs of {', '.join(texts)}" if texts else "jobs of all users together"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _share_lines(shares: Sequence[FairShareUse]) -> Iterator[str]:
+    if shares:
+        yield "Fair share: jobs with the smallest karma are planned first"
+    for share in shares:
+        place = f"place {share.place} of {share.users} users with waiting jobs"
+        yield f"    Project {visible(share.project)}: karma {share.karma:.3f}, {place}"
+        for term in share.terms:
+            yield (
+                f"        {term.name:<8} used {term.used:>6.1%}, target {term.target:>6.1%},"
+                f" weight {term.weight:g}: {term.karma:+.3f}"
+            )
+
+
+def _job_lines(jobs: Sequence[JobRank]) -> Iterator[str]:
+    if jobs:
+        yield "Waiting jobs:"
+    for job in jobs[:_PRINTED_JOBS]:
+        values = [f"priority {job.priority:.3f}"] if job.priority is not None else []
+        values += [f"karma {job.karma:.3f}"] if job.karma is not None else []
+        yield f"    {job.job_id} in queue {visible(job.queue)}: {', '.join(values) or 'not considered yet'}"
+    if len(jobs) > _PRINTED_JOBS:
+        yield f"    and {len(jobs) - _PRINTED_JOBS} more; all of them: oarstat --limits -J"

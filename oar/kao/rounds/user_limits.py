@@ -1,0 +1,253 @@
+"""What limits a user now: rules of quotas and of waiting jobs, fair share, the priority of his waiting jobs."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from oar.kao.facts.job_types import parse_types_or_none
+from oar.kao.facts.queue_policies import policy_of
+from oar.kao.facts.snapshot import PlannedJob, QuotaRule, Weights
+from oar.kao.planner.fair_share import Term, share_of
+from oar.kao.planner.job_order import Factors, priority
+from oar.kao.planner.limits import quota_files
+from oar.kao.rounds.reading.consumption_reader import summed
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import parse_weights, states_of_all
+from oar.lib.accounts import projects, waiting_limits
+from oar.lib.accounts.limit_rules import KeyedRule, Pattern, binding_rules, pattern_of, rule_key, rules_by_key
+from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob
+from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import JobTypes
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+
+#: So many waiting jobs of a user are listed.
+MAX_JOBS = 1000
+_FAIR = frozenset({JobPriority.FAIRSHARE, JobPriority.MULTIFACTOR})
+
+Rule = TypeVar("Rule", bound=KeyedRule)
+
+
+class Measure(NamedTuple):
+    """A limit of a rule, and what is used of it."""
+
+    name: str  #: resources, jobs, hours
+    used: float
+    limit: float
+
+
+class NextEnd(NamedTuple):
+    """The counted job whose walltime ends first."""
+
+    job_id: int
+    date: int
+
+
+class RuleUse(NamedTuple):
+    """A rule that limits the user."""
+
+    kind: str  #: quota: of jobs that hold resources; waiting: of jobs that wait
+    rule: str
+    queue: str | None  #: the rule counts the jobs of this queue, project, type and user; None = of all
+    project: str | None
+    type: str | None
+    user: str | None
+    measures: tuple[Measure, ...]
+    next_end: NextEnd | None = None  #: what frees a part of it; None: jobs that wait start or are deleted
+
+    @property
+    def record(self) -> dict[str, object]:
+        measures = [measure._asdict() for measure in self.measures]
+        return {**self._asdict(), "measures": measures, "next_end": self.next_end and self.next_end._asdict()}
+
+
+class FairShareUse(NamedTuple):
+    """The fair share of the user in a project; jobs of the smallest karma are planned first."""
+
+    project: str
+    karma: float
+    place: int  #: among users with waiting jobs
+    users: int
+    terms: tuple[Term, ...]
+
+    @property
+    def record(self) -> dict[str, object]:
+        return {**self._asdict(), "terms": [{**term._asdict(), "karma": term.karma} for term in self.terms]}
+
+
+class JobRank(NamedTuple):
+    """What orders a waiting job in its queue."""
+
+    job_id: int
+    queue: str
+    project: str
+    order: str
+    karma: float | None  #: in the last scheduling pass; the smallest is first
+    priority: float | None  #: with the order MULTIFACTOR; the largest is first
+
+
+class UserLimits(NamedTuple):
+    """All that limits a user."""
+
+    user: str
+    date: int
+    rules: tuple[RuleUse, ...]
+    fair_share: tuple[FairShareUse, ...]  #: empty without a queue that needs it
+    jobs: tuple[JobRank, ...]  #: the oldest waiting jobs in queues that are not first come, first served
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            "user": self.user,
+            "date": self.date,
+            "rules": [rule.record for rule in self.rules],
+            "fair_share": [share.record for share in self.fair_share],
+            "jobs": [job._asdict() for job in self.jobs],
+        }
+
+
+def limits_of(tx: "Transaction", config: "Config", user: str) -> UserLimits:
+    """Return what limits a user, by the policies that the server read last."""
+    reader = _Reader(tx, config, user)
+    return UserLimits(
+        user, tx.now, (*reader.quotas(), *reader.waiting()), tuple(reader.fair_share()), tuple(reader.ranks())
+    )
+
+
+class _Reader:
+    def __init__(self, tx: "Transaction", config: "Config", user: str) -> None:
+        self._tx = tx
+        self._config = config
+        self._user = user
+        self._settings = settings_of(config)
+        self._queues = {queue.name: policy for queue in tx.queues.all() if (policy := policy_of(queue.policy))}
+        self._orders = {name: policy.order_by(self._settings) for name, policy in self._queues.items()}
+        self._projects = _projects_of(tx, config, user)
+
+    def quotas(self) -> Iterator[RuleUse]:
+        limited = [name for name, policy in self._queues.items() if policy.has_quotas(self._settings)]
+        rules = self._quota_rules() if limited else ()
+        holding = self._tx.accounts.holding() if rules else []
+        for rule, pattern in _bound(rules, limited, self._projects, self._user):
+            yield _quota_use(rule, pattern, [job for job in holding if _counts(pattern, job)], self._tx.now)
+
+    def _quota_rules(self) -> Sequence[QuotaRule]:
+        """Return the rules of quotas that are in force now; none if the file cannot be read."""
+        try:
+            file = quota_files.parse(self._tx.accounts.server_file(self._config.quotas_conf_file) or "{}")
+        except ValueError:
+            return ()
+        everything = self._tx.accounts.counted_resources(states_of_all(self._config))
+        quotas = file.quotas(everything, self._tx.now, 1, 0)
+        return quotas.rules[quotas.periods[0].rules]
+
+    def waiting(self) -> Iterator[RuleUse]:
+        index = waiting_limits.rules_of(self._tx.accounts.server_file(self._config.quotas_conf_file))
+        rules = [rule for keyed in index.values() for _, rule in keyed]
+        names = [queue.name for queue in self._tx.queues.all()]
+        for rule, pattern in _bound(rules, names, self._projects, self._user):
+            present = self._tx.accounts.waiting(pattern, has_seconds=rule.hours >= 0)
+            measures = (
+                Measure("jobs", present.jobs, rule.jobs),
+                Measure("hours", present.seconds / 3600, rule.hours),
+            )
+            yield _rule_use("waiting", rule, pattern, measures)
+
+    def fair_share(self) -> Iterator[FairShareUse]:
+        if not _FAIR & set(self._orders.values()):
+            return
+        tx, keys = self._tx, self._settings.fairshare
+        since = tx.now - self._config.scheduler_fairsharing_window_size
+        sums = summed(tx.rounds.consumption([queue.name for queue in tx.queues.all()], since, tx.now))
+        others: dict[str, float] = {}
+        for user, project, _ in tx.usage.waiting_by_share():
+            if user != self._user:
+                karma = share_of(user, project, sums, keys).karma(keys)
+                others[user] = min(karma, others.get(user, karma))
+        for project in self._projects:
+            share = share_of(self._user, project, sums, keys)
+            karma = share.karma(keys) + 0.0
+            place = 1 + sum(other < karma for other in others.values())
+            yield FairShareUse(project, karma, place, len(others) + 1, tuple(share.terms(keys)))
+
+    def ranks(self) -> Iterator[JobRank]:
+        priorities = self._priorities() if JobPriority.MULTIFACTOR in self._orders.values() else None
+        for job in self._tx.accounts.ordered(self._user, MAX_JOBS) if _FAIR & set(self._orders.values()) else ():
+            order = self._orders.get(job.queue)
+            if order in _FAIR:
+                value = priorities(job) if priorities and order is JobPriority.MULTIFACTOR else None
+                yield JobRank(job.id, job.queue, job.project, order, job.karma, value)
+
+    def _priorities(self) -> Callable[[OrderedJob], float]:
+        """Return the function that computes the priority of a job in the order MULTIFACTOR."""
+        try:
+            weights = parse_weights(self._tx.accounts.server_file(self._config.priority_conf_file) or "{}")
+        except ValueError:
+            weights = Weights()
+        usable = self._tx.accounts.counted_resources(set(ResourceState) - {ResourceState.DEAD})
+
+        def priority_of(job: OrderedJob) -> float:
+            age = self._tx.now - job.submission_time
+            factors = Factors(job.resources, job.walltime, usable, age, (job.karma or 0) * bool(weights.karma_weight))
+            row = PlannedJob(job.id, job.queue, self._user, job.project, "", JobState.WAITING, types=tuple(job.types))
+            return priority(job.queue, parse_types_or_none(row), factors, weights)
+
+        return priority_of
+
+
+def _projects_of(tx: "Transaction", config: "Config", user: str) -> list[str]:
+    """Return the projects of the user's jobs, and those that he may choose."""
+    used = tx.accounts.projects_of(user)
+    if config.projects is ProjectMode.MEMBERS:
+        return sorted({*used, *tx.projects.of_entries(projects.entries_of(tx, user))})
+    default = tx.projects.default_of(user) if config.projects is ProjectMode.KNOWN else ""
+    return sorted({*used, default or config.project})
+
+
+class _Job(NamedTuple):
+    """The key of a job that the user could submit."""
+
+    queue: str
+    project: str
+    user: str
+
+
+def _bound(rules: Sequence[Rule], queues: Iterable[str], names: Sequence[str], user: str) -> list[tuple[Rule, Pattern]]:
+    """Return the rules that apply to jobs of a user in some queues and projects, each with whose jobs it counts."""
+    index = rules_by_key(rules)
+    types = [(), *({rule.type: (rule.type,) for rule in rules if rule.type != "*"}.values())]
+    jobs = [(_Job(queue, project, user), own) for queue, project, own in product(queues, names, types)]
+    return list(
+        dict.fromkeys((rule, pattern_of(rule, job)) for job, own in jobs for rule in binding_rules(index, job, own))
+    )
+
+
+def _counts(pattern: Pattern, job: HoldingJob) -> bool:
+    """Return whether a counter of quotas counts a job; besteffort jobs count among themselves only."""
+    names = JobTypes(job.types).names
+    if JobTypeName.CONTAINER in names or JobTypeName.NO_QUOTAS in names:
+        return False
+    if JobTypeName.BESTEFFORT in names and JobTypeName.BESTEFFORT not in (pattern[0], pattern[2]):
+        return False
+    pairs = zip(pattern, ((job.queue,), (job.project,), names, (job.user,)), strict=True)
+    return all(part is None or part in values for part, values in pairs)
+
+
+def _quota_use(rule: QuotaRule, pattern: Pattern, jobs: Sequence[HoldingJob], now: int) -> RuleUse:
+    seconds = sum(job.resources * max(0, job.end - now) for job in jobs)
+    measures = (
+        Measure("resources", sum(job.resources for job in jobs), rule.resources),
+        Measure("jobs", len(jobs), rule.jobs),
+        Measure("hours", seconds / 3600, rule.seconds / 3600),
+    )
+    first = min(jobs, key=lambda job: (job.end, job.id), default=None)
+    return _rule_use("quota", rule, pattern, measures)._replace(next_end=first and NextEnd(first.id, first.end))
+
+
+def _rule_use(kind: str, rule: KeyedRule, pattern: Pattern, measures: Iterable[Measure]) -> RuleUse:
+    limits = tuple(measure for measure in measures if measure.limit >= 0)
+    return RuleUse(kind, ",".join(rule_key(rule)), *pattern, limits)

@@ -1,0 +1,37 @@
+// The rules that limit a user, with what is used of them and what frees them.
+import { h } from "./common/dom.js";
+import { number, time } from "./common/format.js";
+import { jobLink, shareBar, table } from "./common/parts.js";
+import { t } from "./common/words.js";
+
+const KINDS = { quota: t("limits.quota"), waiting: t("limits.waiting") };
+const UNITS = { resources: t("limits.resources"), jobs: t("limits.jobs"), hours: t("limits.hours") };
+const COLUMNS = [
+  { key: "kind", label: t("limits.kind"), cell: (row) => KINDS[row.kind] },
+  { key: "rule", label: t("limits.rule"), cell: (row) => h("code", {}, row.rule) },
+  { key: "jobs", label: t("limits.counts"), cell: whose },
+  { key: "used", label: t("limits.used"), kind: "number", cell: (row) => `${tenth(row.used)} ${UNITS[row.name]}` },
+  { key: "limit", label: t("limits.limit"), kind: "number", cell: (row) => tenth(row.limit) },
+  { key: "share", label: t("usage.share"), kind: "number", cell: (row) => shareBar(row.used, row.limit) },
+  { key: "next", label: t("limits.next"), cell: freed },
+];
+
+function tenth(value) {
+  return number(Math.round(10 * value) / 10);
+}
+
+function whose({ queue, project, type, user }) {
+  const parts = [[t("queue.queue"), queue], [t("filter.project"), project], [t("limits.type"), type], [t("filter.user"), user]].filter(([, name]) => name !== null);
+  return parts.length ? parts.map(([label, name], place) => [place ? ", " : "", `${label} `, h("bdi", {}, name)]) : t("limits.everybody");
+}
+
+function freed({ kind, next_end: end }) {
+  if (kind === "waiting") return t("limits.when_started");
+  return end && [jobLink({ id: end.job_id }), ` ${time(end.date)}`];
+}
+
+/** Show the rules that limit a user; `limits`: the answer of /v1/limits. */
+export function userLimits({ rules }) {
+  const rows = rules.flatMap((rule) => rule.measures.map((measure) => ({ ...rule, ...measure })));
+  return table(t("limits.title"), COLUMNS, rows, (row) => [row.kind, row.rule, row.queue, row.project, row.type, row.name].join(" "), t("limits.none"));
+}

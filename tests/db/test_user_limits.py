@@ -1,0 +1,183 @@
+"""What limits a user: rules with what is used of them, fair share, the priority of jobs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oarstat
+from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.user_limits import RuleUse, UserLimits, limits_of
+from oar.lib.access.records import User
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.jobs.states import JobPriority, JobState, JobTypeName
+from oar.lib.runtime import Runtime
+from tests.builders import add_job, add_resources, execute_sql
+from tests.frontend import ALICE, Frontend
+
+RUNNING = JobState.RUNNING
+
+
+def store(database: Database, path: str, text: str) -> None:
+    """Store a file as the server read it."""
+    execute_sql(database, "INSERT INTO policy_log (kind, name, value) VALUES ('file', %s, %s)", path, text)
+
+
+def quotas(database: Database, **sections: object) -> None:
+    store(database, Config().quotas_conf_file, json.dumps(sections))
+
+
+def limits(database: Database, config: Config, user: str = "alice") -> UserLimits:
+    with database.snapshot() as tx:
+        return limits_of(tx, config, user)
+
+
+def used(rule: RuleUse) -> dict[str, tuple[float, float]]:
+    return {measure.name: (measure.used, measure.limit) for measure in rule.measures}
+
+
+def plan(database: Database, config: Config) -> None:
+    """Run two scheduling passes."""
+    scheduler = MetaScheduler(Runtime(config, database))
+    scheduler.round()
+    scheduler.round()
+    scheduler.close()
+
+
+QUOTAS = Config(quotas=True)
+
+
+@pytest.fixture
+def cores(database: Database) -> list[int]:
+    return add_resources(database, nodes=2, cores=4)
+
+
+def test_a_quota_is_shown_with_what_is_used_and_what_frees_it(database: Database, cores: list[int]) -> None:
+    quotas(database, quotas={"*,*,*,/": [6, 3, -1], "*,*,*,bob": [1], "*,ml,*,*": ["0.5*ALL", -1, 10]})
+    add_job(database, RUNNING, on=cores[:2], user="alice", project="ml", walltime=7200)
+    first = add_job(database, RUNNING, on=cores[2:3], user="alice", project="ml", walltime=3600)
+    add_job(database, RUNNING, on=cores[3:5], user="bob", project="ml")
+    for types in (("besteffort",), (JobTypeName.NO_QUOTAS,), ("container",)):
+        add_job(database, RUNNING, on=cores[5:6], user="alice", project="ml", types=types)
+    own, project = limits(database, QUOTAS).rules
+    assert (own.rule, own.user, own.project, used(own)) == (
+        "*,*,*,/",
+        "alice",
+        None,
+        {"resources": (3, 6), "jobs": (2, 3)},
+    )
+    assert own.next_end is not None
+    assert own.next_end.job_id == first
+    assert (project.project, used(project)["resources"]) == ("ml", (5, 4))
+    assert used(project)["hours"][0] == pytest.approx(2 * 2 + 1 + 2, abs=0.1)
+
+
+def test_the_scheduler_counts_the_same(database: Database, cores: list[int], tmp_path: Path) -> None:
+    """The usage in the reason of a job that waits for a quota is the usage shown, and the job."""
+    text = json.dumps({"quotas": {"*,*,*,/": [4, -1, 5]}})
+    file = tmp_path / "quotas.json"
+    file.write_text(text)
+    config = QUOTAS.replace(quotas_conf_file=str(file))
+    add_job(database, RUNNING, on=cores[:3], user="alice", walltime=3600)
+    add_job(database, RUNNING, on=cores[3:4], user="bob", walltime=3600)
+    waiting = add_job(database, user="alice", walltime=3600)
+    add_job(database, user="alice", walltime=3600 * 9)
+    plan(database, config)
+    with database.snapshot() as tx:
+        reasons = tx.job_waits.reasons([waiting, waiting + 1])
+    (rule,) = limits(database, config).rules
+    assert reasons[waiting + 1].data["used"][0] == used(rule)["resources"][0] + 1
+
+
+def test_rules_are_those_of_jobs_that_the_user_can_submit(database: Database, cores: list[int]) -> None:
+    quotas(database, quotas={"*,*,*,*": [10], "*,*,*,bob": [5], "*,ml,*,/": [7], "/,*,besteffort,*": [2]})
+    add_job(database, user="alice", project="ml")
+    rules = {(rule.rule, rule.queue) for rule in limits(database, QUOTAS).rules}
+    assert {("*,*,*,*", None), ("*,ml,*,/", None), ("/,*,besteffort,*", "default")} <= rules
+    assert "*,*,*,bob" not in {rule for rule, _ in rules}
+    assert not [rule for rule in limits(database, Config()).rules if rule.kind == "quota"]  # QUOTAS=no
+
+
+def test_a_limit_on_waiting_jobs_counts_as_a_submission_does(database: Database, cores: list[int]) -> None:
+    quotas(database, waiting={"*,*,*,/": [10, 5]})
+    add_job(database, user="alice")
+    add_job(database, user="bob")
+    (rule,) = limits(database, Config()).rules
+    assert (rule.kind, rule.user, used(rule)["jobs"]) == ("waiting", "alice", (1, 10))
+
+
+def test_a_broken_file_limits_nothing(database: Database, cores: list[int]) -> None:
+    store(database, Config().quotas_conf_file, "{")
+    assert limits(database, QUOTAS).rules == ()
+
+
+def consume(database: Database, user: str, project: str, seconds: int) -> None:
+    execute_sql(
+        database,
+        "INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,"
+        " consumption_type, consumption) VALUES (extract(epoch FROM now())::int - 90000,"
+        " extract(epoch FROM now())::int - 3600, %s, %s, 'default', 'USED', %s)",
+        user,
+        project,
+        seconds,
+    )
+
+
+def test_fair_share_has_terms_and_a_place_among_users(database: Database, cores: list[int]) -> None:
+    config = Config(job_priority=JobPriority.FAIRSHARE)
+    add_job(database, RUNNING, on=cores, user="root")
+    for user, seconds in (("alice", 50), ("bob", 10), ("carol", 40)):
+        consume(database, user, "ml", seconds)
+        add_job(database, user=user, project="ml")
+    plan(database, config)
+    found = limits(database, config)
+    share = next(share for share in found.fair_share if share.project == "ml")
+    assert (share.place, share.users) == (3, 3)
+    assert share.karma == pytest.approx(sum(term.karma for term in share.terms))
+    (job,) = found.jobs
+    assert (job.order, job.priority) == ("FAIRSHARE", None)
+    assert job.karma == pytest.approx(share.karma)
+    assert limits(database, Config()).fair_share == ()
+
+
+def test_the_priority_of_several_factors_is_computed_as_the_scheduler_does(
+    database: Database, cores: list[int], tmp_path: Path
+) -> None:
+    weights = tmp_path / "priority.yaml"
+    weights.write_text("work_weight: 3\nqos_weight: 2\nnice_weight: 1\nqueue_weight: 5\nqueue_coefs: {default: 0.5}\n")
+    config = Config(job_priority=JobPriority.MULTIFACTOR, priority_conf_file=str(weights))
+    add_job(database, RUNNING, on=cores, user="bob")
+    add_job(database, user="alice", types=["qos=0.5"])
+    add_job(database, user="alice", types=["nice=1"])
+    plan(database, config)
+    jobs = limits(database, config).jobs
+    work = 3 * (1 / 3600)
+    assert [job.priority for job in jobs] == pytest.approx([1 + 2.5 + work, -1 + 2.5 + work])
+
+
+def show(database: Database, config: Config, *words: str, user: User = ALICE) -> CommandResult:
+    return Frontend(database, config).type(oarstat.main, "--limits", *words, user=user)
+
+
+def test_oarstat_prints_limits(database: Database, cores: list[int]) -> None:
+    quotas(database, quotas={"*,*,*,/": [1, -1, 1000.5]}, waiting={"*,*,*,*": [10000]})
+    job = add_job(database, RUNNING, on=cores[:1], user="alice")
+    text = show(database, QUOTAS).out
+    assert "    Rule *,*,*,/: jobs of user alice\n        resources      1 of 1, used up\n" in text
+    assert f"of 1,000.5\n        freed next by job {job}, ends by 20" in text
+    assert (
+        "Limits on waiting jobs:\n    Rule *,*,*,*: jobs of all users together\n"
+        "        jobs           0 of 10,000\n        freed when waiting jobs start or are deleted (oardel)\n"
+    ) in text
+    record = json.loads(show(database, QUOTAS, "-J", "-u", "bob").out)
+    assert (record["user"], record["rules"][0]["measures"][0]["used"]) == ("bob", 0)
+    assert "Quotas: jobs that hold resources: none" in show(database, Config()).out
+    for format_ in ("-Y", "-X"):
+        assert "alice" in show(database, QUOTAS, format_).out
+
+
+def test_limits_do_not_go_with_jobs(database: Database) -> None:
+    assert show(database, Config(), "-j", "1").exit != 0
+    assert "--limits can only be combined with" in show(database, Config(), "--start").err
