@@ -20,7 +20,7 @@ How one job gets its placement (``placement/placer.py``)::
                         | no
                         v
                    earliest start of each alternative in its space                 placement_search
-                        |   slots: where do all groups fit?                        resources/slot_search
+                        |   slots: where do all groups fit?                        resources/slot_search, sections
                         |   quotas: do they allow it there? else continue          limits/quotas
                         v
                    the alternative that ends first --> Placement, or a Reason      placement_reasons

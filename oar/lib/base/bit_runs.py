@@ -9,6 +9,7 @@ Each query is arithmetic on one large integer, which has a field of bits for eac
 See docs/design/planner.rst, "Requests".
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions, without
@@ -20,7 +21,19 @@ _BATCH = 64
 class BitRuns:
     """Blocks that are disjoint runs of bits, and queries about all of them at once. A result marks top bits."""
 
-    __slots__ = ("_body", "_bottoms", "_limits", "_spans", "_stages", "_steps", "_widest", "_width", "block_of", "tops")
+    __slots__ = (
+        "_body",
+        "_bottoms",
+        "_limits",
+        "_parts",
+        "_spans",
+        "_stages",
+        "_steps",
+        "_widest",
+        "_width",
+        "block_of",
+        "tops",
+    )
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         """``spans``: lowest and highest bit of each block, in ascending order."""
@@ -37,6 +50,20 @@ class BitRuns:
         self._steps = (self._widest - 1).bit_length()
         self._stages: list[tuple[int, int, int]] = []
         self._limits: dict[int, tuple[int, int]] = {}
+        self._parts: dict[tuple[tuple[int, int], ...], BitRuns] = {}
+
+    def part(self, low: int, high: int) -> "BitRuns | None":
+        """Return the blocks from bit ``low`` to before ``high``, shifted to bit 0; return None if a block is cut.
+
+        Equal parts are one object.
+        """
+        first, behind = (bisect_left(self._spans, (bit,)) for bit in (low, high))
+        if any(index and self._spans[index - 1][1] >= bit for index, bit in ((first, low), (behind, high))):
+            return None
+        spans = tuple((bottom - low, top - low) for bottom, top in self._spans[first:behind])
+        if spans not in self._parts:
+            self._parts[spans] = BitRuns(spans)
+        return self._parts[spans]
 
     def touched(self, members: ResourceSet) -> ResourceSet:
         """Mark the blocks that contain a member."""

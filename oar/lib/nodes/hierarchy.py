@@ -123,6 +123,10 @@ class TakingOrder:
         return chosen | from_positions(last)
 
 
+#: Lower bits come first.
+PLAIN = TakingOrder(())
+
+
 def _ascending_pieces(bits: Sequence[int]) -> list[list[int]]:
     pieces: list[list[int]] = []
     previous = -1
@@ -225,6 +229,23 @@ class _Units:
         """Whether ``fit`` always selects exactly ``least`` resources."""
         return self._quantity > 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``fit`` selects the blocks with the lowest bits."""
+        return self._order.is_plain
+
+    def part(self, low: int, high: int) -> "_Units":
+        """Return a request for one of the blocks from bit ``low`` to before ``high``, shifted to bit 0."""
+        return _Units(self._pool >> low & (1 << (high - low)) - 1, 1, PLAIN)
+
+    def count(self, free: ResourceSet) -> int:
+        """Return the number of blocks that can be selected."""
+        return (free & self._pool).bit_count()
+
+    def take(self, free: ResourceSet, most: int) -> ResourceSet:
+        """Return the resources of the first blocks that can be selected, at most ``most``."""
+        return self._order.first(free & self._pool, most)
+
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the selected resources; return 0 if the request cannot be satisfied."""
         return _choose(free & self._pool, self._quantity, self._order, self._size)
@@ -258,7 +279,7 @@ def _are_enough(marks: ResourceSet, quantity: int, present: ResourceSet) -> bool
 class _Nest:
     """Levels of a pool whose blocks are runs, each run inside a run of the level above."""
 
-    __slots__ = ("blocks", "is_whole", "orders", "pool", "present", "runs", "smallest")
+    __slots__ = ("_parts", "blocks", "is_whole", "orders", "pool", "present", "runs", "smallest")
 
     def __init__(self, pool: ResourceSet, runs: Sequence[BitRuns], orders: Sequence[TakingOrder]) -> None:
         """``runs``: one per level, without the last level if its blocks are single resources."""
@@ -269,6 +290,16 @@ class _Nest:
         self.present = [run.touched(pool) for run in runs] + ([] if self.is_whole else [pool])
         self.blocks = self.present[0].bit_count()
         self.smallest = runs[-1].smallest(pool) if self.is_whole else 1  #: size of the smallest block of the last level
+        self._parts: dict[tuple[int, int], _Nest | None] = {}
+
+    def part(self, low: int, high: int) -> "_Nest | None":
+        """Return the blocks from bit ``low`` to before ``high``, shifted to bit 0; return None if a block is cut."""
+        if (low, high) not in self._parts:
+            parts = [run.part(low, high) for run in self.runs]
+            runs = [part for part in parts if part is not None]
+            pool = self.pool >> low & (1 << (high - low)) - 1
+            self._parts[low, high] = _Nest(pool, runs, [PLAIN] * len(self.orders)) if len(runs) == len(parts) else None
+        return self._parts[low, high]
 
 
 class _NestedGroup:
@@ -276,6 +307,7 @@ class _NestedGroup:
 
     def __init__(self, nest: _Nest, quantities: Sequence[int]) -> None:
         self._quantities = quantities
+        self._nest = nest
         self._pool = nest.pool
         self._runs = nest.runs
         self._orders = nest.orders
@@ -293,6 +325,26 @@ class _NestedGroup:
         smallest = self.least // _product(self._quantities)
         is_even = self._pool.bit_count() == self._present[-1].bit_count() * smallest
         return is_even and min(self._quantities) > 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``fit`` selects the blocks with the lowest bits."""
+        return all(order.is_plain for order in self._orders)
+
+    def part(self, low: int, high: int) -> "_NestedGroup | None":
+        """Return a request for one of the blocks from bit ``low`` to before ``high``; return None if a block is cut."""
+        nest = self._nest.part(low, high)
+        return _NestedGroup(nest, (1, *self._quantities[1:])) if nest else None
+
+    def count(self, free: ResourceSet) -> int:
+        """Return the number of blocks of the first level that can be selected."""
+        marks = self._marks(free & self._pool)
+        return marks[0].bit_count() if marks else 0
+
+    def take(self, free: ResourceSet, most: int) -> ResourceSet:
+        """Return the resources of the first blocks that can be selected, at most ``most``."""
+        marks = self._marks(free & self._pool)
+        return self._take(0, self._orders[0].first(marks[0], most), marks) if marks else 0
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the selected resources; return 0 if the request cannot be satisfied."""
@@ -356,6 +408,11 @@ class _WalkedGroup:
         self._blocks = blocks
         self.least: int = max(1, quantity) * min((inner.least for _, inner in blocks if inner), default=1)
         self.is_fixed = False  #: for all that is known
+        self.is_plain = False
+
+    def part(self, _low: int, _high: int) -> None:
+        """Return None: the blocks cannot be divided."""
+        return
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the selected resources; return 0 if the request cannot be satisfied."""
@@ -385,6 +442,9 @@ class _WalkedGroup:
 #: One group of a request on its pool.  ``fit(free)`` gives the resources taken of those that are free, 0 if it cannot
 #: be satisfied; it never takes fewer than ``least``.
 GroupFit = _Units | _NestedGroup | _WalkedGroup
+
+#: A group whose blocks can be counted, and selected from the first one on.
+CountedBlocks = _Units | _NestedGroup
 
 #: Blocks of a level in the order in which they are taken: the members, and what is asked within; None = all of it.
 Blocks = Sequence[tuple[ResourceSet, GroupFit | None]]
@@ -478,6 +538,17 @@ class RequestFit:
     def is_fixed(self) -> bool:
         """Whether ``fit`` always selects exactly ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
+
+    def parts(self, bounds: Sequence[int]) -> "list[CountedBlocks] | None":
+        """Return the blocks between each two neighbouring bounds; return None if the request cannot be divided.
+
+        The request is satisfied if all parts together count as many blocks as it asks at the first level.
+        """
+        if len(self.groups) > 1 or not self.quantities:
+            return None
+        parts = [self.groups[0].part(low, high) for low, high in itertools.pairwise(bounds)]
+        blocks = [part for part in parts if part is not None]
+        return blocks if len(blocks) == len(parts) else None
 
 
 def _fit_in_turn(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:

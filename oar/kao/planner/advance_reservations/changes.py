@@ -259,7 +259,7 @@ class _ChangeDecision:
         has_it = reservation.start <= start and end <= reservation.end
         taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
         others = union(each.resources for each in self._holding_dead if each.start < end and start < each.end)
-        return (self._space.slots.free_between(start, end) | self._dead & ~others) & ~taken
+        return (self._space.free_between(start, end) | self._dead & ~others) & ~taken
 
     def _latest_end(self, start: int, place: Callable[[ResourceSet], ResourceSet | bool]) -> int:
         """Return until when a place is free without interruption from ``start`` on; ``start`` = never."""

@@ -129,7 +129,7 @@ class ReservationReplacement:
         begin, kept = reservation.held_from(self._now), reservation.resources & ~self.overdue(reservation, health)
         usable = self._context.usable.ordinary & request.reach & ~reservation.resources
         usable &= self._reservable.healthy(begin) & ~self._reservable.asleep(reservation)
-        free = self._context.spaces.common.slots.free_between(begin, reservation.end) & usable
+        free = self._context.spaces.common.free_between(begin, reservation.end) & usable
         addresses = self._resources.addresses
         nodes = {addresses[bit] for bit in positions(kept)} - {""}
         beside = free & from_positions(bit for bit, address in enumerate(addresses) if address in nodes)

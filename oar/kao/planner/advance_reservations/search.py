@@ -264,7 +264,7 @@ class ReservationSearch:
         return best
 
     def _choose(self, space: Space, query: SlotQuery, start: int) -> ResourceSet:
-        free = space.slots.free_between(start, start + query.duration, query.keys) & query.usable
+        free = space.free_between(start, start + query.duration, query.keys) & query.usable
         return self._reservable.choose(query.request, free, start)
 
     def _queries(
@@ -285,7 +285,7 @@ class ReservationSearch:
     def _lack(self, space: Space, query: SlotQuery, start: int, groups: Sequence[RequestGroup]) -> str:
         """Return a sentence that names the missing resources and their holders at the requested date."""
         end, resources, present = start + query.duration, self._context.snapshot.resources, self._context.usable.present
-        free = space.slots.free_between(start, end, query.keys) & ~self._reservable.asleep()
+        free = space.free_between(start, end, query.keys) & ~self._reservable.asleep()
         shortage, suitable = describe_shortage(resources, query.request, groups, free, present)
         holders = self._obstacles.named(space, suitable, start, end, self._reservable.sleepers(suitable))
         return f"{shortage} until {write_date(end)}{holders}"

@@ -22,7 +22,6 @@ from oar.kao.planner.placement.placement_task import (
 )
 from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
 from oar.kao.planner.placement.site_extensions import PluginChoices
-from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.base.resource_set import ResourceSet
@@ -204,7 +203,7 @@ class PlacementSearch:
                 return
             (asked,) = job.alternatives
             if not free:
-                free = task.space.slots.free_between(best.start, best.start + query.duration, query.keys) & query.usable
+                free = task.space.free_between(best.start, best.start + query.duration, query.keys) & query.usable
             free &= ~placement.resources
             placement = Placement(job.id, asked.id, best.start, asked.walltime, query.request.fit(free))
             if not (placement.resources and self._is_allowed_in_wave(task, job, placement)):
@@ -267,7 +266,7 @@ class PlacementSearch:
             query = self.query(job, alternative, types, rules)
             if isinstance(query, Reason) or self._arrays.first_start(job, start, alternative.walltime) > start:
                 continue
-            resources = fit_at(self._spaces.of(types).slots, query, start)
+            resources = self._spaces.of(types).fit_at(query, start)
             if not resources:
                 continue
             placement = Placement(job.id, alternative.id, start, alternative.walltime, resources)
@@ -292,7 +291,7 @@ class PlacementSearch:
         """Return who holds resources needed by a refused reservation's first alternative, in brackets, or ''."""
         query = self.query(job, job.alternatives[0], types, rules)
         space = self._spaces.of(types)
-        if isinstance(query, Reason) or fit_at(space.slots, query, start):
+        if isinstance(query, Reason) or space.fit_at(query, start):
             return ""
         return self._obstacles.named(space, query.usable, start, start + query.duration)
 
@@ -317,7 +316,7 @@ class PlacementSearch:
         if isinstance(query, Reason) or not best.resources & ~self._usable.alive:
             return best
         placement = replace(best, resources=promised.resources)
-        free = task.space.slots.free_between(now, now + query.duration, query.keys) & query.usable
+        free = task.space.free_between(now, now + query.duration, query.keys) & query.usable
         free &= ~self._usable.leaving_before(best.end + self._settings.security_time)
         is_possible = not placement.resources & ~free and query.request.fit(placement.resources) == placement.resources
         is_allowed = is_possible and self._bookings.allow(

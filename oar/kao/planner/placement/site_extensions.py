@@ -116,7 +116,7 @@ def choice_fault(
     if unusable:
         return f"the resources {listed(unusable)} cannot be used"
     end = placement.end + snapshot.settings.security_time
-    occupied = placement.resources & ~space.slots.free_between(placement.start, end, types.shared_keys)
+    occupied = placement.resources & ~space.free_between(placement.start, end, types.shared_keys)
     return f"the resources {listed(occupied)} are not free" if occupied else ""
 
 

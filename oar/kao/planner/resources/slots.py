@@ -400,9 +400,9 @@ class SlotSet:
         start = max(start, self.begin)
         if start >= end or not resources:
             return
-        self._cut(end)
+        self.cut(end)
         remaining, count = without(self._everything, resources), resources.bit_count()
-        for page, first, last in self._pages(*self._cut(start), end):
+        for page, first, last in self._pages(*self.cut(start), end):
             is_whole = last - first == len(page.free)
             if key is not None and is_whole:
                 page.cover_keyed(resources, remaining, count, key)
@@ -476,8 +476,8 @@ class SlotSet:
         start = max(start, self.begin)
         if start >= end:
             return
-        self._cut(start)
-        self._cut(end)
+        self.cut(start)
+        self.cut(end)
         for page, first, last in self._pages(*self.locate(start), end):
             page.free[first:last] = [free | resources for free in page.free[first:last]]
             page.recount()
@@ -537,7 +537,7 @@ class SlotSet:
         page_index = bisect_right(self._firsts, date) - 1
         return page_index, bisect_right(self.pages[page_index].starts, date) - 1
 
-    def _cut(self, date: int) -> tuple[int, int]:
+    def cut(self, date: int) -> tuple[int, int]:
         """Split the slot that contains ``date`` at that date; return the indexes as ``locate`` does."""
         page_index, slot_index = self.locate(date)
         page = self.pages[page_index]

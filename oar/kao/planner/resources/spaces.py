@@ -16,6 +16,7 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps
 from oar.kao.planner.resources.resource_holders import Endings, Occupation, held_resources
+from oar.kao.planner.resources.sections import Sections, section_bounds
 from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest
 from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
@@ -94,9 +95,17 @@ MOST_KINDS = 4
 class Space:
     """One space: its slots and its jobs."""
 
-    def __init__(self, slots: SlotSet, key: SpaceKey = (COMMON, False), lent: Sequence[Occupation] = ()) -> None:
-        """``lent``: the resources that its containers lend to it."""
+    def __init__(
+        self,
+        slots: SlotSet,
+        key: SpaceKey = (COMMON, False),
+        lent: Sequence[Occupation] = (),
+        bounds: Sequence[int] = (),
+    ) -> None:
+        """``lent``: the resources that its containers lend to it; ``bounds``: those of the sections, () without any."""
         self.key = key
+        self._bounds = bounds
+        self._sections = Sections(bounds, slots) if bounds else None
         self.lent = [(each.start, each.end, each.resources) for each in lent]
         self._slots = slots
         self.occupants: list[Occupant] = []  #: all that have entered it so far
@@ -117,7 +126,9 @@ class Space:
 
     def entering(self) -> Steps[None]:
         """Enter the new occupants into the slots in steps; the space must not be used between the steps."""
-        if self._in_slots < len(self.occupants):
+        if self._sections:
+            yield from self._sections.entering(self.occupants)
+        elif self._in_slots < len(self.occupants):
             yield from self._slots.occupying(self._pending())
 
     def _pending(self) -> Sequence[Occupant]:
@@ -129,12 +140,23 @@ class Space:
         self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
     ) -> SlotMatch | None:
         """Return the earliest match of a query, as ``slot_search.earliest`` does."""
+        if self._sections and self._sections.can_search(query.request):
+            return self._sections.updated(self.occupants).earliest(query, begin, latest, check)
         blocks = query.request.blocks
         slots = None if blocks is None or query.keys else self._slots_in(blocks.units)
         if blocks is None or slots is None:
             return earliest(self.slots, query, begin, latest, check)
         match = earliest(slots, self._blocks[blocks.units].query(query, blocks.request), begin, latest, check)
         return SlotMatch(match.start, blocks.units.members(match.resources)) if match else None
+
+    def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
+        """Return the resources that are free from ``start`` to ``end`` for a job with these keys."""
+        slots = self._sections.updated(self.occupants) if self._sections else self.slots
+        return slots.free_between(start, end, keys)
+
+    def fit_at(self, query: SlotQuery, start: int) -> ResourceSet:
+        """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied."""
+        return query.request.fit(self.free_between(start, start + query.duration, query.keys) & query.usable)
 
     def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
         """Return whether an occupant has taken resources of a match between its start and ``end``.
@@ -192,14 +214,17 @@ class Space:
 
     def copy(self) -> "Space":
         """Return a space with the same jobs, for trial placements."""
-        space = Space(self.slots.copy(), self.key)
-        space.lent = self.lent
+        slots = self._slots if self._sections else self.slots
+        space = Space(slots.copy(), self.key)
+        space.lent, space._bounds = self.lent, self._bounds
+        space._sections = self._sections.copy() if self._sections else None
+        space.occupants, space._in_slots = list(self.occupants), self._in_slots
         space.entered = list(self.entered)
         space._endings = self._endings.copy()
         return space
 
     def with_slots(self, slots: SlotSet, lent: Sequence[Occupation]) -> "Space":
-        space = Space(slots, self.key, lent)
+        space = Space(slots, self.key, lent, self._bounds)
         for occupation, types in (*self.entered, *self._besteffort):
             space.enter(occupation, types)
         return space
@@ -216,6 +241,7 @@ class Spaces:
         self._now = snapshot.now
         self._settings = snapshot.settings
         self._everything = snapshot.resources.everything
+        self._bounds = section_bounds(snapshot.resources)
         self.usable = UsableResources(snapshot)
         self.common = self._empty_common()  #: the space of all jobs that are in no container
         self._spaces = {COMMON: self.common}
@@ -245,7 +271,7 @@ class Spaces:
         """Return the space of a container by its name or job id; return None if it is not open yet."""
         name = self._names.get(name, name)
         if name not in self._spaces and name in self._lent:
-            self._spaces[name] = Space(self._lent_slots(name), (name, False), self._lent[name])
+            self._spaces[name] = Space(self._lent_slots(name), (name, False), self._lent[name], self._bounds)
         return self._spaces.get(name)
 
     def opens_at(self, name: str) -> int:
@@ -274,7 +300,8 @@ class Spaces:
         return self._without_leaving(slots)
 
     def _empty_common(self) -> Space:
-        return Space(self._without_leaving(SlotSet(self._now, self._everything, self.usable.present)))
+        slots = SlotSet(self._now, self._everything, self.usable.present)
+        return Space(self._without_leaving(slots), bounds=self._bounds)
 
     def _without_leaving(self, slots: SlotSet) -> SlotSet:
         """Occupy the resources that are withdrawn, from that date on."""
