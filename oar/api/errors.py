@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer
 from oar.lib.access.userset_changes import NoUserset, UsersetInUse
+from oar.lib.accounts.project_changes import NoSuchProject
 from oar.lib.base.errors import (
     BadCondition,
     BadRequest,
@@ -103,6 +104,7 @@ class UnfitBody(HTTPException):
 
 _NOT_FOUND: tuple[type[OarError], ...] = (
     *(NoSuchJob, NoSuchQueue, NoSuchResource, NoQueue, NoUserset, NoSuchMachine, NoProperty, NoSuchRule),
+    NoSuchProject,
 )
 _CONFLICTS: tuple[type[OarError], ...] = (
     *(WrongState, HasJobs, UsersetInUse, ExistsWithOtherType, InUse, WouldBreak, KeyReused),

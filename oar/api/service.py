@@ -273,7 +273,7 @@ def asking(request: Request) -> Asking:
 
 
 class AdminAct(NamedTuple):
-    """An action of an administrator, in one transaction."""
+    """An action of an administrator, or of a user that services check, in one transaction."""
 
     tx: "Transaction"
     user: "User"
@@ -281,14 +281,26 @@ class AdminAct(NamedTuple):
     warnings: list[str]  #: complete when the transaction has ended
 
 
-@contextmanager
-def administering(request: Request) -> Iterator[AdminAct]:
+def administering(request: Request) -> AbstractContextManager[AdminAct]:
     """Open a transaction for an administrator, and log the request after the commit.
 
     Raises Unidentified, NotAllowed.
     """
+    return _act(request, Caller.administering)
+
+
+def changing(request: Request) -> AbstractContextManager[AdminAct]:
+    """Open a transaction for a user whose rights the service checks, and log the request after the commit.
+
+    Raises Unidentified, NotAllowed.
+    """
+    return _act(request, Caller.changing)
+
+
+@contextmanager
+def _act(request: Request, user_of: Callable[[Caller], User]) -> Iterator[AdminAct]:
     who = asking(request)
-    user = who.caller.administering()
+    user = user_of(who.caller)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
         yield AdminAct(tx, user, who.config, warnings)
     note(request, user)

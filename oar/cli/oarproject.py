@@ -11,8 +11,7 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.lib.accounts import project_changes
-from oar.lib.accounts.project_changes import NoSuchProject
+from oar.lib.accounts import project_changes, views
 from oar.lib.accounts.records import Member, Project
 from oar.lib.accounts.states import MemberRole, ProjectState
 from oar.lib.base.errors import UserError
@@ -168,21 +167,12 @@ def _import(context: Context, path: str, *, applies: bool) -> None:
 
 def _shown(tx: Transaction, context: Context, name: str | None, machine: Format | None) -> str:
     """Return one project with its members, or all projects.  Raises NoSuchProject."""
-    projects = tx.projects.all()
     if name is None:
+        projects = tx.projects.all()
         records = [project._asdict() for project in projects]
         return dump(records, machine) if machine else _table(projects)
-    project = next((project for project in projects if project.name == name), None)
-    if project is None:
-        raise NoSuchProject(name)
-    is_visible = project_changes.may_see_members(tx, context.user, name)
-    members = tx.projects.members([name]) if is_visible else None
-    record = {**project._asdict(), "members": None if members is None else [_member(member) for member in members]}
-    return dump(record, machine) if machine else _text(project, members)
-
-
-def _member(member: Member) -> dict[str, object]:
-    return {"user": member.entry, "role": member.role, "shares": member.shares}
+    shown = views.shown(tx, context.user, name)
+    return dump(shown.record, machine) if machine else _text(*shown)
 
 
 def _table(projects: list[Project]) -> str:

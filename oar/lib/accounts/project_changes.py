@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Names that a key of a quota can hold, too.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@ -]{0,253}[A-Za-z0-9_.+-]|[A-Za-z0-9_]")
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,253}\$?")
-_LARGEST_SHARES = 1_000_000
+LARGEST_SHARES = 1_000_000
 #: The columns of a file of projects.
 COLUMNS = ("project", "parent", "user", "role", "shares")
 
@@ -219,8 +219,8 @@ def _check_entry(entry: str) -> None:
 
 
 def _checked_shares(shares: int) -> int:
-    if not 0 <= shares <= _LARGEST_SHARES:
-        raise BadRequest(f"{shares} shares are not possible: 0 to {_LARGEST_SHARES}.")
+    if not 0 <= shares <= LARGEST_SHARES:
+        raise BadRequest(f"{shares} shares are not possible: 0 to {LARGEST_SHARES}.")
     return shares
 
 

@@ -1,0 +1,161 @@
+"""Projects: lists, one project, and the changes that oarproject makes."""
+
+from http import HTTPStatus
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from typing_extensions import TypedDict
+
+from oar.api.parameters import PRINTABLE, STRICT, Text
+from oar.api.records import NamedResult, records_of
+from oar.api.responses import Answer, created
+from oar.api.routing import Router
+from oar.api.service import asking, changing
+from oar.lib.accounts import project_changes, records, views
+from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.base.errors import BadRequest
+
+router = Router("administration")
+
+
+class Project(TypedDict):
+    name: str
+    description: str
+    parent: str | None
+    state: Literal["open", "closed"]
+    start_date: int
+    end_date: int
+    shares: int
+
+
+class ProjectMember(TypedDict):
+    user: str
+    role: Literal["member", "manager"]
+    shares: int
+
+
+class ProjectDetails(Project):
+    members: list[ProjectMember] | None
+
+
+ProjectPage = TypedDict("ProjectPage", {"items": list[Project]})
+
+Name = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="Project name.")]
+Entry = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="User, `@userset` or `@group`.")]
+Shares = Annotated[int, Field(ge=0, le=project_changes.LARGEST_SHARES)]
+
+
+class NewProject(BaseModel):
+    """A new project."""
+
+    model_config = STRICT
+
+    name: Text = Field(description="Name.")
+    description: Text = Field("", description="Description.")
+    parent: Text | None = Field(None, description="Project above it.")
+    shares: Shares = Field(default=1, description="Shares for fair share among the projects of its parent.")
+
+
+class ProjectUpdate(BaseModel):
+    """New values of a project. Fields that are not given are kept."""
+
+    model_config = STRICT
+
+    state: Literal["open", "closed"] | None = Field(None, description="`closed`: its waiting jobs do not start.")
+    shares: Shares | None = Field(None, description="Shares for fair share.")
+
+
+class MemberUpdate(BaseModel):
+    """Role and shares of a member."""
+
+    model_config = STRICT
+
+    role: Literal["member", "manager"] = Field(default="member", description="`manager`: may add and remove members.")
+    shares: Shares = Field(default=1, description="Shares for fair share, among the members of the project.")
+
+
+class DefaultProject(BaseModel):
+    """The default project of a user."""
+
+    model_config = STRICT
+
+    project: Text = Field(description="Project of the jobs for which the user names none.")
+
+
+@router.get("/v1/projects", "projects_list", "List projects", exports=True)
+def projects_list(request: Request) -> ProjectPage:
+    """Return the projects by name."""
+    with asking(request).database.snapshot() as tx:
+        return {"items": records_of(tx.projects.all(), Project)}
+
+
+@router.get("/v1/projects/{name}", "project", "Get a project")
+def get_project(request: Request, name: Name) -> ProjectDetails:
+    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        return cast("ProjectDetails", views.shown(tx, who.caller.user, name).record)
+
+
+@router.post(
+    "/v1/projects",
+    "project_create",
+    "Create a project",
+    status=HTTPStatus.CREATED,
+    record=NamedResult,
+    has_location=True,
+)
+def project_create(request: Request, body: NewProject) -> Answer:
+    """Create a project, as `oarproject --create` does. Administrators only."""
+    with changing(request) as act:
+        project = records.Project(body.name, body.description, body.parent, shares=body.shares)
+        project_changes.create(act.tx, act.user, project)
+    return created({"name": body.name, "done": "created", "warnings": act.warnings}, "projects", body.name)
+
+
+@router.patch("/v1/projects/{name}", "project_change", "Update a project")
+def project_change(request: Request, name: Name, body: ProjectUpdate) -> NamedResult:
+    """Set the shares of a project, close or reopen it, as `oarproject` does. Administrators only."""
+    if not body.model_fields_set:
+        raise BadRequest("the request changes nothing: set state or shares")
+    with changing(request) as act:
+        if body.shares is not None:
+            project_changes.set_shares(act.tx, act.user, name, body.shares)
+        if body.state is not None:
+            project_changes.set_state(act.tx, act.user, name, ProjectState(body.state))
+    return {"name": name, "done": "changed", "warnings": act.warnings}
+
+
+@router.delete("/v1/projects/{name}", "project_delete", "Delete a project")
+def project_delete(request: Request, name: Name) -> NamedResult:
+    """Delete a project without sub-projects, jobs and accounting. Administrators only."""
+    with changing(request) as act:
+        project_changes.delete(act.tx, act.user, name)
+    return {"name": name, "done": "deleted", "warnings": act.warnings}
+
+
+@router.put("/v1/projects/{name}/members/{entry}", "project_add", "Add a member to a project")
+def project_add(request: Request, name: Name, entry: Entry, body: MemberUpdate | None = None) -> NamedResult:
+    """Add a member, or change role and shares, as `oarproject --add` does. Managers and administrators only."""
+    body = body or MemberUpdate()
+    member = records.Member(name, entry, MemberRole(body.role), body.shares)
+    with changing(request) as act:
+        project_changes.add(act.tx, act.user, name, [member])
+    return {"name": name, "done": "added", "warnings": act.warnings}
+
+
+@router.delete("/v1/projects/{name}/members/{entry}", "project_remove", "Remove a member from a project")
+def project_remove(request: Request, name: Name, entry: Entry) -> NamedResult:
+    """Remove a member, as `oarproject --remove` does. Managers and administrators only."""
+    with changing(request) as act:
+        project_changes.remove(act.tx, act.user, name, [entry])
+    return {"name": name, "done": "removed", "warnings": act.warnings}
+
+
+@router.put("/v1/users/{user}/project", "project_default", "Set the default project of a user")
+def project_default(request: Request, user: Entry, body: DefaultProject) -> NamedResult:
+    """Set a default project, as `oarproject --default` does. Only administrators set those of other users."""
+    with changing(request) as act:
+        project_changes.set_default(act.tx, act.config, act.user, body.project, user)
+    return {"name": body.project, "done": "set", "warnings": act.warnings}

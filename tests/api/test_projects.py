@@ -1,0 +1,113 @@
+"""Projects through the API: who may read and change what, in the words of oarproject."""
+
+import json
+import os
+import pwd
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from oar.cli import oarproject
+from oar.lib.access.records import User
+from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.states import MemberRole
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.jobs.states import ProjectMode
+from tests.api.conftest import Api
+from tests.builders import add_job
+from tests.frontend import Frontend
+
+NOBODY = "nobody"
+
+
+@pytest.fixture
+def admin(known: Callable[[str, str], httpx.Client]) -> httpx.Client:
+    return known(pwd.getpwuid(os.geteuid()).pw_name, "admin")
+
+
+@pytest.fixture
+def physics(database: Database) -> None:
+    """The project physics of alice, and physics.cms below it, which ``nobody`` manages."""
+    with database.begin() as tx:
+        for name, parent in (("physics", None), ("physics.cms", "physics")):
+            tx.projects.create(Project(name, parent=parent))
+        tx.projects.add(Member("physics", "alice"))
+        tx.projects.add(Member("physics.cms", NOBODY, MemberRole.MANAGER))
+
+
+def members(database: Database, name: str) -> dict[str, tuple[str, int]]:
+    with database.snapshot() as tx:
+        return {member.entry: (member.role, member.shares) for member in tx.projects.members([name])}
+
+
+def test_administrators_create_change_and_delete_projects(admin: httpx.Client, database: Database) -> None:
+    made = admin.post("/v1/projects", json={"name": "physics", "description": "Particles", "shares": 3})
+    assert (made.status_code, made.headers["location"]) == (201, "/v1/projects/physics")
+    assert admin.post("/v1/projects", json={"name": "physics.cms", "parent": "physics"}).status_code == 201
+    assert admin.post("/v1/projects", json={"name": "physics"}).status_code == 409
+    assert admin.post("/v1/projects", json={"name": "x", "parent": "chemistry"}).status_code == 404
+    assert admin.patch("/v1/projects/physics", json={"state": "closed", "shares": 5}).status_code == 200
+    items = admin.get("/v1/projects").json()["items"]
+    assert [(item["name"], item["parent"], item["state"], item["shares"]) for item in items] == [
+        ("physics", None, "closed", 5),
+        ("physics.cms", "physics", "open", 1),
+    ]
+    assert admin.patch("/v1/projects/physics", json={}).status_code == 400
+    assert admin.delete("/v1/projects/physics").status_code == 409  # it has a sub-project
+    add_job(database, project="physics.cms")
+    assert admin.delete("/v1/projects/physics.cms").status_code == 409
+    assert admin.get("/v1/projects/chemistry").json()["type"] == "no-such-project"
+
+
+@pytest.mark.usefixtures("physics")
+def test_a_manager_changes_members_of_his_project_only(nobody: httpx.Client, database: Database) -> None:
+    of_own, of_other = "/v1/projects/physics.cms/members", "/v1/projects/physics/members"
+    assert nobody.put(f"{of_own}/bob", json={"role": "manager", "shares": 4}).status_code == 200
+    assert nobody.put(f"{of_own}/@cms").status_code == 200
+    assert members(database, "physics.cms") == {"bob": ("manager", 4), NOBODY: ("manager", 1), "@cms": ("member", 1)}
+    assert nobody.delete(f"{of_own}/bob").status_code == 200
+    assert nobody.delete(f"{of_own}/bob").status_code == 400
+    for refused in (
+        nobody.put(f"{of_other}/bob"),
+        nobody.delete(f"{of_other}/alice"),
+        nobody.post("/v1/projects", json={"name": "mine"}),
+        nobody.patch("/v1/projects/physics.cms", json={"shares": 100}),
+        nobody.patch("/v1/projects/physics.cms", json={"state": "closed"}),
+        nobody.delete("/v1/projects/physics.cms"),
+        nobody.put("/v1/users/alice/project", json={"project": "physics"}),
+    ):
+        assert refused.status_code == 403
+    assert set(members(database, "physics")) == {"alice"}
+
+
+@pytest.mark.usefixtures("physics")
+def test_members_are_shown_to_those_of_the_project(nobody: httpx.Client, anonymous: httpx.Client) -> None:
+    own = nobody.get("/v1/projects/physics.cms").json()
+    assert own["members"] == [{"user": NOBODY, "role": "manager", "shares": 1}]
+    assert anonymous.get("/v1/projects/physics.cms").json() == {**own, "members": None}
+    assert anonymous.put("/v1/projects/physics.cms/members/eve").status_code == 401
+
+
+@pytest.mark.usefixtures("physics")
+def test_a_token_that_may_only_read_changes_nothing(known: Callable[[str, str], httpx.Client]) -> None:
+    assert known(NOBODY, "ro").put("/v1/projects/physics.cms/members/bob").status_code == 403
+
+
+@pytest.mark.usefixtures("physics")
+def test_a_user_sets_his_own_default_project(api: Api, nobody: httpx.Client, database: Database) -> None:
+    api.runtime.config = Config(projects=ProjectMode.MEMBERS)
+    assert nobody.put(f"/v1/users/{NOBODY}/project", json={"project": "physics.cms"}).status_code == 200
+    with database.snapshot() as tx:
+        assert tx.projects.default_of(NOBODY) == "physics.cms"
+    assert nobody.put(f"/v1/users/{NOBODY}/project", json={"project": "chemistry"}).status_code == 404
+
+
+@pytest.mark.usefixtures("physics")
+def test_the_command_shows_the_same_record(admin: httpx.Client, database: Database) -> None:
+    frontend = Frontend(database)
+    for words, address in ((("--list",), "projects"), (("--show", "physics"), "projects/physics")):
+        typed = frontend.type(oarproject.main, *words, "-J", user=User("root", 0)).out
+        record = admin.get(f"/v1/{address}").json()
+        assert json.loads(typed) == record.get("items", record)
