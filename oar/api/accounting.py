@@ -1,7 +1,7 @@
 """Usage: who used what over time, lost nodes, waiting times, fair share; what oaraccounting does."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Literal, NamedTuple, NotRequired, cast
 
@@ -18,8 +18,9 @@ from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts import snapshot
 from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import Share, share_of
-from oar.kao.rounds.reading.consumption_reader import summed
+from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.lib.accounts.shares import read_shares
 from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.history.gantt import DAY
 from oar.lib.history.sql_usage import UsedByGroup
@@ -303,8 +304,6 @@ class FairShare(TypedDict):
 
 #: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
 STEPS, MAX_AHEAD = 7, 20
-#: Queue, user, project, USED or ASKED, resource seconds.
-_Rows = Sequence[tuple[str, str, str, str, int]]
 
 
 @router.get("/v1/fairshare/{user}", "fairshare", "Get the fair share of a user")
@@ -320,12 +319,13 @@ def fairshare(
     """
     who = asking(request)
     check_usage_shown(who, user)
-    keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
+    window = who.config.scheduler_fairsharing_window_size
     with who.database.snapshot() as tx:
         queues, since = [queue.name for queue in tx.queues.all()], tx.now - window
-        sums = summed(tx.rounds.consumption(queues, since, tx.now))
+        rows, waiting = tx.rounds.consumption(queues, since, tx.now), tx.usage.waiting_by_share()
         ended = tx.usage.in_pieces(user, queues, since, _step(window), STEPS)  # what leaves the window next
-        waiting = tx.usage.waiting_by_share() if _shows_others(who) else None
+        shares = read_shares(tx, who.config, rows, [(name, of) for name, of, _ in waiting])
+    keys, sums = with_targets(settings_of(who.config).fairshare, who.config, shares), summed(rows, shares)
     share = share_of(user, project, sums, keys)
     return {
         "user": user,
@@ -333,9 +333,9 @@ def fairshare(
         "karma": share.karma(keys) + 0.0,
         "window": window,
         "terms": [cast("FairShareTerm", {**term._asdict(), "karma": term.karma}) for term in share.terms(keys)],
-        "ahead": None if waiting is None else _ahead(waiting, (user, project), sums, keys),
+        "ahead": _ahead(waiting, (user, project), sums, keys) if _shows_others(who) else None,
         "step": _step(window),
-        "fades": _fades(sums, ended, (user, project), keys),
+        "fades": _fades(sums, (summed(piece, shares) for piece in ended), (user, project), keys),
     }
 
 
@@ -343,11 +343,13 @@ def _step(window: int) -> int:
     return max(1, min(DAY, window // STEPS))
 
 
-def _fades(sums: ConsumptionSums, ended: Sequence[_Rows], of: tuple[str, str], keys: snapshot.FairShare) -> list[float]:
+def _fades(
+    sums: ConsumptionSums, ended: Iterable[ConsumptionSums], of: tuple[str, str], keys: snapshot.FairShare
+) -> list[float]:
     """Return the karma after each piece of time, when what the user consumed in it no longer counts."""
     karmas = []
     for piece in ended:
-        sums = _without(sums, summed(piece))
+        sums = _without(sums, piece)
         karmas.append(share_of(*of, sums, keys).karma(keys) + 0.0)
     return karmas
 

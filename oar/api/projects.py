@@ -29,13 +29,21 @@ class Project(TypedDict):
     shares: int
 
 
+class ProjectShare(TypedDict):
+    target: float
+    used: int
+    effective: float
+
+
 class ProjectMember(TypedDict):
     user: str
     role: Literal["member", "manager"]
     shares: int
+    fair_share: ProjectShare | None
 
 
 class ProjectDetails(Project):
+    fair_share: ProjectShare | None
     members: list[ProjectMember] | None
 
 
@@ -92,10 +100,14 @@ def projects_list(request: Request) -> ProjectPage:
 
 @router.get("/v1/projects/{name}", "project", "Get a project")
 def get_project(request: Request, name: Name) -> ProjectDetails:
-    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator."""
+    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator.
+
+    `fair_share` is null with `PROJECTS=free`: the parts of the whole that should be used (`target`) and were used
+    (`effective`, `used` resource seconds), in the last `SCHEDULER_FAIRSHARING_WINDOW_SIZE` seconds.
+    """
     who = asking(request)
     with who.database.snapshot() as tx:
-        return cast("ProjectDetails", views.shown(tx, who.caller.user, name).record)
+        return cast("ProjectDetails", views.shown(tx, who.config, who.caller.user, name).record)
 
 
 @router.post(

@@ -14,6 +14,7 @@ from oar.cli.common.render import visible
 from oar.lib.accounts import project_changes, views
 from oar.lib.accounts.records import Member, Project
 from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.accounts.views import ShareUse, ShownMember, ShownProject
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
 from oar.lib.db.transaction import Transaction
@@ -44,7 +45,12 @@ _LONGEST_FILE = 1 << 24
 @option("--remove", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Remove users, @usersets or @groups.")
 @option("--default", "default", default=None, metavar="NAME", help="Set your default project, or that of USER.")
 @option(
-    "--shares", nargs=2, default=None, type=(NUMBER, str), metavar="NUMBER NAME", help="Set the shares of a project."
+    "--shares",
+    nargs=2,
+    default=None,
+    type=(NUMBER, str),
+    metavar="NUMBER NAME",
+    help="Set the shares of a project, or of its member USER.",
 )
 @option("--close", "closed", default=None, metavar="NAME", help="Close a project: its waiting jobs do not start.")
 @option("--reopen", "reopened", default=None, metavar="NAME", help="Open a closed project.")
@@ -107,8 +113,8 @@ class Changes(NamedTuple):
             raise Stop("--parent and --description need --create")
         if self.role and not self.added:
             raise Stop("--role needs --add")
-        if self.user is not None and self.default is None:
-            raise Stop(f"{visible(self.user)}: a user is named with --default only")
+        if self.user is not None and self.default is None and self.shares is None:
+            raise Stop(f"{visible(self.user)}: a user is named with --default or --shares only")
 
 
 def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transaction], None]]:
@@ -126,7 +132,8 @@ def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transacti
         config, owner = context.runtime.config, request.user or user.name
         yield partial(project_changes.set_default, config=config, user=user, name=request.default, of=owner)
     if request.shares is not None:
-        yield partial(project_changes.set_shares, user=user, name=request.shares[1], shares=request.shares[0])
+        shares, name = request.shares
+        yield partial(project_changes.set_shares, user=user, name=name, shares=shares, member=request.user)
     if request.closed is not None:
         yield partial(project_changes.set_state, user=user, name=request.closed, state=ProjectState.CLOSED)
     if request.reopened is not None:
@@ -171,8 +178,8 @@ def _shown(tx: Transaction, context: Context, name: str | None, machine: Format 
         projects = tx.projects.all()
         records = [project._asdict() for project in projects]
         return dump(records, machine) if machine else _table(projects)
-    shown = views.shown(tx, context.user, name)
-    return dump(shown.record, machine) if machine else _text(*shown)
+    shown = views.shown(tx, context.runtime.config, context.user, name)
+    return dump(shown.record, machine) if machine else _text(shown)
 
 
 def _table(projects: list[Project]) -> str:
@@ -185,14 +192,30 @@ def _table(projects: list[Project]) -> str:
     return "".join(f"{line}\n" for line in ([head, *lines] if lines else []))
 
 
-def _text(project: Project, members: list[Member] | None) -> str:
+def _text(shown: ShownProject) -> str:
+    project = shown.project
     lines = [f"Project {visible(project.name)}, {project.state}, {project.shares} shares"]
     lines += [f"    Description: {visible(project.description)}"] if project.description else []
     lines += [f"    Parent: {visible(project.parent)}"] if project.parent else []
-    for role in MemberRole if members is not None else ():
-        names = [visible(member.entry) for member in members or () if member.role is role]
-        lines += [f"    {role.capitalize()}s: {', '.join(names)}"] if names else []
+    if shown.fair_share:
+        of_parent = f" (parent {shown.parent_target:.1%})" if shown.parent_target is not None else ""
+        lines.append(f"    Fair share: {_share(shown.fair_share)}{of_parent}")
+    for role in MemberRole:
+        members = [member for member in shown.members or () if member.member.role is role]
+        if members and not shown.fair_share:
+            lines.append(f"    {role.capitalize()}s: {', '.join(visible(member.member.entry) for member in members)}")
+        elif members:
+            lines += [f"    {role.capitalize()}s:", *map(_member_line, members)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _member_line(shown: ShownMember) -> str:
+    member, share = shown
+    return f"        {visible(member.entry):<16} shares {member.shares}{f', {_share(share)}' if share else ''}"
+
+
+def _share(share: ShareUse) -> str:
+    return f"target {share.target:.1%}, used {share.effective:.1%} ({share.used / 3600:,.1f} resource hours)"
 
 
 if __name__ == "__main__":

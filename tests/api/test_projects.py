@@ -85,7 +85,7 @@ def test_a_manager_changes_members_of_his_project_only(nobody: httpx.Client, dat
 @pytest.mark.usefixtures("physics")
 def test_members_are_shown_to_those_of_the_project(nobody: httpx.Client, anonymous: httpx.Client) -> None:
     own = nobody.get("/v1/projects/physics.cms").json()
-    assert own["members"] == [{"user": NOBODY, "role": "manager", "shares": 1}]
+    assert own["members"] == [{"user": NOBODY, "role": "manager", "shares": 1, "fair_share": None}]
     assert anonymous.get("/v1/projects/physics.cms").json() == {**own, "members": None}
     assert anonymous.put("/v1/projects/physics.cms/members/eve").status_code == 401
 

@@ -178,7 +178,8 @@ def test_managers_change_the_members_of_their_projects_and_of_those_below(login:
     refused(login.type(oarproject.main, "--create", "mine"), "this is for administrators")
     refused(login.type(oarproject.main, "--remove", "nobody", "physics.cms"), '"nobody" is no member')
     told = login.type(oarproject.main, "--show", "physics.cms").out
-    assert told == "Project physics.cms, open, 1 shares\n    Parent: physics\n    Members: @team, eve\n"
+    assert told.startswith("Project physics.cms, open, 1 shares\n    Parent: physics\n    Fair share: target 50.0%")
+    assert "    Members:\n        @team            shares 1\n        eve              shares 1, target 50.0%" in told
     stranger = login.type(oarproject.main, "--show", "physics", "-J", user=User("eva", 0))
     assert json.loads(stranger.out)["members"] is None
 

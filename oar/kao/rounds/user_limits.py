@@ -10,11 +10,12 @@ from oar.kao.facts.snapshot import PlannedJob, QuotaRule, Weights
 from oar.kao.planner.fair_share import Term, share_of
 from oar.kao.planner.job_order import Factors, priority
 from oar.kao.planner.limits import quota_files
-from oar.kao.rounds.reading.consumption_reader import summed
+from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights, states_of_all
 from oar.lib.accounts import projects, waiting_limits
 from oar.lib.accounts.limit_rules import KeyedRule, Pattern, binding_rules, pattern_of, rule_key, rules_by_key
+from oar.lib.accounts.shares import read_shares
 from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
@@ -160,11 +161,16 @@ class _Reader:
     def fair_share(self) -> Iterator[FairShareUse]:
         if not _FAIR & set(self._orders.values()):
             return
-        tx, keys = self._tx, self._settings.fairshare
-        since = tx.now - self._config.scheduler_fairsharing_window_size
-        sums = summed(tx.rounds.consumption([queue.name for queue in tx.queues.all()], since, tx.now))
+        tx = self._tx
+        since, names = (
+            tx.now - self._config.scheduler_fairsharing_window_size,
+            [queue.name for queue in tx.queues.all()],
+        )
+        rows, waiting = tx.rounds.consumption(names, since, tx.now), tx.usage.waiting_by_share()
+        shares = read_shares(tx, self._config, rows, [(user, project) for user, project, _ in waiting])
+        keys, sums = with_targets(self._settings.fairshare, self._config, shares), summed(rows, shares)
         others: dict[str, float] = {}
-        for user, project, _ in tx.usage.waiting_by_share():
+        for user, project, _ in waiting:
             if user != self._user:
                 karma = share_of(user, project, sums, keys).karma(keys)
                 others[user] = min(karma, others.get(user, karma))

@@ -54,7 +54,11 @@ def remove(tx: "Transaction", user: User, name: str, members: Sequence[str]) -> 
     _check_manages(tx, user, name)
     missing = sorted(set(members) - set(tx.projects.remove(name, members)))
     if missing:
-        raise BadRequest(f'"{missing[0]}" is no member of the project "{name}". List them: oarproject --show "{name}"')
+        raise _no_member(name, missing[0])
+
+
+def _no_member(name: str, entry: str) -> BadRequest:
+    return BadRequest(f'"{entry}" is no member of the project "{name}". List them: oarproject --show "{name}"')
 
 
 def set_default(tx: "Transaction", config: "Config", user: User, name: str, of: str) -> None:
@@ -74,10 +78,18 @@ def set_state(tx: "Transaction", user: User, name: str, state: ProjectState) -> 
     tx.outbox.append(Wake(Tag.TERM))
 
 
-def set_shares(tx: "Transaction", user: User, name: str, shares: int) -> None:
-    """Set the shares of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
-    user.check_administers()
-    tx.projects.update(_locked(tx, name)._replace(shares=_checked_shares(shares)))
+def set_shares(tx: "Transaction", user: User, name: str, shares: int, member: str | None = None) -> None:
+    """Set the shares of a project, or of a member.  Raises NotAllowed, BadRequest, NoSuchProject."""
+    _checked_shares(shares)
+    if member is None:
+        user.check_administers()
+        tx.projects.update(_locked(tx, name)._replace(shares=shares))
+        return
+    _check_manages(tx, user, name)
+    present = next((each for each in tx.projects.members([name]) if each.entry == member), None)
+    if present is None:
+        raise _no_member(name, member)
+    tx.projects.add(present._replace(shares=shares))
 
 
 def delete(tx: "Transaction", user: User, name: str) -> None:

@@ -5,35 +5,99 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.accounts import project_changes
 from oar.lib.accounts.project_changes import NoSuchProject
 from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.shares import read_shares, with_sub_projects
+from oar.lib.jobs.states import ConsumptionType, ProjectMode
 
 if TYPE_CHECKING:
     from oar.lib.access.records import User
+    from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
+
+
+class ShareUse(NamedTuple):
+    """What a project or a user should use of the whole, and what it used in the window of fair share."""
+
+    target: float
+    used: int  #: resource seconds
+    effective: float  #: part of the use of all
+
+
+class ShownMember(NamedTuple):
+    """A member and his fair share in the project."""
+
+    member: Member
+    fair_share: ShareUse | None  #: None with PROJECTS=free, and of usersets and groups
 
 
 class ShownProject(NamedTuple):
     """A project, and its members if the reader may see them."""
 
     project: Project
-    members: list[Member] | None
+    parent_target: float | None  #: of which the target is a part; None: of the whole
+    fair_share: ShareUse | None  #: None with PROJECTS=free
+    members: list[ShownMember] | None
 
     @property
     def record(self) -> dict[str, object]:
         """The fields for machine formats."""
         return {
             **self.project._asdict(),
-            "members": None if self.members is None else [_member(member) for member in self.members],
+            "fair_share": self.fair_share and self.fair_share._asdict(),
+            "members": None if self.members is None else [_member(shown) for shown in self.members],
         }
 
 
-def _member(member: Member) -> dict[str, object]:
-    return {"user": member.entry, "role": member.role, "shares": member.shares}
+def _member(shown: ShownMember) -> dict[str, object]:
+    member, share = shown
+    return {
+        "user": member.entry,
+        "role": member.role,
+        "shares": member.shares,
+        "fair_share": share and share._asdict(),
+    }
 
 
-def shown(tx: "Transaction", user: "User | None", name: str) -> ShownProject:
+def shown(tx: "Transaction", config: "Config", user: "User | None", name: str) -> ShownProject:
     """Return a project as a user sees it.  Raises NoSuchProject."""
     project = next((project for project in tx.projects.all() if project.name == name), None)
     if project is None:
         raise NoSuchProject(name)
+    use = _Use(tx, config)
     is_visible = user is not None and project_changes.may_see_members(tx, user, name)
-    return ShownProject(project, tx.projects.members([name]) if is_visible else None)
+    members = [ShownMember(member, use.of_member(member)) for member in tx.projects.members([name])]
+    above = use.of_project(project.parent) if project.parent else None
+    return ShownProject(project, above and above.target, use.of_project(name), members if is_visible else None)
+
+
+class _Use:
+    """The consumption in the window of fair share, and the targets."""
+
+    def __init__(self, tx: "Transaction", config: "Config") -> None:
+        self._is_shared = config.projects is not ProjectMode.FREE
+        since = tx.now - config.scheduler_fairsharing_window_size
+        queues = [queue.name for queue in tx.queues.all()] if self._is_shared else []
+        rows = tx.rounds.consumption(queues, since, tx.now)
+        waiting = [(user, project) for user, project, _ in tx.usage.waiting_by_share()]
+        self._shares = read_shares(tx, config, rows, waiting)
+        self._project_targets = self._shares.project_targets(config)
+        self._used: dict[tuple[str, str], int] = {}
+        for _, user, project, kind, seconds in rows:
+            if kind == ConsumptionType.USED:
+                self._used[project, user] = self._used.get((project, user), 0) + seconds
+        self._total = sum(self._used.values()) or 1
+
+    def of_project(self, name: str) -> ShareUse | None:
+        if not self._is_shared:
+            return None
+        by_project: dict[str, int] = {}
+        for (project, _), seconds in self._used.items():
+            by_project[project] = by_project.get(project, 0) + seconds
+        used = with_sub_projects(by_project, self._shares.projects).get(name, 0)
+        return ShareUse(self._project_targets.get(name, 0.0) / 100, used, used / self._total)
+
+    def of_member(self, member: Member) -> ShareUse | None:
+        if not self._is_shared or member.entry.startswith("@"):
+            return None
+        key = member.project, member.entry
+        used = self._used.get(key, 0)
+        return ShareUse(self._shares.targets.members.get(key, 0.0), used, used / self._total)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading import time_zone
-from oar.kao.rounds.reading.consumption_reader import read_consumption
+from oar.kao.rounds.reading.consumption_reader import read_fair_share
 from oar.kao.rounds.reading.filter_pools import FilterPools, Filters
 from oar.kao.rounds.reading.numbered_resources import ResourceNumbering, ResourceVersions
 from oar.kao.rounds.reading.planner_settings import settings_of
@@ -95,8 +95,8 @@ class SnapshotReader:
             reservations = self._reservations.read(tx, oldest)
             properties = reservations.properties.union(*(job.properties for job in cache.jobs.values()))
             resources = self._resources.read(rounds, self._versions.present(rounds), properties)
-            since = now - config.scheduler_fairsharing_window_size
-            consumption = read_consumption(rounds, queues, settings, since, now)
+            active = ((job.row.user, job.row.project) for job in cache.jobs.values() if job.is_waiting)
+            shares = read_fair_share(tx, config, settings, queues, now=now, waiting=active)
             reasons = tx.job_waits.stored_reasons()
             closed_projects = () if config.projects is ProjectMode.FREE else tuple(tx.projects.closed())
             on_hold = rounds.on_hold()
@@ -121,7 +121,7 @@ class SnapshotReader:
             running=tuple(records.running(row, now) for row in rows.running),
             required=records.required(cache.jobs, held),
             held_containers=held_containers,
-            consumption=consumption,
+            consumption=shares.consumption,
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
             woken=woken,
             kept_awake=self._kept_awake(),
@@ -130,7 +130,7 @@ class SnapshotReader:
             reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
             closed_projects=closed_projects,
-            settings=settings,
+            settings=replace(settings, fairshare=shares.keys),
             zone=time_zone.local(),
         )
         snapshot = replace(snapshot, quotas=self._policy_files.quotas(snapshot, mails))
