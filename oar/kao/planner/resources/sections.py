@@ -13,6 +13,7 @@ See docs/design/planner.rst, "Sections".
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -179,6 +180,7 @@ class _Search:
         self._check = check
         self._wanted, *self._inner = query.request.quantities
         wider = query.request.wider
+        self._counts: list[int] = []  #: the blocks that are free in each section; [] = not counted
         self._families = [(each.family, query.kind, query.keys) for each in (query.request, wider) if each]
 
     def run(self, begin: int) -> SlotMatch | None:
@@ -198,18 +200,17 @@ class _Search:
     def _possible_start(self, begin: int) -> int | None:
         """Return the first date from ``begin`` on at which enough blocks are free; return None without one."""
         page_index, slot_index = self._dates.locate(begin)
-        counts: list[int] = []
+        self._counts = []
         for page in self._dates.pages[page_index:]:
             if self._is_known_to_fail(page):
-                counts = []
+                self._counts = []
             else:
                 most = 0
                 for start in page.starts[slot_index:]:
                     date = max(start, begin)
                     if date > self._latest:
                         return None
-                    self._count(counts, date)
-                    most = max(most, sum(counts))
+                    most = max(most, self._count(date))
                     if most >= self._wanted:
                         return date
                 if begin <= page.starts[0]:
@@ -217,61 +218,90 @@ class _Search:
             slot_index = 0
         return None
 
-    def _count(self, counts: list[int], date: int) -> None:
-        """Update the number of blocks that are free in each section; [] = not counted at the date before."""
-        if counts:
-            for section in self._changes.get(date, ()):
-                counts[section] = self._count_in(self._parts[section], date)
-        else:
-            counts += [self._count_in(part, date) for part in self._parts]
-
-    def _count_in(self, part: _Part, date: int) -> int:
-        page_index, slot_index = part.slots.locate(date)
-        return part.blocks.count(part.slots.pages[page_index].available(slot_index, self._query.keys) & part.usable)
-
     def _is_known_to_fail(self, page: Page) -> bool:
         quantities = self._query.request.quantities
         return bool(page.failures) and any(page.fails(family, quantities) for family in self._families)
 
-    def _free(self, start: int, end: int) -> Iterator[tuple[_Part, ResourceSet, int]]:
-        """Iterate over the sections: what is free from ``start`` to ``end``, and how many blocks that are."""
-        for part in self._parts:
-            free = part.slots.free_between(start, end, self._query.keys) & part.usable
-            yield part, free, part.blocks.count(free) if free else 0
+    def _count(self, date: int) -> int:
+        """Return the number of blocks that are free at a date; update ``_counts``."""
+        if self._counts:
+            for section in self._changes.get(date, ()):
+                self._counts[section] = self._count_in(self._parts[section], date)
+        else:
+            self._counts = [self._count_in(part, date) for part in self._parts]
+        return sum(self._counts)
 
-    def _is_satisfied(self, start: int, end: int) -> bool:
-        missing = self._wanted
-        for _, _, count in self._free(start, end):
-            missing -= count
-            if missing <= 0:
-                return True
-        return False
+    def _count_in(self, part: _Part, date: int) -> int:
+        page_index, slot_index = part.slots.locate(date)
+        free = part.slots.pages[page_index].available(slot_index, self._query.keys) & part.usable
+        return part.blocks.count(free) if free else 0
 
     def _fit(self, start: int) -> ResourceSet:
-        """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied."""
-        missing, taken, everything = self._wanted, 0, 0
+        """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied.
+
+        ``_counts``: the blocks that are free at ``start``.
+        """
+        end, keys = start + self._query.duration, self._query.keys
         is_plain = self._query.request.groups[0].is_plain
-        for part, free, count in self._free(start, start + self._query.duration):
-            everything |= 0 if is_plain else free << part.low
-            taken |= part.blocks.take(free, missing) << part.low if count and missing > 0 else 0
-            missing -= count
-            if is_plain and missing <= 0:
-                break
-        if missing > 0:
-            return 0
-        return taken if is_plain else self._query.request.fit(everything)
+        missing, taken, everything = self._wanted, 0, 0
+        for part, most in zip(self._parts, self._counts, strict=True):
+            if most:
+                free = part.slots.free_between(start, end, keys) & part.usable
+                count = part.blocks.count(free) if free else 0
+                if count and is_plain:
+                    taken |= part.blocks.take(free, missing) << part.low
+                    if count >= missing:
+                        return taken
+                everything |= 0 if is_plain else free << part.low
+                missing -= count
+        return self._query.request.fit(everything) if missing <= 0 else 0
 
     def _behind_obstacle(self, start: int) -> int | None:
         """Return the date after the last one from which the request is not satisfied until the end of the duration.
 
         The request is not satisfied from ``start`` on.
         """
-        end = satisfied = start + self._query.duration
-        middle = end - 1  # often the obstacle is at the end
+        satisfied = start + self._query.duration - 1
+        self._counts = []
+        if self._count(satisfied) < self._wanted:  # often the obstacle is at the end
+            return self._dates.start_behind(satisfied)
+        tails = [
+            _Tail(part, satisfied + 1, part.usable, count)
+            for part, count in zip(self._parts, self._counts, strict=True)
+        ]
+        tails.sort(key=lambda tail: -tail.most)
         while (behind := self._dates.start_behind(start)) is not None and behind < satisfied:
-            if self._is_satisfied(middle, end):
+            middle = (start + satisfied) >> 1
+            if self._is_satisfied(tails, middle):
                 satisfied = middle
             else:
                 start = middle
-            middle = (start + satisfied) >> 1
         return behind
+
+    def _is_satisfied(self, tails: list["_Tail"], date: int) -> bool:
+        """Return whether the request is satisfied from ``date`` to the end; record what is free since then if it is."""
+        tails = [tail for tail in tails if tail.most]
+        possible, total, counted = sum(tail.most for tail in tails), 0, []
+        for tail in tails:
+            free = tail.free & tail.part.slots.free_between(date, tail.since, self._query.keys)
+            count = tail.part.blocks.count(free) if free else 0
+            counted.append((date, free, count))
+            total += count
+            possible += count - tail.most
+            if total >= self._wanted:
+                for counted_tail, values in zip(tails, counted, strict=False):
+                    counted_tail.since, counted_tail.free, counted_tail.most = values
+                return True
+            if possible < self._wanted:
+                return False
+        return False
+
+
+@dataclass(slots=True)
+class _Tail:
+    """What is free in a section from a date to the end of a search."""
+
+    part: _Part
+    since: int
+    free: ResourceSet
+    most: int  #: the blocks of it

@@ -484,10 +484,16 @@ class SlotSet:
 
     def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
         """Return the resources that are free from ``start`` to ``end`` for a job with these keys."""
-        start, free = max(start, self.begin), self._everything
-        for page, first, behind in self._pages(*self.locate(start), end) if start < end else ():
-            free &= page.free_through(first, behind - 1, keys)
-        return free
+        start = max(start, self.begin)
+        if start >= end:
+            return self._everything
+        (page_index, first), (last_page, last) = self.locate(start), self.locate(end - 1)
+        free = self._everything
+        while free and page_index < last_page:
+            page = self.pages[page_index]
+            free &= page.free_through(first, len(page.starts) - 1, keys) if first or keys else page.common
+            page_index, first = page_index + 1, 0
+        return free and free & self.pages[last_page].free_through(first, last, keys)
 
     def starts(self) -> Iterator[int]:
         for page in self.pages:
