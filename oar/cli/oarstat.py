@@ -25,6 +25,7 @@ from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump, pieces
 from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
+from oar.lib.jobs import job_lists
 from oar.lib.jobs.records import Job
 
 EXIT_NO_JOB_GIVEN = 255
@@ -45,13 +46,18 @@ TIMES = 4  #: the layout that shows when jobs start and end
     exit_codes={Hangup: 10},
 )
 @optional_argument(
-    "-j", "--job", "jobs", numeric=True, metavar="[ID]", help="Show this job or these jobs (default: OAR_JOB_ID)."
+    "-j",
+    "--job",
+    "jobs",
+    jobs=True,
+    metavar="[JOBS]",
+    help="Show jobs: 118, 22-25, 120[3-7] (default: $OAR_JOB_ID).",
 )
 @option("-f", "--full", is_flag=True, help="Show all details.")
 @option("-s", "--state", is_flag=True, help="Show the state only; with --job.")
 @optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="Show the jobs of LOGIN (default: yours).")
 @optional_argument(
-    "-a", "--array", "arrays", numeric=True, metavar="[ID]", help="Show the jobs of an array, including ended jobs."
+    "-a", "--array", "arrays", jobs=True, metavar="[ID]", help="Show the jobs of an array, including ended jobs."
 )
 @option("-c", "--compact", count=True, help="Show one line for each array; twice: count the jobs in each state.")
 @option("-g", "--gantt", metavar="D1,D2", help="Show jobs and resources between two dates.")
@@ -62,13 +68,13 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @optional_argument(
     "--explain",
     "explain",
-    numeric=True,
-    metavar="[ID]",
-    help="Explain why this job waits or waited, and when it starts.",
+    jobs=True,
+    metavar="[JOBS]",
+    help="Explain why these jobs wait or waited, and when they start.",
 )
 @option("--start", "starts", is_flag=True, help="Show when jobs are predicted to start, and what they wait for.")
 @option("--change", is_flag=True, help="With --explain: show the change that would let the job start now.")
-@optional_argument("--usage", "usage", numeric=True, metavar="[ID]", help="Show the CPU and memory usage of this job.")
+@optional_argument("--usage", "usage", jobs=True, metavar="[JOBS]", help="Show the CPU and memory usage of these jobs.")
 @option("--limits", is_flag=True, help="Show your limits, or those of --user: quotas, waiting jobs, fair share.")
 @option("-A", "--accounting", metavar="D1,D2", help="Show the resource consumption between two dates.")
 @option(
@@ -145,21 +151,21 @@ def _follow(context: Context, options: "OarstatOptions") -> None:
 class OarstatOptions(NamedTuple):
     """The options of oarstat."""
 
-    jobs: tuple[int | None, ...]
+    jobs: tuple[str | None, ...]
     full: bool
     state: bool
     users: tuple[str | None, ...]
-    arrays: tuple[int | None, ...]
+    arrays: tuple[str | None, ...]
     compact: int
     gantt: str | None
     ascii: bool
     events: bool
     properties: bool
     resources: bool
-    explain: tuple[int | None, ...]
+    explain: tuple[str | None, ...]
     starts: bool
     change: bool
-    usage: tuple[int | None, ...]
+    usage: tuple[str | None, ...]
     limits: bool
     accounting: str | None
     sql: str | None
@@ -338,19 +344,28 @@ class _Oarstat:
 # ------------------------------------------------------------------------------------------------------------ options
 
 
-def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
+def _ids(context: Context, jobs: Sequence[str | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
     """Return the given job ids; None if there is none. Raises Stop, BadRequest."""
-    numbers = [min(int(text[:20]), LARGEST_NUMBER) for text in arguments if text and DIGITS.issuperset(text)]
+    lists: list[str] = [text for text in jobs if text]
+    others: list[str] = []
+    for text in arguments:
+        (lists if text[:1] in DIGITS else others).append(text)
+    _check_others(context, others, EXIT_NO_JOB_GIVEN if jobs and not lists else 1)
     # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
-    is_named = bool(numbers) or any(job is not None for job in jobs)
-    with_option = [job for job in jobs if job is not None or not is_named]
-    named = [_job_of_environment(context, arguments) if job is None else job for job in with_option] + numbers
-    _check_others(context, [text for text in arguments if not DIGITS.issuperset(text)])
-    return tuple(dict.fromkeys(named)) if named else None
+    if not lists:
+        return (_job_of_environment(context),) if jobs else None
+    if len(lists) == 1 and DIGITS.issuperset(lists[0]):
+        return (min(int(lists[0][:20]), LARGEST_NUMBER),)
+    ranges = [job_range for text in lists for job_range in job_lists.parse(text)]
+    with context.database.snapshot() as tx:
+        found = job_lists.find(tx, ranges)
+    for complaint in found.complaints:
+        context.warn(complaint)
+    return found.ids
 
 
-def _check_others(context: Context, names: Sequence[str]) -> None:
-    """Reject arguments that are no job ids; ignore names of queues. Raises BadRequest.
+def _check_others(context: Context, names: Sequence[str], exit_code: int) -> None:
+    """Reject arguments that are no job ids; ignore names of queues. Raises Stop.
 
     Nextflow passes the requested queue, but jobs may be in another one: it is not used as a filter.
     """
@@ -364,22 +379,24 @@ def _check_others(context: Context, names: Sequence[str]) -> None:
             from oar.lib.jobs.states import states_of
 
             way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"
-            raise BadRequest(f'"{shown}" is not a job id. The jobs {way_out}')
+            raise Stop(f'# Error: "{shown}" is not a job id. The jobs {way_out}', exit_code)
         context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
 
 
-def _job_of_environment(context: Context, arguments: Sequence[str]) -> int:
+def _job_of_environment(context: Context) -> int:
     for name in ("OAR_JOB_ID", "OAR_JOBID"):
         value = context.environment.get(name, "")
         if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
             return int(value)
-    other = "".join(f'\n# "{argument}" is not a job id' for argument in arguments[:1])
-    raise Stop(f"/!\\ ERROR: No job id provided in command line or environment variables{other}", EXIT_NO_JOB_GIVEN)
+    raise Stop("/!\\ ERROR: No job id provided in command line or environment variables", EXIT_NO_JOB_GIVEN)
 
 
-def _given(arrays: Sequence[int | None]) -> tuple[int, ...] | None:
+def _given(arrays: Sequence[str | None]) -> tuple[int, ...] | None:
     """Return the arrays that are named; () for --array without any, None without the option."""
-    return tuple(array for array in arrays if array is not None) if arrays else None
+    if not arrays:
+        return None
+    ranges = [part for text in arrays if text for part in job_lists.parse(text)]
+    return tuple(dict.fromkeys(number for part in ranges for number in ([part.array] if part.array else part.numbers)))
 
 
 def _layout(context: Context, option: int | None) -> int:

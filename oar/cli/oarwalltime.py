@@ -5,12 +5,13 @@ from collections.abc import Iterable
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_selection import OutcomeReport, is_id
+from oar.cli.common.job_selection import OutcomeReport
 from oar.cli.common.options import COUNT, machine_formats, option
-from oar.lib.base.errors import NoSuchJob, NotAllowed
+from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed
 from oar.lib.base.formats import Format
 from oar.lib.base.times import format_duration, format_signed_duration
-from oar.lib.jobs import walltime
+from oar.lib.jobs import job_lists, walltime
+from oar.lib.jobs.job_lists import BadJobList
 from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.jobs.walltime import CHANGE_FORM, WAY_TO_ENABLE, ChangeRefused, WalltimeRequest, WalltimeStatus
 
@@ -29,7 +30,7 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 
 @oar_command(
     "oarwalltime",
-    summary="Show the walltime of a job, or request a change: +h[:m[:s]] longer, -h[:m[:s]] shorter.",
+    summary="Show the walltime of a job, or request a change: +1:30 or +90m longer, -10m shorter, 5h in all.",
     examples={
         "oarwalltime 118": "Show the walltime of job 118 and the state of its request.",
         "oarwalltime 118 +1:00": "Request one hour more.",
@@ -58,40 +59,54 @@ def main(
         click.echo(context.command.get_help(click.get_current_context()), err=machine is not None)
         click.echo(f"# {mistake} {CHANGE_FORM}", err=True)
         return BAD_SYNTAX
+    ids = _ids(context, arguments[0])
     if len(arguments) == 1:
-        return _show(context, int(arguments[0]), machine)
+        return max(_show(context, job_id, machine) for job_id in ids)
     options = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
-    return _request(context, int(arguments[0]), options, machine)
+    return _request(context, ids, options, machine)
 
 
 def _mistake(arguments: tuple[str, ...]) -> str:
     """Return the error of the arguments, '' without one."""
     if not arguments:
         return "No job id is given."
-    if not is_id(arguments[0]):
+    try:
+        job_lists.parse(arguments[0])
+    except BadJobList as error:
         from oar.cli.common.render import visible
 
-        return f'"{visible(arguments[0])}" is not a job id. The first argument must be a job id.'
+        reason = "The first argument must be a job id" if error.reason == job_lists.WAY_OUT else error.reason
+        return f'"{visible(arguments[0])}" is not a job id. {reason[0].upper()}{reason[1:]}.'
     if len(arguments) > 2:
         return "More than one change is given. Write the change as one word."
     return ""
 
 
-def _request(context: Context, job_id: int, options: WalltimeRequest, machine: Format | None) -> int:
+def _ids(context: Context, text: str) -> tuple[int, ...]:
+    """Return the jobs of a list. Raises BadRequest if it has none."""
+    with context.database.snapshot() as tx:
+        found = job_lists.find(tx, job_lists.parse(text))
+    if not found.ids:
+        raise BadRequest(found.complaints[0])
+    return found.ids
+
+
+def _request(context: Context, ids: Iterable[int], options: WalltimeRequest, machine: Format | None) -> int:
     try:
         user = context.user
     except NotAllowed:
         user = None  # an unknown account
     report = OutcomeReport(machine)
-    try:
-        with context.database.begin() as tx:
-            text = walltime.request(tx, context.runtime.config, user, job_id, options)
-        report.good(job_id, f"{walltime.WalltimeOutcome.ACCEPTED.value}: {text}.")
-    except ChangeRefused as refused:
-        line = f"{refused.outcome.value}: {refused}."
-        report.bad(job_id, CODES[refused.outcome], line, is_error=False)
-        if refused.way_out:
-            click.echo(f"# {refused.way_out}", err=True)
+    for job_id in ids:
+        try:
+            with context.database.begin() as tx:
+                text = walltime.request(tx, context.runtime.config, user, job_id, options)
+            report.good(job_id, f"{walltime.WalltimeOutcome.ACCEPTED.value}: {text}.")
+        except ChangeRefused as refused:
+            line = f"{refused.outcome.value}: {refused}."
+            report.bad(job_id, CODES[refused.outcome], line, is_error=False)
+            if refused.way_out:
+                click.echo(f"# {refused.way_out}", err=True)
     report.close()
     return max(report.codes, default=0)
 

@@ -13,6 +13,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.job_lists import WAY_OUT
 from oar.lib.jobs.records import Dependency, Job, Queue
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.runtime import Runtime
@@ -20,6 +21,7 @@ from tests.builders import add_job, add_resources, for_no_reason
 from tests.frontend import ALICE, Frontend, add_rules
 
 BOB, ROOT = User("bob", 0), User("root", 0)
+WAY = f"# W{WAY_OUT[1:]}\n"
 
 
 class Site(Frontend):
@@ -237,7 +239,7 @@ def test_whose_jobs_and_which(site: Site) -> None:
     assert site.alter("-n", "x", 4711) == CommandResult(1, "", "/!\\ Cannot alter 4711: this job does not exist.\n")
     running = site.job(add_job(site.database, JobState.RUNNING, on=[1]))
     assert site.alter("-n", "x", running.id) == refused(running, "the job is not in the Waiting or Hold state.")
-    assert site.alter("-n", "x", "abc") == CommandResult(2, "", '[ERROR] "abc" is not a valid job identifier\n')
+    assert site.alter("-n", "x", "abc") == CommandResult(2, "", f'[ERROR] "abc" is not a valid job identifier\n{WAY}')
     for words in [(), ("-n", "x"), (job.id,)]:
         assert site.alter(*words).exit == 1
         assert site.alter(*words).err.startswith("Usage: oaralter")

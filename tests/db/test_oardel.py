@@ -17,12 +17,15 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.job_lists import WAY_OUT
 from oar.lib.jobs.states import JobState, JobType, Reservation
 from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, Frontend
 from tests.process.this_machine import free_ports
 
 ROOT = User("root", 0)
+WRITE = f"W{WAY_OUT[1:]}"
+WAY = f"# {WRITE}\n"
 
 
 class Users(Frontend):
@@ -141,9 +144,9 @@ def test_invalid_ids_are_reported_and_valid_ones_are_processed(frontend: Users) 
     assert result.exit == 4
     assert f"[ {job_id} ]" in result.out
     assert result.err == (
-        '[ERROR] "abc" is not a valid job identifier\n'
-        '[ERROR] "12x" is not a valid job identifier\n'
-        f'[ERROR] "{"9" * 40}" is not a valid job identifier\n'
+        f'[ERROR] "abc" is not a valid job identifier\n{WAY}'
+        f'[ERROR] "12x" is not a valid job identifier\n{WAY}'
+        f'[ERROR] "{"9" * 40}" is not a valid job identifier\n{WAY}'
     )
 
 
@@ -156,16 +159,43 @@ def test_options_of_other_schedulers_are_explained(frontend: Users) -> None:
     ("word", "way_out"),
     [
         ("all", "All your jobs: --all"),
-        ("12,13", "Separate job ids by blanks: 12 13"),
-        ("12-15", "Separate job ids by blanks: $(seq 12 15)"),
-        ("12..15", "Separate job ids by blanks: $(seq 12 15)"),
-        ("12[3]", "All jobs of an array: --array 12; for one job use its id: oarstat --array 12 lists them"),
-        ("12_3", "All jobs of an array: --array 12; for one job use its id: oarstat --array 12 lists them"),
+        ("12..15", WRITE),
+        ("12.server", WRITE),
+        ("15-12", "Write the lower number first: 12-15"),
+        ("1-10001", "1-10001 has more than 10000 numbers; use a smaller range, --array or --sql"),
+        ("12[x]", "Write the indices as 12[3], 12[3-7] or 12[1,3-7]"),
     ],
 )
-def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Users, word: str, way_out: str) -> None:
+def test_a_wrong_list_of_jobs_is_told_the_right_form(frontend: Users, word: str, way_out: str) -> None:
     expected = f'[ERROR] "{word}" is not a valid job identifier\n# {way_out}\n'
     assert frontend.type(oardel.main, word) == CommandResult(4, "", expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "indices"),
+    [
+        *(("{0}-{4}", [0, 1, 2, 3, 4]), ("{3},{0}", [0, 3]), ("{0} {1}", [0, 1]), ("{array}[2]", [2])),
+        *(("{array}[1-2]", [1, 2]), ("{array}_[1,3]", [1, 3]), ("{array}_3", [3]), ("{array}[]", [1, 2, 3])),
+        *(("{array}[*]", [1, 2, 3]), ("{0},{array}[3-9]", [0, 3])),
+    ],
+)
+def test_lists_of_jobs(frontend: Users, text: str, indices: list[int]) -> None:
+    ids = [add_job(frontend.database), *(add_job(frontend.database, array_id=900, array_index=i) for i in (1, 2, 3))]
+    ids.append(add_job(frontend.database))
+    result = frontend.type(oarhold.main, text.format(*ids, array=900))
+    assert (result.exit, result.err) == (0, "")
+    assert [job.id for job in frontend.jobs() if job.state is JobState.HOLD] == [ids[index] for index in indices]
+
+
+def test_a_list_without_jobs(frontend: Users) -> None:
+    job = add_job(frontend.database, array_id=900)
+    for text, reason in {
+        "800-810": "no job has an id from 800 to 810.",
+        "77[1]": "array 77 does not exist.",
+        "900[2-4]": "array 900 has no job with index 2-4: its indices are 1-1.",
+    }.items():
+        assert frontend.type(oardel.main, text) == CommandResult(4, "", f"[ERROR] {reason}\n")
+    assert f"= {job} " in frontend.type(oardel.main, f"{job}-{job + 9000}").out
 
 
 @pytest.mark.parametrize("order", ["before", "behind"])
@@ -181,7 +211,7 @@ def test_an_unknown_array_is_reported(frontend: Users) -> None:
     assert frontend.oardel("--array", "42", "x") == CommandResult(
         4,
         "",
-        '[ERROR] "x" is not a valid job array identifier\n[ERROR] "42" is not a valid array job\n',
+        f'[ERROR] "x" is not a valid job array identifier\n{WAY}[ERROR] "42" is not a valid array job\n',
     )
 
 
@@ -366,7 +396,7 @@ def test_why_a_job_is_not_resumed(frontend: Users) -> None:
 
 def test_bad_ids_of_a_hold(frontend: Users) -> None:
     for command in (oarhold.main, oarresume.main):
-        assert frontend.type(command, "x") == CommandResult(2, "", '[ERROR] "x" is not a valid job identifier\n')
+        assert frontend.type(command, "x") == CommandResult(2, "", f'[ERROR] "x" is not a valid job identifier\n{WAY}')
 
 
 # -- which jobs, and how programs are told -----------------------------------------------------------------------------
@@ -451,7 +481,7 @@ def test_machine_formats_list_the_result_of_each_request(frontend: Users) -> Non
     mine, others = add_job(frontend.database), add_job(frontend.database, user="bob")
     result = frontend.oardel("--json", mine, others, "abc")
     assert result.exit == 15
-    assert result.err == '[ERROR] "abc" is not a valid job identifier\n'
+    assert result.err == f'[ERROR] "abc" is not a valid job identifier\n{WAY}'
     assert json.loads(result.out) == [
         {"job_id": mine, "ok": True, "message": f"Deleting the job = {mine} ...REGISTERED."},
         {"job_id": others, "ok": False, "message": f"Cannot frag {others} ; You are not the right user."},

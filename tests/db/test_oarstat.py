@@ -245,6 +245,8 @@ def test_a_job_that_is_named_is_shown_also_when_it_has_ended(cluster: Cluster) -
     ended, other = cluster.job(JobState.ERROR), cluster.job()
     assert shown_ids(cluster.shows("-j", ended)) == [ended]
     assert shown_ids(cluster.shows(ended, "-j", other)) == [ended, other]
+    for words in ([f"-j{ended}-{other}"], ["-j", f"{ended},{other}"], [f"{ended}-{other}"]):
+        assert shown_ids(cluster.shows(*words)) == [ended, other]
 
 
 def test_the_job_may_come_from_the_environment(cluster: Cluster) -> None:
@@ -263,6 +265,7 @@ def test_a_job_that_does_not_exist_is_a_warning_for_people_and_nothing_for_progr
     assert cluster.oarstat("99999999999999999999") == CommandResult(
         0, "", f"# Warning: job {2**63 - 1} does not exist.\n"
     )
+    assert cluster.oarstat("-j", "90-99") == CommandResult(0, "", "# Warning: no job has an id from 90 to 99.\n")
     for options in (["-J"], ["-fJ"], ["-sJ"], ["-eJ"], ["-pJ"]):
         assert cluster.oarstat("-j", 99, *options) == CommandResult(0, "{}\n", "")
 

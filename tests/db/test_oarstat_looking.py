@@ -272,7 +272,7 @@ class TestWatch:
 
 def test_a_word_that_is_no_job_id_is_named(cluster: Cluster) -> None:
     result = cluster.oarstat("-s", "-j", "abc")
-    assert (result.exit, result.err.splitlines()[1:]) == (255, ['# "abc" is not a job id'])
+    assert (result.exit, result.err) == (255, '# Error: "abc" is not a job id. The jobs of a user: oarstat -u abc\n')
 
 
 @pytest.mark.parametrize("words", [["bob"], ["-f", "bob"], ["12", "bob"], ["-J", "12x"], ["-1x"], ["-u", "eve", "bob"]])

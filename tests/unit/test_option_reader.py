@@ -4,7 +4,7 @@ import pytest
 
 from oar.cli.common.command import Command
 from oar.cli.common.option_reader import OptionReader
-from oar.cli.common.options import RESERVATIONS, USER, PlainOption
+from oar.cli.common.options import RESERVATIONS, USER, BadOption, PlainOption
 from oar.cli.oaralter import main as oaralter
 from oar.cli.oardel import main as oardel
 from oar.cli.oarhold import main as oarhold
@@ -22,14 +22,29 @@ def read(command: Command, words: str) -> list[str]:
     return OptionReader(command.params, USER).read(words.split())
 
 
-@pytest.mark.parametrize("words", ["-j 26,27", "-j26,27", "--job=26,27", "--job 26,,27,", "-j 26 -j 27"])
+@pytest.mark.parametrize("words", ["-r 26,27", "-r26,27", "--resource=26,27", "--resource 26,,27,", "-r 26 -r 27"])
 def test_a_list_of_numbers_is_that_many_of_them(words: str) -> None:
-    assert read(oarstat, f"-s {words}") == ["--state", "--job", "26", "--job", "27", "--"]
+    assert read(oarnodes, f"-s {words}") == ["--state", "--resource", "26", "--resource", "27", "--"]
+
+
+@pytest.mark.parametrize("words", ["-j 26,28-30", "-j26,28-30", "--job=26,28-30", "-sj 26,28-30"])
+def test_a_list_of_jobs_belongs_to_its_option(words: str) -> None:
+    assert [word for word in read(oarstat, words) if word != "--state"] == ["--job", "26,28-30", "--"]
+    assert read(oarstat, "-j 120[3-7] 8") == ["--job", "120[3-7]", "--", "8"]
 
 
 @pytest.mark.parametrize("words", ["-j ,", "-j x,3"])
 def test_what_does_not_begin_as_a_list_of_numbers_is_another_word(words: str) -> None:
     assert read(oarstat, words) == ["--job", "", "--", words.split()[1]]
+
+
+def test_all_wrong_options_are_reported_at_once() -> None:
+    with pytest.raises(BadOption) as error:
+        OptionReader(oarsub.params, USER, command="oarsub").read(["--ntasks", "4", "--hodl", "-z", "-z", "-l"])
+    assert str(error.value).splitlines() == [
+        *("Unknown option: ntasks", "# Here: -l core=NUMBER", "Unknown option: hodl", "# Did you mean --hold?"),
+        *("Unknown option: z", "Option l requires an argument"),
+    ]
 
 
 @pytest.mark.parametrize("words", ["-ar 53", "-ar=53", "--ar 53", "--ar=53"])

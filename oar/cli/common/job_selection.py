@@ -3,25 +3,19 @@
 See docs/design/formats.rst, "Records".
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from oar.cli.common.command import Context
-from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
+from oar.cli.common.options import Join, Stop, option, optional_argument
 from oar.lib.base.formats import Format
-from oar.lib.jobs import control
+from oar.lib.jobs import control, job_lists
+from oar.lib.jobs.job_lists import BadJobList, JobRange
 from oar.lib.jobs.states import FINAL, JobState, states_of
 
 Function = TypeVar("Function", bound=Callable[..., object])
-
-#: Job ids in the notation of other schedulers: a list, a range, an element of an array.
-_LIST, _RANGE, _OF_ARRAY = "[0-9]+([,; ]+[0-9]+)+[,;]?", r"([0-9]+)(?:-|\.\.)([0-9]+)", r"([0-9]+)[\[_].*"
-
-#: Digits of the largest id that the database can hold for sure.
-MOST_DIGITS = 18
 
 
 class JobCriteria(NamedTuple):
@@ -79,28 +73,6 @@ def job_selection(function: Function) -> Function:
     return command  # type: ignore[return-value]
 
 
-def is_id(text: str) -> bool:
-    return bool(text) and DIGITS.issuperset(text) and len(text) <= MOST_DIGITS
-
-
-def _way_out(text: str) -> str:
-    r"""Return a line about the notation of other schedulers and ours; '' for an unknown notation.
-
-    >>> _way_out("12,13")
-    '\n# Separate job ids by blanks: 12 13'
-    """
-    if text.lower() == "all":
-        return "\n# All your jobs: --all"
-    several, array = "\n# Separate job ids by blanks:", "\n# All jobs of an array: --array"
-    if re.fullmatch(_LIST, text):
-        return f"{several} {' '.join(re.findall('[0-9]+', text))}"
-    if found := re.fullmatch(_RANGE, text):
-        return f"{several} $(seq {found[1]} {found[2]})"
-    if found := re.fullmatch(_OF_ARRAY, text):
-        return f"{array} {found[1]}; for one job use its id: oarstat --array {found[1]} lists them"
-    return ""
-
-
 def select_jobs(
     context: Context, criteria: JobCriteria, suitable: Collection[JobState] = tuple(JobState)
 ) -> JobSelection:
@@ -108,13 +80,13 @@ def select_jobs(
 
     ``suitable``: the states of jobs selected by user and name if no state is given.
     """
-    ids = [int(text) for text in criteria.identifiers if is_id(text)]
-    kind = "job array" if criteria.array else "job"
-    unreadable = [text for text in criteria.identifiers if not is_id(text)]
-    complaints = [f'[ERROR] "{text}" is not a valid {kind} identifier{_way_out(text)}' for text in unreadable]
-    if criteria.array and ids:
+    ranges, complaints = _ranges(criteria)
+    ids: list[int] = []
+    if ranges:
         with context.database.snapshot() as tx:
-            ids, unknown = control.jobs_of_arrays(tx, ids)
+            found = job_lists.find(tx, ranges)
+            ids, unknown = control.jobs_of_arrays(tx, found.ids) if criteria.array else (list(found.ids), [])
+        complaints += [f"[ERROR] {complaint}" for complaint in found.complaints]
         complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
     matching = None if criteria.sql is None else _satisfying(context, criteria.sql)
     if criteria.everything or criteria.users or criteria.states is not None or criteria.name is not None:
@@ -122,6 +94,20 @@ def select_jobs(
     else:
         ids += matching or []
     return JobSelection(tuple(dict.fromkeys(ids)), tuple(complaints))
+
+
+def _ranges(criteria: JobCriteria) -> tuple[list[JobRange], list[str]]:
+    """Return the jobs that are named, and the complaints about arguments that name none."""
+    ranges: list[JobRange] = []
+    complaints: list[str] = []
+    kind = "job array" if criteria.array else "job"
+    for text in criteria.identifiers:
+        try:
+            ranges += job_lists.parse(text)
+        except BadJobList as error:
+            reason = "All your jobs: --all" if text.lower() == "all" else f"{error.reason[0].upper()}{error.reason[1:]}"
+            complaints.append(f'[ERROR] "{text}" is not a valid {kind} identifier\n# {reason}')
+    return ranges, complaints
 
 
 def _satisfying(context: Context, condition: str) -> list[int]:

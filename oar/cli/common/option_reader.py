@@ -21,12 +21,16 @@ from oar.cli.common.options import (
     canonical_name,
 )
 
+#: The argument of an option that takes numbers or jobs only, and may be omitted.
+_BEGINNINGS = {"digits": "[0-9,]*[0-9][0-9,]*", "jobs": r"[0-9,]*[0-9][][0-9,_*-]*"}
+
 
 class OptionForm(NamedTuple):
     """An option as the parser knows it."""
 
     spelling: str  #: the name that click is given
-    #: "" nothing, "text" and "path" an argument, "pair" two; "optional", "digits", "attached": one that may be left out
+    #: "" nothing, "text" and "path" an argument, "pair" two; others one that may be omitted: "optional", "digits",
+    #: "jobs", "attached"
     takes: str
     metavar: str = ""  #: what its argument is called
     help: str = ""
@@ -79,23 +83,32 @@ class OptionReader:
         self._unread: list[str] = []
 
     def read(self, arguments: Sequence[str]) -> list[str]:
-        """Return the canonical arguments.  Raises BadOption."""
+        """Return the canonical arguments.  Raises BadOption, with the messages of all wrong options."""
         self._unread = list(reversed(arguments))
+        mistakes: dict[str, None] = {}
         while self._unread:
             argument = self._unread.pop()
             if argument == "--":
                 self.dashes = len(self.operands)
                 self.operands.extend(reversed(self._unread))
                 break
-            if argument.startswith("--"):
-                self._long_option(argument[2:])
-            elif self._words and argument.startswith("-") and argument != "-":
-                self._long_option(argument[1:])
-            elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
-                self._short_options(argument[1:])
-            else:
-                self.operands.append(argument)
+            try:
+                self._argument(argument)
+            except BadOption as error:
+                mistakes[str(error)] = None
+        if mistakes:
+            raise BadOption("\n".join(mistakes))
         return [*self.options, "--", *self.operands]
+
+    def _argument(self, argument: str) -> None:
+        if argument.startswith("--"):
+            self._long_option(argument[2:])
+        elif self._words and argument.startswith("-") and argument != "-":
+            self._long_option(argument[1:])
+        elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
+            self._short_options(argument[1:])
+        else:
+            self.operands.append(argument)
 
     def _is_signed_operand(self, argument: str) -> bool:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
@@ -166,10 +179,10 @@ class OptionReader:
                 raise BadOption(f"Unknown option: {letter}{way_here(self._command, whole, letter)}")
             if not form.takes:
                 self.options.append(form.spelling)
-            elif form.takes == "digits" and letters:
-                after_digits = letters.lstrip("0123456789,")
-                self._give(form, letters[: len(letters) - len(after_digits)])
-                letters = after_digits
+            elif form.takes in _BEGINNINGS and letters:
+                value = re.match(_BEGINNINGS[form.takes], letters)
+                self._give(form, value[0] if value else "")
+                letters = letters[value.end() if value else 0 :]
             else:
                 self._give(form, letters.lstrip(BLANKS) if letters else self._next(form, letter))
                 letters = ""
@@ -184,7 +197,7 @@ class OptionReader:
             return self._unread.pop()
         if form.takes == "attached" or following is None or following.startswith("-"):
             return ""
-        if form.takes == "digits" and not DIGITS.issuperset(following.replace(",", "") or ","):
+        if form.takes in _BEGINNINGS and not re.fullmatch(_BEGINNINGS[form.takes], following):
             return ""
         if self._words and not following:
             raise BadOption(f"Option {name} has an empty argument{_wanted(form)}")
@@ -230,7 +243,7 @@ def _taken_by(option: click.Option) -> str:
     if option.nargs == 2:
         return "pair"
     if isinstance(option, OptionalArgument):
-        return "attached" if option.attached else "digits" if option.numeric else "optional"
+        return "attached" if option.attached else "digits" if option.numeric else "jobs" if option.jobs else "optional"
     return "path" if isinstance(option, PathOption) else "text"
 
 

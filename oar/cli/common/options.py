@@ -234,19 +234,22 @@ class OptionalArgument(PlainOption):
         declarations: Sequence[str],
         *,
         numeric: bool = False,
+        jobs: bool = False,
         attached: bool = False,
         is_list: bool | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
         self.numeric = numeric
+        self.jobs = jobs
         self.attached = attached
-        self.is_list = numeric if is_list is None else is_list
+        self.is_list = (numeric or jobs) if is_list is None else is_list
 
 
 def optional_argument(
     *declarations: str,
     numeric: bool = False,
+    jobs: bool = False,
     attached: bool = False,
     is_list: bool | None = None,
     help: str = "",
@@ -254,10 +257,12 @@ def optional_argument(
 ) -> Callable[[Function], Function]:
     """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
 
+    ``jobs``: only a list of jobs is taken as one (``oar.lib.jobs.job_lists``).
+
     ``attached``: its argument must follow ``=``.
-    ``is_list``: all values count, not only the last one; default: only for numbers.
+    ``is_list``: all values count, not only the last one; default: only for numbers and jobs.
     """
-    settings = {"numeric": numeric, "attached": attached, "is_list": is_list}
+    settings = {"numeric": numeric, "jobs": jobs, "attached": attached, "is_list": is_list}
     return option(*declarations, cls=OptionalArgument, help=help, metavar=metavar, **settings)
 
 

@@ -47,7 +47,7 @@ class OarsubOptions(NamedTuple):
     words: tuple[str, ...] = ()
     connect: tuple[int | None, ...] = ()
     scan: bool = False
-    resubmit: tuple[int | None, ...] = ()
+    resubmit: tuple[str | None, ...] = ()
     resubmit_sql: str | None = None
     resubmit_states: tuple[str, ...] = ()
     wait: tuple[str | None, ...] = ()
@@ -88,7 +88,7 @@ _OF_COMMAND: Mapping[str, Sequence[Decorator]] = {
         ),
     ),
     "notify": (
-        optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of ended jobs."),
+        optional_argument("--resubmit", jobs=True, metavar="[JOBS]...", help="Submit copies of ended jobs."),
         option(
             "--sql",
             "resubmit_sql",

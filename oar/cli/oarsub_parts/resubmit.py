@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from oar.cli.common.job_selection import is_id
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall, print_error
-from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.submission import wait_if_asked
 from oar.lib.base.errors import UserError
-from oar.lib.jobs import control
+from oar.lib.jobs import control, job_lists
+from oar.lib.jobs.job_lists import BadJobList, JobRange
 from oar.lib.jobs.states import FINAL, JobState, states_of
 from oar.lib.submission import resubmission
 from oar.lib.submission.checks import Code
@@ -72,7 +71,7 @@ def _resubmit_batch(call: OarsubCall, job_ids: Sequence[int], *, is_one: bool) -
 def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     """Return the jobs that the command line selects, and whether it names exactly one.  Raises Stop, BadCondition."""
     options = call.options
-    named = _named(options)
+    named = _named(call)
     if not named and options.resubmit_sql is None:
         raise _refused("--resubmit requires jobs: use job ids, --array ID, or --sql CONDITION.")
     if options.job.array is None and options.resubmit_sql is None and not options.resubmit_states:
@@ -99,13 +98,20 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     return chosen, False
 
 
-def _named(options: OarsubOptions) -> list[int]:
+def _named(call: OarsubCall) -> list[int]:
     """Return the ids that are given, of arrays with --array, ascending.  Raises Stop."""
-    unreadable = [word for word in options.words if not is_id(word)]
-    if unreadable:
-        raise _refused(f'"{unreadable[0]}" is not a valid job identifier.')
-    ids = {number for number in options.resubmit if number is not None} | {int(word) for word in options.words}
-    return sorted(ids | ({options.job.array.size} if options.job.array is not None else set()))
+    options = call.options
+    ranges: list[JobRange] = []
+    for text in (*filter(None, options.resubmit), *options.words):
+        try:
+            ranges += job_lists.parse(text)
+        except BadJobList as error:
+            raise _refused(f'"{text}" is not a valid job identifier: {error.reason}') from None
+    with call.context.database.snapshot() as tx:
+        found = job_lists.find(tx, ranges)
+    if found.complaints:
+        raise _refused(found.complaints[0])
+    return sorted({*found.ids, *([options.job.array.size] if options.job.array is not None else [])})
 
 
 def _selected(
