@@ -8,7 +8,7 @@ from starlette.requests import Request
 from typing_extensions import TypedDict
 
 from oar.api.parameters import PRINTABLE, STRICT, Text
-from oar.api.records import NamedResult, records_of
+from oar.api.records import NamedResult
 from oar.api.responses import Answer, created
 from oar.api.routing import Router
 from oar.api.service import asking, changing
@@ -19,6 +19,12 @@ from oar.lib.base.errors import BadRequest
 router = Router("administration")
 
 
+class ProjectShare(TypedDict):
+    target: float
+    used: int
+    effective: float
+
+
 class Project(TypedDict):
     name: str
     description: str
@@ -27,12 +33,7 @@ class Project(TypedDict):
     start_date: int
     end_date: int
     shares: int
-
-
-class ProjectShare(TypedDict):
-    target: float
-    used: int
-    effective: float
+    fair_share: ProjectShare | None
 
 
 class ProjectMember(TypedDict):
@@ -43,7 +44,6 @@ class ProjectMember(TypedDict):
 
 
 class ProjectDetails(Project):
-    fair_share: ProjectShare | None
     members: list[ProjectMember] | None
 
 
@@ -93,21 +93,22 @@ class DefaultProject(BaseModel):
 
 @router.get("/v1/projects", "projects_list", "List projects", exports=True)
 def projects_list(request: Request) -> ProjectPage:
-    """Return the projects by name."""
-    with asking(request).database.snapshot() as tx:
-        return {"items": records_of(tx.projects.all(), Project)}
-
-
-@router.get("/v1/projects/{name}", "project", "Get a project")
-def get_project(request: Request, name: Name) -> ProjectDetails:
-    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator.
+    """Return the projects by name.
 
     `fair_share` is null with `PROJECTS=free`: the parts of the whole that should be used (`target`) and were used
     (`effective`, `used` resource seconds), in the last `SCHEDULER_FAIRSHARING_WINDOW_SIZE` seconds.
     """
     who = asking(request)
     with who.database.snapshot() as tx:
-        return cast("ProjectDetails", views.shown(tx, who.config, who.caller.user, name).record)
+        return {"items": [cast("Project", shown.record) for shown in views.list_projects(tx, who.config)]}
+
+
+@router.get("/v1/projects/{name}", "project", "Get a project")
+def get_project(request: Request, name: Name) -> ProjectDetails:
+    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        return cast("ProjectDetails", views.show_project(tx, who.config, who.caller.user, name).record)
 
 
 @router.post(

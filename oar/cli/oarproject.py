@@ -14,7 +14,7 @@ from oar.cli.common.render import visible
 from oar.lib.accounts import project_changes, views
 from oar.lib.accounts.records import Member, Project
 from oar.lib.accounts.states import MemberRole, ProjectState
-from oar.lib.accounts.views import ShareUse, ShownMember, ShownProject
+from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownMember, ShownProject
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
 from oar.lib.db.transaction import Transaction
@@ -174,35 +174,35 @@ def _import(context: Context, path: str, *, applies: bool) -> None:
 
 def _shown(tx: Transaction, context: Context, name: str | None, machine: Format | None) -> str:
     """Return one project with its members, or all projects.  Raises NoSuchProject."""
+    config = context.runtime.config
     if name is None:
-        projects = tx.projects.all()
-        records = [project._asdict() for project in projects]
-        return dump(records, machine) if machine else _table(projects)
-    shown = views.shown(tx, context.runtime.config, context.user, name)
-    return dump(shown.record, machine) if machine else _text(shown)
+        projects = views.list_projects(tx, config)
+        return dump([shown.record for shown in projects], machine) if machine else _table(projects)
+    details = views.show_project(tx, config, context.user, name)
+    return dump(details.record, machine) if machine else _text(details)
 
 
-def _table(projects: list[Project]) -> str:
+def _table(projects: list[ShownProject]) -> str:
     lines = [
         f"{visible(project.name):<24} {project.state:<6} {project.shares:>6} "
         f" {visible(project.parent or '-'):<24} {visible(project.description)}".rstrip()
-        for project in projects
+        for project, _ in projects
     ]
     head = f"{'Project':<24} {'State':<6} {'Shares':>6}  {'Parent':<24} Description"
     return "".join(f"{line}\n" for line in ([head, *lines] if lines else []))
 
 
-def _text(shown: ShownProject) -> str:
-    project = shown.project
+def _text(details: ProjectDetails) -> str:
+    project, fair_share = details.shown
     lines = [f"Project {visible(project.name)}, {project.state}, {project.shares} shares"]
     lines += [f"    Description: {visible(project.description)}"] if project.description else []
     lines += [f"    Parent: {visible(project.parent)}"] if project.parent else []
-    if shown.fair_share:
-        of_parent = f" (parent {shown.parent_target:.1%})" if shown.parent_target is not None else ""
-        lines.append(f"    Fair share: {_share(shown.fair_share)}{of_parent}")
+    if fair_share:
+        of_parent = f" (parent {details.parent_target:.1%})" if details.parent_target is not None else ""
+        lines.append(f"    Fair share: {_share(fair_share)}{of_parent}")
     for role in MemberRole:
-        members = [member for member in shown.members or () if member.member.role is role]
-        if members and not shown.fair_share:
+        members = [member for member in details.members or () if member.member.role is role]
+        if members and not fair_share:
             lines.append(f"    {role.capitalize()}s: {', '.join(visible(member.member.entry) for member in members)}")
         elif members:
             lines += [f"    {role.capitalize()}s:", *map(_member_line, members)]

@@ -91,6 +91,16 @@ def test_members_are_shown_to_those_of_the_project(nobody: httpx.Client, anonymo
 
 
 @pytest.mark.usefixtures("physics")
+def test_projects_have_their_fair_share(api: Api, anonymous: httpx.Client) -> None:
+    assert {item["fair_share"] for item in anonymous.get("/v1/projects").json()["items"]} == {None}
+    api.runtime.config = Config(projects=ProjectMode.MEMBERS)
+    whole, part = anonymous.get("/v1/projects").json()["items"]
+    assert whole["fair_share"] == {"target": 1.0, "used": 0, "effective": 0.0}
+    assert part["fair_share"]["target"] == 0.5  # alice has the other half
+    assert anonymous.get("/v1/projects/physics.cms").json()["fair_share"] == part["fair_share"]
+
+
+@pytest.mark.usefixtures("physics")
 def test_a_token_that_may_only_read_changes_nothing(known: Callable[[str, str], httpx.Client]) -> None:
     assert known(NOBODY, "ro").put("/v1/projects/physics.cms/members/bob").status_code == 403
 

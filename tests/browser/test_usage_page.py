@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from oar.lib.accounts.records import Project
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, ProjectMode
 from tests.api.conftest import Api
 from tests.browser.conftest import Visitor, visiting
 from tests.browser.test_every_page import left_in_english
@@ -64,6 +65,16 @@ def test_the_rules_that_limit_a_user_are_shown(visitor: Visitor, database: Datab
     expect(rules.first).to_contain_text("1 jobs")
     expect(rules.first).to_contain_text("jobs that start or are deleted")
     assert faults(page) == []
+
+
+def test_shares_of_projects_are_shown_where_they_count(visitor: Visitor, api: Api, database: Database) -> None:
+    with database.begin() as tx:
+        tx.projects.create(Project("<i>ml</i>", shares=3))
+        tx.projects.create(Project("bio"))
+    assert visitor.open("usage").locator("#projects").count() == 0
+    api.runtime.config = Config(projects=ProjectMode.KNOWN)
+    row = visitor.open("usage").locator("#projects").get_by_role("row").filter(has_text="<i>ml</i>")
+    expect(row).to_contain_text("75 %")
 
 
 def test_jobs_are_dots_by_what_they_used_of_what_they_had(visitor: Visitor, database: Database) -> None:

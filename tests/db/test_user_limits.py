@@ -7,6 +7,7 @@ import pytest
 
 from oar.cli import oarstat
 from oar.cli.common.command import CommandResult
+from oar.kao.rounds import user_limits
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.user_limits import RuleUse, UserLimits, limits_of
 from oar.lib.access.records import User
@@ -106,6 +107,17 @@ def test_a_limit_on_waiting_jobs_counts_as_a_submission_does(database: Database,
     add_job(database, user="bob")
     (rule,) = limits(database, Config()).rules
     assert (rule.kind, rule.user, used(rule)["jobs"]) == ("waiting", "alice", (1, 10))
+
+
+def test_the_projects_of_a_user_are_bounded(
+    database: Database, cores: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who gives each job another project does not make the answer long."""
+    monkeypatch.setattr(user_limits, "MAX_PROJECTS", 2)
+    quotas(database, quotas={"*,/,*,*": [3]})
+    for name in ("a", "b", "c"):
+        add_job(database, user="alice", project=name)
+    assert [rule.project for rule in limits(database, QUOTAS).rules] == ["a", "b", "default"]
 
 
 def test_a_broken_file_limits_nothing(database: Database, cores: list[int]) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-#: So many waiting jobs of a user are listed.
-MAX_JOBS = 1000
+#: So many waiting jobs of a user are listed, and so many projects of his jobs are considered.
+MAX_JOBS, MAX_PROJECTS = 1000, 50
 _FAIR = frozenset({JobPriority.FAIRSHARE, JobPriority.MULTIFACTOR})
 
 Rule = TypeVar("Rule", bound=KeyedRule)
@@ -207,7 +207,7 @@ class _Reader:
 
 def _projects_of(tx: "Transaction", config: "Config", user: str) -> list[str]:
     """Return the projects of the user's jobs, and those that he may choose."""
-    used = tx.accounts.projects_of(user)
+    used = tx.accounts.projects_of(user, MAX_PROJECTS)
     if config.projects is ProjectMode.MEMBERS:
         return sorted({*used, *tx.projects.of_entries(projects.entries_of(tx, user))})
     default = tx.projects.default_of(user) if config.projects is ProjectMode.KNOWN else ""

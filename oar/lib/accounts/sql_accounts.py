@@ -53,7 +53,7 @@ _ORDERED = f"""
          ORDER BY m.moldable_id LIMIT 1),
         {_TYPES}
     FROM jobs j WHERE j.state = 'Waiting' AND j.job_user = %s AND j.reservation = 'None' ORDER BY j.job_id LIMIT %s"""
-_PROJECTS_OF = f"SELECT DISTINCT j.project FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY 1"
+_PROJECTS_OF = f"SELECT DISTINCT j.project FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY 1 LIMIT %s"
 _COUNTED = "SELECT count(*) FROM resources WHERE type = 'default' AND state = ANY(%s)"
 
 
@@ -117,9 +117,9 @@ class Accounts(Table):
         """Return the oldest waiting jobs of a user that are no reservations."""
         return [OrderedJob(*row) for row in self._tx.rows(_ORDERED, (user, limit))]
 
-    def projects_of(self, user: str) -> list[str]:
-        """Return the projects of a user's jobs that have not ended."""
-        return self._tx.column(_PROJECTS_OF, (user,))
+    def projects_of(self, user: str, limit: int) -> list[str]:
+        """Return projects of a user's jobs that have not ended, by name."""
+        return self._tx.column(_PROJECTS_OF, (user, limit))
 
     def counted_resources(self, states: Collection[ResourceState]) -> int:
         """Return the number of resources that quotas count, in some states."""

@@ -30,21 +30,29 @@ class ShownMember(NamedTuple):
 
 
 class ShownProject(NamedTuple):
-    """A project, and its members if the reader may see them."""
+    """A project and its fair share."""
 
     project: Project
-    parent_target: float | None  #: of which the target is a part; None: of the whole
     fair_share: ShareUse | None  #: None with PROJECTS=free
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {**self.project._asdict(), "fair_share": self.fair_share and self.fair_share._asdict()}
+
+
+class ProjectDetails(NamedTuple):
+    """A project, and its members if the reader may see them."""
+
+    shown: ShownProject
+    parent_target: float | None  #: of which the target is a part; None: of the whole
     members: list[ShownMember] | None
 
     @property
     def record(self) -> dict[str, object]:
         """The fields for machine formats."""
-        return {
-            **self.project._asdict(),
-            "fair_share": self.fair_share and self.fair_share._asdict(),
-            "members": None if self.members is None else [_member(shown) for shown in self.members],
-        }
+        members = None if self.members is None else [_member(shown) for shown in self.members]
+        return {**self.shown.record, "members": members}
 
 
 def _member(shown: ShownMember) -> dict[str, object]:
@@ -57,7 +65,13 @@ def _member(shown: ShownMember) -> dict[str, object]:
     }
 
 
-def shown(tx: "Transaction", config: "Config", user: "User | None", name: str) -> ShownProject:
+def list_projects(tx: "Transaction", config: "Config") -> list[ShownProject]:
+    """Return all projects by name."""
+    use = _Use(tx, config)
+    return [ShownProject(project, use.of_project(project.name)) for project in tx.projects.all()]
+
+
+def show_project(tx: "Transaction", config: "Config", user: "User | None", name: str) -> ProjectDetails:
     """Return a project as a user sees it.  Raises NoSuchProject."""
     project = next((project for project in tx.projects.all() if project.name == name), None)
     if project is None:
@@ -66,7 +80,8 @@ def shown(tx: "Transaction", config: "Config", user: "User | None", name: str) -
     is_visible = user is not None and project_changes.may_see_members(tx, user, name)
     members = [ShownMember(member, use.of_member(member)) for member in tx.projects.members([name])]
     above = use.of_project(project.parent) if project.parent else None
-    return ShownProject(project, above and above.target, use.of_project(name), members if is_visible else None)
+    shown = ShownProject(project, use.of_project(name))
+    return ProjectDetails(shown, above and above.target, members if is_visible else None)
 
 
 class _Use:
@@ -78,26 +93,24 @@ class _Use:
         queues = [queue.name for queue in tx.queues.all()] if self._is_shared else []
         rows = tx.rounds.consumption(queues, since, tx.now)
         waiting = [(user, project) for user, project, _ in tx.usage.waiting_by_share()]
-        self._shares = read_shares(tx, config, rows, waiting)
-        self._project_targets = self._shares.project_targets(config)
-        self._used: dict[tuple[str, str], int] = {}
+        shares = read_shares(tx, config, rows, waiting)
+        self._targets, self._member_targets = shares.project_targets(config), shares.targets.members
+        self._by_member, by_project = dict[tuple[str, str], int](), dict[str, int]()
         for _, user, project, kind, seconds in rows:
             if kind == ConsumptionType.USED:
-                self._used[project, user] = self._used.get((project, user), 0) + seconds
-        self._total = sum(self._used.values()) or 1
+                self._by_member[project, user] = self._by_member.get((project, user), 0) + seconds
+                by_project[project] = by_project.get(project, 0) + seconds
+        self._total = sum(by_project.values()) or 1
+        self._by_project = with_sub_projects(by_project, shares.projects)
 
     def of_project(self, name: str) -> ShareUse | None:
-        if not self._is_shared:
-            return None
-        by_project: dict[str, int] = {}
-        for (project, _), seconds in self._used.items():
-            by_project[project] = by_project.get(project, 0) + seconds
-        used = with_sub_projects(by_project, self._shares.projects).get(name, 0)
-        return ShareUse(self._project_targets.get(name, 0.0) / 100, used, used / self._total)
+        return self._share(self._targets.get(name, 0.0) / 100, self._by_project.get(name, 0))
 
     def of_member(self, member: Member) -> ShareUse | None:
-        if not self._is_shared or member.entry.startswith("@"):
+        if member.entry.startswith("@"):
             return None
         key = member.project, member.entry
-        used = self._used.get(key, 0)
-        return ShareUse(self._shares.targets.members.get(key, 0.0), used, used / self._total)
+        return self._share(self._member_targets.get(key, 0.0), self._by_member.get(key, 0))
+
+    def _share(self, target: float, used: int) -> ShareUse | None:
+        return ShareUse(target, used, used / self._total) if self._is_shared else None

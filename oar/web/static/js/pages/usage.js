@@ -37,11 +37,11 @@ async function load(signal) {
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: refusal(error) })) : null;
   const limited = user ? get("limits", { user }, signal).catch(() => null) : null;
-  const [usage, waits, predictions, nodes, fair, ended, limits] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null, limited]);
-  return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, limits, user };
+  const [usage, waits, predictions, nodes, fair, ended, limits, projects] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null, limited, get("projects", {}, signal)]);
+  return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, limits, projects: projects.items.filter((project) => project.fair_share), user };
 }
 
-function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, limits, user }) {
+function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, limits, projects, user }) {
   const groups = grouped(usage.items, by);
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
@@ -54,6 +54,7 @@ function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, en
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
     limits && h("section", { class: "card", key: "limits", id: "limits" }, h("h2", {}, t("limits.title"), " ", h("bdi", {}, user)), userLimits(limits)),
+    projects.length > 0 && h("section", { class: "card", key: "projects", id: "projects" }, h("h2", {}, t("usage.projects")), table(t("usage.projects"), PROJECTS, projects, (each) => each.name, t("usage.none"))),
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
     h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),
@@ -147,6 +148,15 @@ function fairShare(fair) {
         : [h("p", { class: "sentence" }, t("usage.fair_sum", { user: fair.user, project: fair.project, karma: fair.karma.toFixed(2), window: duration(fair.window) })),
           table(t("usage.fair"), TERM_COLUMNS, fair.terms, (term) => term.name, t("usage.none")), h("p", { class: "faint" }, t("usage.fair_meaning")), fading(fair), whoIsAhead(fair)]);
 }
+
+const PROJECTS = [
+  { key: "name", label: t("filter.project"), cell: (each) => h("bdi", {}, each.name) },
+  { key: "parent", label: t("usage.part_of"), cell: (each) => h("bdi", {}, each.parent ?? "–") },
+  { key: "shares", label: t("usage.shares"), kind: "number", cell: (each) => number(each.shares) },
+  { key: "target", label: t("usage.target"), kind: "number", cell: (each) => percent(each.fair_share.target, 1) },
+  { key: "effective", label: t("usage.is"), kind: "number", cell: (each) => percent(each.fair_share.effective, 1) },
+  { key: "used", label: t("usage.used_hours"), kind: "number", cell: (each) => hours(each.fair_share.used) },
+];
 
 const PREDICTIONS = [
   { key: "queue", label: t("queue.queue"), cell: (each) => each.queue ?? t("usage.all_queues") },
