@@ -38,7 +38,7 @@ from oar.lib.jobs.explanations import explain, outlooks
 from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
 from oar.lib.jobs.records import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import MOST_COUNTED, ListedJob
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, Outcome
 from oar.lib.jobs.usage import job_usages
 from oar.lib.jobs.views import job_columns, job_view, jobs_around
 
@@ -335,12 +335,12 @@ Stays = Annotated[
 ]
 #: Epoch seconds, of years that browsers can show.
 Date = Annotated[int | None, Field(ge=0, le=2**40)]
-_STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `ended_since`)."
+_STATES = "Job states; `live` (default) or `all` (default with `outcome`, `from`, `to` or `ended_since`)."
 _FOLD = (
-    "Return one item for the jobs of an array that have the same state and exit code: the job with the lowest id, and "
-    "`members`. All items of an array are on one page, which exceeds `limit` if the array alone has more items. A page "
-    "of ended jobs can have fewer items than `limit`, even none, although `next` is not null. An array whose jobs "
-    "change their states between two pages can come again."
+    "Return one item for the jobs of an array that have the same state, exit code and outcome: the job with the lowest "
+    "id, and `members`. All items of an array are on one page, which exceeds `limit` if the array alone has more. "
+    "A page of ended jobs can have fewer items than `limit`, even none, although `next` is not null. An array whose "
+    "jobs change their states between two pages can come again."
 )
 
 
@@ -350,6 +350,7 @@ class JobListing(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: CommaList = Field(None, description=_STATES)
+    outcome: CommaList = Field(None, description=f"Outcomes of ended jobs: {', '.join(Outcome)}.")
     user: CommaList = Field(None, description="Users; `me` is the caller.")
     queue: CommaList = Field(None, description="Queues.")
     project: CommaList = Field(None, description="Projects.")
@@ -390,8 +391,12 @@ class JobListing(BaseModel):
 
     def query(self, who: Asking) -> JobQuery:
         """Return the query for the database.  Raises BadRequest, Unidentified."""
+        asks_for_ended = self.outcome is not None or any(
+            date is not None for date in (self.begin, self.to, self.ended_since)
+        )
         return JobQuery(
-            states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
+            states=_states(self.state, ended=asks_for_ended),
+            outcomes=_outcomes(self.outcome),
             arrays=() if self.array is None else (self.array,),
             users=tuple(who.caller.identified().name if user == "me" else user for user in split_list(self.user)),
             queues=split_list(self.queue),
@@ -505,7 +510,8 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> JobP
         if listing.details:
             items = list(jobs_details(job_columns(tx, jobs, who.privacy)))
         else:
-            items = [job_item(ListedJob.of(job)) for job in jobs]
+            causes = tx.job_runs.end_causes([job.id for job in jobs if job.is_final])
+            items = [job_item(ListedJob.of(job, causes.get(job.id))) for job in jobs]
         if listing.outlook:
             records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
             items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
@@ -523,6 +529,16 @@ def page_of(who: Asking, query: JobQuery, page: JobPlace) -> JobPage:
     jobs = who.database.look(lambda tx: tx.listings.listed(query, page))
     shown = jobs[: page.limit]
     return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > page.limit else None}
+
+
+def _outcomes(text: str | None) -> frozenset[Outcome] | None:
+    """Return the outcomes of a comma-separated list, None for all.  Raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        return frozenset(map(Outcome, split_list(text)))
+    except ValueError as error:
+        raise BadRequest(f"{error}: outcome must be one of {', '.join(Outcome)}") from None
 
 
 def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:

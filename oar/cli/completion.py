@@ -14,7 +14,7 @@ import click
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import OptionalArgument, Stop
 from oar.lib.access.records import User
-from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.jobs.states import STATE_LETTERS, Outcome
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED
 from oar.lib.submission.options import OPTIONS, VERIFICATIONS
@@ -178,7 +178,7 @@ _FIELDS = "fields"
 
 _FIXED = {
     "types": " ".join(TYPES),
-    "states": " ".join(dict.fromkeys(STATE_LETTERS.values())),
+    "states": " ".join([*dict.fromkeys(STATE_LETTERS.values()), *Outcome]),
     "engines": "dask ray spark",
 }
 #: The kinds read from the database, as a pattern of both shells.

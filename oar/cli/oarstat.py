@@ -326,16 +326,21 @@ class _Oarstat:
 
             times = job_times(tx, jobs) if self._layout == TIMES else None
             places = placement_texts(tx, jobs) if options.resources else None
+        is_colored = options.color == "always" or (
+            options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")
+        )
+        has_outcomes = is_terminal or options.color == "always" or self._layout == TIMES
+        ended = [job.id for job in jobs if job.is_final] if is_colored or has_outcomes else []
         return render.job_table(
             jobs,
             tx.now,
+            outcomes={job_id: cause.code.outcome for job_id, cause in tx.job_runs.end_causes(ended).items()},
             layout=self._layout,
             by_array=bool(options.arrays),
             folded=options.compact,
             header=not options.no_header,
-            colored=options.color == "always"
-            or (options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")),
-            has_failures=is_terminal or options.color == "always" or self._layout == TIMES,
+            colored=is_colored,
+            has_outcomes=has_outcomes,
             times=times,
             resources=places,
         )

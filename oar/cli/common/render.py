@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.lib.base.times import format_date, format_duration, format_padded_duration
 from oar.lib.history.records import Event
 from oar.lib.jobs.records import Job
-from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.jobs.states import STATE_LETTERS, Outcome
 
 if TYPE_CHECKING:
     from oar.lib.jobs.accounting import UserConsumption
@@ -118,25 +118,24 @@ def job_table(
     folded: int = 0,
     header: bool = True,
     colored: bool = False,
-    has_failures: bool = False,
+    has_outcomes: bool = False,
+    outcomes: Mapping[int, Outcome] = {},
     times: "Mapping[int, JobTimes] | None" = None,
     resources: Mapping[int, str] | None = None,
 ) -> str:
     """Return the table of jobs, '' if there is none.
 
     ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array, 2 with their
-    number in each state at its end; ``has_failures`` ends the lines of failed jobs with their exit codes; layout 4
-    shows their ``times``; ``resources`` are shown behind everything else.
+    number in each state at its end; ``has_outcomes`` ends the lines of jobs that did not end well with their outcomes;
+    layout 4 shows their ``times``; ``resources`` are shown behind everything else.
     """
     if not jobs:
         return ""
     rows = (
-        _folded(jobs, with_counts=folded > 1)
-        if folded
-        else [Row(str(job.id), STATE_LETTERS[job.state], job, failure=format_failure(job.exit_code)) for job in jobs]
+        _folded(jobs, outcomes, with_counts=folded > 1) if folded else [_row(job, outcomes.get(job.id)) for job in jobs]
     )
     if colored:
-        rows = [row._replace(letter=_colored(row)) for row in rows]
+        rows = [row._replace(letter=_colored(row, outcomes.get(row.job.id))) for row in rows]
     if layout == 1:
         head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
         lines = [_row_1(row, by_array=by_array) for row in rows]
@@ -146,7 +145,7 @@ def job_table(
     else:
         head = _LAYOUT_2_ARRAY if by_array else _LAYOUT_2
         lines = [_row_2(row, now=now, by_array=by_array) for row in rows]
-    if has_failures:
+    if has_outcomes:
         lines = [line + row.failure for line, row in zip(lines, rows, strict=True)]
     if resources is not None:
         titles, dashes = head.splitlines()
@@ -162,22 +161,34 @@ class Row(NamedTuple):
     letter: str
     job: Job
     counts: str = ""  #: of the states of the jobs that share the line
-    failure: str = ""  #: the exit code if it is not 0, or how many of these jobs have failed
+    failure: str = ""  #: the outcome if the job did not end well, or how many of these jobs have failed
 
 
-def format_failure(status: int | None) -> str:
-    """Return the exit code or the signal of a failed command as the end of a line; '' if it did not fail."""
+def _row(job: Job, outcome: Outcome | None) -> Row:
+    return Row(str(job.id), STATE_LETTERS[job.state], job, failure=format_failure(job.exit_code, outcome))
+
+
+def format_failure(status: int | None, outcome: Outcome | None = None) -> str:
+    """Return the outcome of a job as the end of a line, of a failed command its exit code; '' if it ended well.
+
+    >>> format_failure(256, Outcome.FAILED), format_failure(9 << 8, Outcome.EVICTED), format_failure(0)
+    (' (exit 1)', ' (evicted)', '')
+    """
+    if outcome not in (None, Outcome.DONE, Outcome.FAILED) or (outcome is Outcome.FAILED and not status):
+        return f" ({outcome})"
     if not status:
         return ""
     return f" (signal {status & 0x7F})" if status & 0x7F else f" (exit {status >> 8})"
 
 
-def _colored(row: Row) -> str:
+def _colored(row: Row, outcome: Outcome | None) -> str:
+    if outcome is Outcome.CANCELLED:
+        return row.letter
     color = _COLORS["E"] if row.failure else _COLORS.get(row.letter)
     return f"\033[{color}m{row.letter}\033[0m" if color else row.letter
 
 
-def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
+def _folded(jobs: Sequence[Job], outcomes: Mapping[int, Outcome], *, with_counts: bool) -> list[Row]:
     """Return a row for each array, at the place of its first job: ``<count>@<array id>`` where there are several."""
     arrays: dict[int, list[Job]] = {}
     for job in jobs:
@@ -185,7 +196,7 @@ def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
     rows = []
     for array, (first, *others) in arrays.items():
         if not others:
-            rows.append(Row(str(first.id), STATE_LETTERS[first.state], first, failure=format_failure(first.exit_code)))
+            rows.append(_row(first, outcomes.get(first.id)))
             continue
         letters = [STATE_LETTERS[job.state] for job in (first, *others)]
         counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.cli.common.options import Join, Stop, option, optional_argument
 from oar.cli.common.render import visible
 from oar.lib.base.errors import BadRequest
-from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, states_of
+from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, Outcome, states_of
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -17,7 +17,11 @@ LONGEST_NUMBER = 7
 
 _DECLARATIONS = (
     option(
-        "-t", "--states", join=Join.LIST, metavar="R,W,...", help="Show the jobs in these states (letters or names)."
+        "-t",
+        "--states",
+        join=Join.LIST,
+        metavar="R,W,failed,...",
+        help="Show the jobs in these states (letters or names), or with these outcomes (failed, timeout, ...).",
     ),
     option("--name", metavar="NAME", help="Show the jobs with this name."),
     option("--queue", metavar="QUEUE", help="Show the jobs of this queue."),
@@ -51,20 +55,21 @@ def find_reservations(tx: "Transaction", text: str) -> frozenset[int]:
     return ids
 
 
-def parse_states(text: str) -> frozenset[JobState]:
-    """Return the states of a list of names and letters. Raises Stop."""
-    states: set[JobState] = set()
+def parse_states(text: str) -> frozenset[JobState | Outcome]:
+    """Return the states and the outcomes of a list of names and letters. Raises Stop."""
+    wanted: set[JobState | Outcome] = set()
     for name in (part.strip() for part in text.split(",")):
-        named_states = states_of(name)
-        if not named_states:
+        named = states_of(name) or {outcome for outcome in Outcome if outcome == name.lower()}
+        if not named:
             from oar.lib.base.texts import did_you_mean
 
-            letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
+            letters, names = " ".join(dict.fromkeys(STATE_LETTERS.values())), (*JobState, *Outcome)
             raise Stop(
-                f'# Error: "{name}" is not a state: use one of {letters}, or a name{did_you_mean(name, JobState)}'
+                f'# Error: "{name}" is not a state: use one of {letters}, a name, or an outcome:'
+                f" {', '.join(Outcome)}{did_you_mean(name, names)}"
             )
-        states.update(named_states)
-    return frozenset(states)
+        wanted.update(named)
+    return frozenset(wanted)
 
 
 class JobFilter(NamedTuple):
@@ -76,7 +81,7 @@ class JobFilter(NamedTuple):
     user: str | None = None
     advance_reservations: frozenset[int] | None = None  #: ids; the jobs are in one of them
     frames: bool = False  #: also the frames of advance reservations
-    states: frozenset[JobState] | None = None
+    states: frozenset[JobState | Outcome] | None = None
     name: str | None = None
     queue: str | None = None
     project: str | None = None
@@ -89,7 +94,7 @@ class JobFilter(NamedTuple):
 
     def check(self) -> None:
         """Reject a search through all jobs that ever ran. Raises BadRequest."""
-        includes_ended = self.states is not None and not self.states.isdisjoint(FINAL)
+        includes_ended = self.states is not None and not self.states.isdisjoint({*FINAL, *Outcome})
         if includes_ended and self.since is None and not self.names_jobs:
             raise BadRequest("ended jobs require a start date: use --since 1d, or --since DATE")
 
@@ -108,6 +113,7 @@ class JobFilter(NamedTuple):
                 jobs = sorted([*ended, *jobs], key=lambda job: job.id)
         if not (self.frames or self.names_jobs) or self.advance_reservations is not None:
             jobs = self._without_frames(tx, jobs)
+        outcomes = self._outcomes(tx, jobs)
         exact = {"user": self.user, "name": self.name, "queue": self.queue, "project": self.project}
         exact = {field: value for field, value in exact.items() if value is not None}
         if not exact and self.matching is None and self.states is None and self.since is None:
@@ -117,9 +123,16 @@ class JobFilter(NamedTuple):
             for job in jobs
             if all(getattr(job, field) == value for field, value in exact.items())
             and (self.matching is None or job.id in self.matching)
-            and (self.states is None or job.state in self.states)
+            and (self.states is None or job.state in self.states or outcomes.get(job.id) in self.states)
             and (self.since is None or job.state not in FINAL or job.stop_time >= self.since)
         ]
+
+    def _outcomes(self, tx: "Transaction", jobs: "list[Job]") -> dict[int, Outcome]:
+        """Return the outcomes of the ended jobs if the filter needs them."""
+        if self.states is None or self.states.isdisjoint(Outcome):
+            return {}
+        causes = tx.job_runs.end_causes([job.id for job in jobs if job.is_final])
+        return {job_id: cause.code.outcome for job_id, cause in causes.items()}
 
     def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
         """Remove frame jobs of advance reservations, and jobs outside the requested reservations."""

@@ -25,6 +25,8 @@ LOST = "lost"
 #: The text of jobs of which nothing was heard since the database was restored, and of which nothing is left.
 END_NOT_RECORDED = "how the job ended is unknown: the database was restored, and nothing is left of the job on its node"
 
+#: Causes of an evicted job that caught the signal and ended before it was killed.
+_ENDS_BY_ITSELF = (EndCode.EXIT_STATUS, EndCode.SIGNAL, EndCode.SIGNAL_SENT, EndCode.CHECKPOINT_SIGNAL)
 _CHECKPOINTED = (ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE)
 _BAD_EPILOGUE = frozenset(
     {ExecCode.EPILOGUE, ExecCode.SESSION_EPILOGUE, ExecCode.CHECKPOINTED_EPILOGUE, ExecCode.KILLED_EPILOGUE}
@@ -165,7 +167,8 @@ def _of_end(facts: EndFacts, code: int) -> Cause:
     """Return the cause of the end of a command that was not killed."""
     cause = _of_status(facts)
     if cause.code is not EndCode.SUCCESS:
-        return cause
+        is_evicted = facts.kill is not None and facts.kill.code is EndCode.EVICTED
+        return _killed(facts, {}) if is_evicted and cause.code in _ENDS_BY_ITSELF else cause
     if code in _BAD_EPILOGUE:
         return Cause(EndCode.EPILOGUE, {"node": facts.head})
     failed = _event(facts, EndCode.EPILOGUE)

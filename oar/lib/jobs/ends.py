@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple, Self
 
 from oar.lib.base.times import format_duration
+from oar.lib.jobs.states import Outcome
 
 #: A shell whose command was ended by a signal exits with this number plus the number of the signal.
 BY_SIGNAL = 128
@@ -58,159 +59,170 @@ _CATCH_SIGNAL = "Let the command catch it (in a shell script: trap 'COMMAND' {tr
 
 
 class EndCode(StrEnum):
-    """Why a job ended, ``job_ends.code``: value, meaning for the documentation, sentence and advice for the user.
+    """Why a job ended, ``job_ends.code``: value, outcome, meaning for the documentation, sentence and advice.
 
     To add a cause: declare it here. ``end_decision`` determines it from the request of a kill (``control.ask_end``),
     a fault of a node (``oar/tools/node_faults.py``), an event, or a code of oarexec.
     """
 
+    outcome: Outcome
     meaning: str
     sentence: str  #: template: what happened
     advice: str  #: template: what the user can do; '' if there is nothing to do
 
-    def __new__(cls, code: str, meaning: str = "", sentence: str = "", advice: str = "") -> Self:
+    def __new__(
+        cls, code: str, outcome: Outcome = Outcome.FAILED, meaning: str = "", sentence: str = "", advice: str = ""
+    ) -> Self:
         member = str.__new__(cls, code)
-        member._value_, member.meaning, member.sentence, member.advice = code, meaning, sentence, advice
+        member._value_, member.outcome, member.meaning = code, outcome, meaning
+        member.sentence, member.advice = sentence, advice
         return member
 
     # fmt: off
-    SUCCESS = "SUCCESS", "its command ended with exit status 0", "Its command ended well (exit status 0)."
-    EXIT_STATUS = ("EXIT_STATUS", "its command ended with another exit status",
+    SUCCESS = "SUCCESS", Outcome.DONE, "its command ended with exit status 0", "Its command ended well (exit status 0)."
+    EXIT_STATUS = ("EXIT_STATUS", Outcome.FAILED, "its command ended with another exit status",
         "Its command ended with exit status {status}.{shell_hint}", "{stderr}")
-    NOT_EXECUTABLE = ("NOT_EXECUTABLE", "exit status 126: its command is not executable",
+    NOT_EXECUTABLE = ("NOT_EXECUTABLE", Outcome.FAILED, "exit status 126: its command is not executable",
         "The shell could not execute the command (exit status 126): it has no permission to be executed, or is no"
         " program.",
         "Make the script executable: chmod +x FILE. {stderr}")
-    NOT_FOUND = ("NOT_FOUND", "exit status 127: its command was not found",
+    NOT_FOUND = ("NOT_FOUND", Outcome.FAILED, "exit status 127: its command was not found",
         "The shell did not find the command, or a program in it (exit status 127).",
         "Write its full path, and check that it is installed on the nodes. {stderr}")
-    SIGNAL = ("SIGNAL", "its command was ended by a signal that OAR did not send",
+    SIGNAL = ("SIGNAL", Outcome.FAILED, "its command was ended by a signal that OAR did not send",
         "Its command was ended by signal {signal_name}, which OAR did not send.", "{stderr}")
-    SIGNAL_SENT = ("SIGNAL_SENT", "its command was ended by a signal that a user had OAR send",
+    SIGNAL_SENT = ("SIGNAL_SENT", Outcome.FAILED, "its command was ended by a signal that a user had OAR send",
         "Its command was ended by signal {signal_name}, which OAR sent on request{detail}.",
         f"A signal of `oardel -s` goes to the first process of the job. {_CATCH_SIGNAL} {_RESUBMIT}")
-    CHECKPOINT_SIGNAL = ("CHECKPOINT_SIGNAL", "its command was ended by the checkpoint signal",
+    CHECKPOINT_SIGNAL = ("CHECKPOINT_SIGNAL", Outcome.FAILED, "its command was ended by the checkpoint signal",
         "Its command was ended by signal {signal_name}, with which OAR requested a checkpoint: the command did not"
         " catch it.",
         f"{_CATCH_SIGNAL} Or choose the signal that it catches: oarsub --checkpoint SECONDS --signal SIGNAL.")
-    CHECKPOINT = ("CHECKPOINT", "it ended well after the checkpoint signal",
+    CHECKPOINT = ("CHECKPOINT", Outcome.DONE, "it ended well after the checkpoint signal",
         "It ended well after the checkpoint signal.", "To go on: oarsub --resubmit {id}")
-    SESSION_OVER = "SESSION_OVER", "the session of an interactive job is over", "Its interactive session is over."
-    SESSION_LOST = ("SESSION_LOST", "the session of an interactive job was lost, or no user connected to it",
+    SESSION_OVER = ("SESSION_OVER", Outcome.DONE,
+        "the session of an interactive job is over", "Its interactive session is over.")
+    SESSION_LOST = ("SESSION_LOST", Outcome.FAILED,
+        "the session of an interactive job was lost, or no user connected to it",
         "Its interactive session was lost, or no user connected to it{detail}.", "Start another one: oarsub -I")
-    OUT_OF_MEMORY = ("OUT_OF_MEMORY", "the kernel killed some of its processes because there was not enough memory",
+    OUT_OF_MEMORY = ("OUT_OF_MEMORY", Outcome.OUT_OF_MEMORY,
+        "the kernel killed some of its processes because there was not enough memory",
         "The kernel killed some of its processes because there was not enough memory: {nodes_memory}. Its command"
         " ended with {how}.",
         "{memory_advice} {stderr}")
-    PROCESS_LIMIT = ("PROCESS_LIMIT", "it could not start more processes",
+    PROCESS_LIMIT = ("PROCESS_LIMIT", Outcome.FAILED, "it could not start more processes",
         "It could not start more processes{on}: the limit for its processes was reached. Its command ended with"
         " {how}.",
         "Let it start fewer processes or threads, or request more cores. {stderr}")
-    DISK_FULL = ("DISK_FULL", "it failed, and the disk of its output is full",
+    DISK_FULL = ("DISK_FULL", Outcome.FAILED, "it failed, and the disk of its output is full",
         "Its command ended with {how}, and the disk of {path} is full{on}.",
         "Delete files on that disk: see `df`, `quota`. Then oarsub --resubmit {id}")
-    WALLTIME = ("WALLTIME", "it reached its walltime",
+    WALLTIME = ("WALLTIME", Outcome.TIMEOUT, "it reached its walltime",
         "It reached its walltime: {given} and ran for {ran}.",
         "{more_time}; or let it write checkpoints: oarsub --checkpoint")
-    DELETED = "DELETED", "its owner deleted it", "Its owner {by} deleted it (oardel)."
-    ADMINISTRATOR = ("ADMINISTRATOR", "an administrator deleted it",
+    DELETED = "DELETED", Outcome.CANCELLED, "its owner deleted it", "Its owner {by} deleted it (oardel)."
+    ADMINISTRATOR = ("ADMINISTRATOR", Outcome.CANCELLED, "an administrator deleted it",
         "The administrator {by} deleted it (oardel).", "Ask the administrators why.")
-    EVICTED = ("EVICTED", "it was besteffort, and another job needed its resources",
+    EVICTED = ("EVICTED", Outcome.EVICTED, "it was besteffort, and another job needed its resources",
         "It was a besteffort job, and job {for_job} needed its resources.",
         f"{_RESUBMIT}; or submit it with -t besteffort -t idempotent, and OAR submits it again automatically")
-    CONTAINER = ("CONTAINER", "its container job ended",
+    CONTAINER = ("CONTAINER", Outcome.CANCELLED, "its container job ended",
         "Its container job {container} ended.", "Submit it in another container.")
-    RESERVATION = ("RESERVATION", "the advance reservation that it was in ended, or was deleted",
+    RESERVATION = ("RESERVATION", Outcome.CANCELLED, "the advance reservation that it was in ended, or was deleted",
         "It was {place} the advance reservation {reservation}, which {fate}.", "{without_reservation}")
-    NODE_TAKEN = ("NODE_TAKEN", "a node of it was taken out of service",
+    NODE_TAKEN = ("NODE_TAKEN", Outcome.NODE_FAILURE, "a node of it was taken out of service",
         "{names} {was} taken out of service.", _JOB_IS_RIGHT)
-    SUSPENSION = ("SUSPENSION", "it could not be suspended or resumed",
+    SUSPENSION = ("SUSPENSION", Outcome.FAILED, "it could not be suspended or resumed",
         "It could not be suspended or resumed{detail}.", _REPORT)
-    NOT_HEARD = ("NOT_HEARD", "the oarsub that waited for it did not answer",
+    NOT_HEARD = ("NOT_HEARD", Outcome.FAILED, "the oarsub that waited for it did not answer",
         "The oarsub that waited for it did not answer{detail}.", "Submit it again.")
-    STOPPED = "STOPPED", "it was killed; the cause is unknown", "It was killed; the cause is unknown.", _RESUBMIT
-    FORCED = ("FORCED", "an administrator ended it without waiting for the clean-up of its nodes",
+    STOPPED = ("STOPPED", Outcome.CANCELLED,
+        "it was killed; the cause is unknown", "It was killed; the cause is unknown.", _RESUBMIT)
+    FORCED = ("FORCED", Outcome.CANCELLED, "an administrator ended it without waiting for the clean-up of its nodes",
         "An administrator ended it without waiting for the clean-up of its nodes{detail}.")
-    NODE_LOST = ("NODE_LOST", "a node of it cannot be reached any more",
+    NODE_LOST = ("NODE_LOST", Outcome.NODE_FAILURE, "a node of it cannot be reached any more",
         "{names} cannot be reached any more{detail}.", _REPORT)
-    NODE_REBOOTED = ("NODE_REBOOTED", "its node was rebooted while it ran",
+    NODE_REBOOTED = ("NODE_REBOOTED", Outcome.NODE_FAILURE, "its node was rebooted while it ran",
         "{names} {was} rebooted while the job ran there.", _REPORT)
-    NODE_SHUTDOWN = ("NODE_SHUTDOWN", "its node was shut down, or rebooted in order, while it ran",
+    NODE_SHUTDOWN = ("NODE_SHUTDOWN", Outcome.NODE_FAILURE,
+        "its node was shut down, or rebooted in order, while it ran",
         "{names} {was} shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT)
-    OAREXEC_LOST = ("OAREXEC_LOST", "the program that ran it (oarexec) was killed on its node",
+    OAREXEC_LOST = ("OAREXEC_LOST", Outcome.NODE_FAILURE, "the program that ran it (oarexec) was killed on its node",
         "The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT)
-    RESTORED = ("RESTORED", "its end was not recorded: the database was restored from a dump",
+    RESTORED = ("RESTORED", Outcome.NODE_FAILURE, "its end was not recorded: the database was restored from a dump",
         "How it ended is unknown: the database was restored from a dump while the job ran, and the job had ended"
         " before OAR looked for it{on}. It may have ended well.",
         "Look at its output files. To run it again: oarsub --resubmit {id}")
-    AGENT_LOST = ("AGENT_LOST", "its desktop computer, or the agent there, ended while it ran",
+    AGENT_LOST = ("AGENT_LOST", Outcome.NODE_FAILURE, "its desktop computer, or the agent there, ended while it ran",
         "The computer that ran it{on} was switched off, or the agent there ended, while it ran.", _JOB_IS_RIGHT)
-    STAGING = ("STAGING", "a desktop computer could not prepare what its command needs",
+    STAGING = ("STAGING", Outcome.FAILED, "a desktop computer could not prepare what its command needs",
         "What its command needs could not be prepared{on}{detail}. Its command was not started.",
         "See whether the file of --stagein is a whole archive, with relative names only.")
-    NODE_SETUP = ("NODE_SETUP", "a node of it could not be prepared",
+    NODE_SETUP = ("NODE_SETUP", Outcome.NODE_FAILURE, "a node of it could not be prepared",
         "{names} could not be prepared for it{detail}.", _REPORT)
-    NODE_DESCRIPTION = ("NODE_DESCRIPTION", "a property of its resources does not match its node",
+    NODE_DESCRIPTION = ("NODE_DESCRIPTION", Outcome.FAILED, "a property of its resources does not match its node",
         "The description of its resources does not fit {names}{detail}. Its command was not started.",
         "Inform the administrators: they have to correct that property (oarnodesetting -p). The job itself is correct."
         f" Then: {_RESUBMIT}")
-    PROLOGUE = ("PROLOGUE", "the prologue of the node failed",
+    PROLOGUE = ("PROLOGUE", Outcome.FAILED, "the prologue of the node failed",
         "The prologue of the site failed{on}; its command was not started{detail}.", _REPORT)
-    EPILOGUE = ("EPILOGUE", "it ended well, but the epilogue of the node failed",
+    EPILOGUE = ("EPILOGUE", Outcome.DONE, "it ended well, but the epilogue of the node failed",
         "Its command ended well, but the epilogue of the site failed{on}{detail}.")
-    SERVER_PROLOGUE = ("SERVER_PROLOGUE", "the prologue of the server failed",
+    SERVER_PROLOGUE = ("SERVER_PROLOGUE", Outcome.FAILED, "the prologue of the server failed",
         "The prologue of the server failed; its command was not started{detail}.", _REPORT)
-    SERVER_EPILOGUE = ("SERVER_EPILOGUE", "it ended well, but the epilogue of the server failed",
+    SERVER_EPILOGUE = ("SERVER_EPILOGUE", Outcome.DONE, "it ended well, but the epilogue of the server failed",
         "Its command ended well, but the epilogue of the server failed{detail}.")
-    HOME_MISSING = ("HOME_MISSING", "the home directory of its user is not on the node",
+    HOME_MISSING = ("HOME_MISSING", Outcome.FAILED, "the home directory of its user is not on the node",
         "The home directory {home} of its user does not exist{on}: perhaps it is not mounted. Its command was not"
         " started.",
         _REPORT)
-    DIRECTORY_MISSING = ("DIRECTORY_MISSING", "its working directory is not on the node",
+    DIRECTORY_MISSING = ("DIRECTORY_MISSING", Outcome.FAILED, "its working directory is not on the node",
         "Its working directory {path} does not exist{on}, or is not a directory. Its command was not started.",
         "Submit it from a directory that the nodes have too, or name one: oarsub -d DIRECTORY")
-    DIRECTORY_DENIED = ("DIRECTORY_DENIED", "its user may not enter its working directory",
+    DIRECTORY_DENIED = ("DIRECTORY_DENIED", Outcome.FAILED, "its user may not enter its working directory",
         "Its user may not enter its working directory {path}{on}. Its command was not started.",
         "Make every directory of the path accessible (chmod u+x), or name another one: oarsub -d DIRECTORY")
-    DIRECTORY_FAILED = ("DIRECTORY_FAILED", "its working directory cannot be entered for another reason",
+    DIRECTORY_FAILED = ("DIRECTORY_FAILED", Outcome.FAILED,
+        "its working directory cannot be entered for another reason",
         "Its working directory {path} could not be entered{on}{detail}. Its command was not started.",
         "Check whether the file server of the directory works, or name another one: oarsub -d DIRECTORY")
-    OUTPUT_MISSING = ("OUTPUT_MISSING", "the directory of an output file does not exist",
+    OUTPUT_MISSING = ("OUTPUT_MISSING", Outcome.FAILED, "the directory of an output file does not exist",
         "The directory of its output file {path} does not exist{on}. Its command was not started.",
         f"Make the directory before the job starts. {_OTHER_FILES}")
-    OUTPUT_DENIED = ("OUTPUT_DENIED", "its user may not write an output file",
+    OUTPUT_DENIED = ("OUTPUT_DENIED", Outcome.FAILED, "its user may not write an output file",
         "Its user may not write its output file {path}{on}. Its command was not started.",
         f"See who owns the file and its directory (ls -ld). {_OTHER_FILES}")
-    OUTPUT_LINK = ("OUTPUT_LINK", "an output file is a symbolic link, and the file behind it cannot be written",
+    OUTPUT_LINK = ("OUTPUT_LINK", Outcome.FAILED,
+        "an output file is a symbolic link, and the file behind it cannot be written",
         "Its output file {path} is a symbolic link, and the file behind it cannot be written{on}{to_link}. Its"
         " command was not started.",
         f"Remove the link: rm FILE. {_OTHER_FILES}")
-    OUTPUT_FULL = ("OUTPUT_FULL", "the disk of an output file is full",
+    OUTPUT_FULL = ("OUTPUT_FULL", Outcome.FAILED, "the disk of an output file is full",
         "The disk is full: its output file {path} could not be written{on}. Its command was not started.",
         "Delete files on that disk: see `df`, `df -i`, `quota`. Then oarsub --resubmit {id}")
-    OUTPUT_PIPE = ("OUTPUT_PIPE", "an output file is a pipe without a reader",
+    OUTPUT_PIPE = ("OUTPUT_PIPE", Outcome.FAILED, "an output file is a pipe without a reader",
         "Its output file {path} is a pipe without a reader{on}, or a device that does not exist. Its command was not"
         " started.",
         f"Start the reader on that node first, or use a file. {_OTHER_FILES}")
-    OUTPUT_FAILED = ("OUTPUT_FAILED", "an output file cannot be opened for another reason",
+    OUTPUT_FAILED = ("OUTPUT_FAILED", Outcome.FAILED, "an output file cannot be opened for another reason",
         "Its output file {path} could not be opened{on}{detail}. Its command was not started.", _OTHER_FILES)
-    SHELL_MISSING = ("SHELL_MISSING", "the login shell of its user is not on the node",
+    SHELL_MISSING = ("SHELL_MISSING", Outcome.FAILED, "the login shell of its user is not on the node",
         "The login shell {path} of its user does not exist{on}. Its command was not started.",
         "Ask the administrators to install it there, or choose another login shell: chsh")
-    SHELL_FAILED = ("SHELL_FAILED", "the login shell of its user cannot be executed",
+    SHELL_FAILED = ("SHELL_FAILED", Outcome.FAILED, "the login shell of its user cannot be executed",
         "The login shell {path} of its user could not be executed{on} ({errno}). Its command was not started.",
         "Ask the administrators what is wrong with it, or choose another login shell: chsh")
-    ACCOUNT_UNKNOWN = ("ACCOUNT_UNKNOWN", "its user is not known on the node",
+    ACCOUNT_UNKNOWN = ("ACCOUNT_UNKNOWN", Outcome.FAILED, "its user is not known on the node",
         "Its user has no account{on} that may run jobs. Its command was not started.", _REPORT)
-    LAUNCH_UNKNOWN = ("LAUNCH_UNKNOWN", "it is unknown whether its command was started",
+    LAUNCH_UNKNOWN = ("LAUNCH_UNKNOWN", Outcome.NODE_FAILURE, "it is unknown whether its command was started",
         "It is unknown whether its command was started{on}{detail}.", f"See whether it wrote anything. {_RESUBMIT}")
-    NO_RESOURCES = ("NO_RESOURCES", "it had no resources when it was to start",
+    NO_RESOURCES = ("NO_RESOURCES", Outcome.FAILED, "it had no resources when it was to start",
         "It had no resources when it was to start.", _REPORT)
-    REFUSED = ("REFUSED", "the scheduler refused it",
+    REFUSED = ("REFUSED", Outcome.FAILED, "the scheduler refused it",
         "The scheduler refused it{detail}.", "Request another date or fewer resources.")
-    EXPIRED = ("EXPIRED", "it could not start in the time that was set for it",
+    EXPIRED = ("EXPIRED", Outcome.EXPIRED, "it could not start in the time that was set for it",
         "It could not start in the time that was set for it{detail}.", "Submit it again with other dates.")
-    UNKNOWN = ("UNKNOWN", "the cause is unknown",
+    UNKNOWN = ("UNKNOWN", Outcome.FAILED, "the cause is unknown",
         "The cause of its end is unknown{detail}.", "oarstat -e -j {id} shows its events.")
     # fmt: on
 

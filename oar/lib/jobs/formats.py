@@ -167,6 +167,10 @@ class JobValues:
         return [end.record if end else None for end in ends]
 
     @property
+    def outcome(self) -> Column:
+        return [cause.code.outcome if cause else None for cause in self._of.cause]
+
+    @property
     def cpu_seconds(self) -> Column:
         """CPU time used, in seconds."""
         return [usage.cpu_seconds if usage else None for usage in self._of.usage]
@@ -239,6 +243,7 @@ def job_item(job: ListedJob) -> dict[str, object]:
     record: dict[str, object] = dict(zip(_KEYS_LISTED, job, strict=False))
     record["started"] = job.started or None
     record["ended"] = job.ended or None
+    record["outcome"] = job.outcome
     return record
 
 

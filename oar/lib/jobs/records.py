@@ -16,6 +16,7 @@ from oar.lib.jobs.states import (
     JobType,
     KillState,
     LaunchFault,
+    Outcome,
     Phase,
     QueueState,
     Reservation,
@@ -263,6 +264,7 @@ class JobQuery(NamedTuple):
     """
 
     states: frozenset[JobState] | None = LIVE_STATES  #: None: all
+    outcomes: frozenset[Outcome] | None = None
     ids: tuple[int, ...] | None = None
     arrays: tuple[int, ...] = ()
     users: tuple[str, ...] = ()

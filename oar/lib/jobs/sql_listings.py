@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.fields import COLUMNS
 from oar.lib.jobs.records import LIVE_STATES, Job, JobPlace, JobQuery, date_of_start
 from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState
@@ -220,14 +221,21 @@ _BY_QUEUE = (
 #: The id of a job's array. A job without array is an array of its own with a negative, and therefore unique, id.
 _ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
 _EXIT_CODE = "coalesce(j.exit_code, 0)"
+#: The outcome of each end code, as an SQL constant.
+_OUTCOMES = f"'{json.dumps({code: code.outcome for code in EndCode})}'::jsonb"
+#: Only ended jobs need the second table.
+_OUTCOME = f"""CASE WHEN j.state IN ('Terminated', 'Error')
+    THEN (SELECT {_OUTCOMES} ->> e.code FROM job_ends e WHERE e.job_id = j.job_id) END"""
+_ENDED_AS = "EXISTS (SELECT FROM job_ends e WHERE e.job_id = j.job_id AND e.code = ANY(%s))"
 _STARTED = "j.start_time > 0 AND j.assigned_moldable_job <> 0 AND (j.stop_time = 0 OR j.start_time <= j.stop_time)"
 #: The rows of arrays. The position of an array is the id of its first job in the order of the list.
 _FOLDED = f"""
-    SELECT position, array_id, state, exit_code, lowest, highest, number, started FROM (
+    SELECT position, array_id, state, exit_code, outcome, lowest, highest, number, started FROM (
         SELECT alike.*, {{first}}({{end}}) OVER (PARTITION BY array_id) AS position FROM (
-            SELECT {_ARRAY} AS array_id, j.state, {_EXIT_CODE} AS exit_code, min(j.job_id) AS lowest,
-                max(j.job_id) AS highest, count(*) AS number, min(j.start_time) FILTER (WHERE {_STARTED}) AS started
-            FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3) alike) placed
+            SELECT {_ARRAY} AS array_id, j.state, {_EXIT_CODE} AS exit_code, {_OUTCOME} AS outcome,
+                min(j.job_id) AS lowest, max(j.job_id) AS highest, count(*) AS number,
+                min(j.start_time) FILTER (WHERE {_STARTED}) AS started
+            FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3, 4) alike) placed
     WHERE %s::bigint IS NULL OR position {{behind}} %s
     ORDER BY position {{order}} FETCH FIRST %s ROWS WITH TIES"""
 #: The first arrays of a list, the number of jobs that were read for them, and the last of these jobs.
@@ -239,8 +247,8 @@ _ARRAYS = f"""
     FROM reached GROUP BY array_id ORDER BY position {{order}} LIMIT %s"""
 _OF_ARRAYS = "(j.array_id = ANY(%s) OR j.array_id = 0 AND j.job_id = ANY(%s))"
 _MEMBERS = f"""
-    SELECT j.array_id, j.state, {_EXIT_CODE}, array_agg(j.job_id ORDER BY j.job_id)
-    FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3"""
+    SELECT j.array_id, j.state, {_EXIT_CODE}, {_OUTCOME}, array_agg(j.job_id ORDER BY j.job_id)
+    FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3, 4"""
 _Condition = tuple[str, tuple[Any, ...]]
 
 
@@ -263,11 +271,12 @@ class ListedJob(NamedTuple):
     start_time: int
     stop_time: int
     assigned_moldable: int | None
+    outcome: str | None  #: None before the end
 
     @classmethod
-    def of(cls, job: Job) -> "ListedJob":
+    def of(cls, job: Job, cause: Cause | None) -> "ListedJob":
         """Return the list entry of a complete job."""
-        return cls(*[getattr(job, name) for name in cls._fields])
+        return cls(*[getattr(job, name) for name in cls._fields[:-1]], cause and cause.code.outcome)
 
     @property
     def is_final(self) -> bool:
@@ -284,11 +293,11 @@ class ListedJob(NamedTuple):
         return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
 
 
-_LISTED = ", ".join(f"j.{COLUMNS[name]}" for name in ListedJob._fields)
+_LISTED = ", ".join([*[f"j.{COLUMNS[name]}" for name in ListedJob._fields[:-1]], _OUTCOME])
 
 
 class FoldedJobs(NamedTuple):
-    """Jobs of an array with the same state and exit code, shown as one row of a list."""
+    """Jobs of an array with the same state, exit code and outcome, shown as one row of a list."""
 
     ids: Sequence[int]  #: ascending; the list shows the first of these jobs
     started: int  #: date of the first start, 0 if none of them has started
@@ -308,14 +317,15 @@ class _Group(NamedTuple):
     array_id: int
     state: str
     exit_code: int
+    outcome: str | None
     lowest: int
     highest: int
     number: int
     started: int | None
 
     @property
-    def key(self) -> tuple[int, str, int]:
-        return self.array_id, self.state, self.exit_code
+    def key(self) -> tuple[int, str, int, str | None]:
+        return self.array_id, self.state, self.exit_code, self.outcome
 
     @property
     def has_gaps(self) -> bool:
@@ -367,6 +377,8 @@ def _conditions(query: JobQuery) -> Iterator[_Condition]:
         if query.states != LIVE_STATES:
             yield "j.state = ANY(%s)", ([str(state) for state in sorted(query.states)],)
     yield from _alternatives(query)
+    if query.outcomes is not None:
+        yield _ENDED_AS, ([code for code in EndCode if code.outcome in query.outcomes],)
     if query.types:
         yield _TYPES, (list(query.types),)
     if query.nodes:
@@ -582,12 +594,12 @@ class Listings(Table):
 
     def _rows(self, groups: Sequence[_Group], conditions: Sequence[_Condition]) -> list[FoldedJobs]:
         """Return the rows of groups. Job ids are read only for arrays with gaps in their ids."""
-        members: dict[tuple[int, str, int], list[int]] = {}
+        members: dict[tuple[int, str, int, str | None], list[int]] = {}
         arrays = {group.array_id for group in groups if group.has_gaps}
         if arrays:
             where, parameters = _joined([*conditions, ("j.array_id = ANY(%s)", (list(arrays),))])
             rows = self._tx.rows(_MEMBERS.format(where=where), parameters)
-            members = {(array_id, state, exit_code): ids for array_id, state, exit_code, ids in rows}
+            members = {tuple(key): ids for *key, ids in rows}
         return [
             FoldedJobs(
                 members.get(group.key) or range(group.lowest, group.highest + 1),

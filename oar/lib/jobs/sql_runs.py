@@ -400,7 +400,7 @@ class JobRuns(Table):
             self._changed(Topic.JOBS)
 
     def end_causes(self, ids: Collection[int]) -> dict[int, Cause]:
-        return _causes(self._tx.rows(_CAUSES, (list(ids),)))
+        return _causes(self._tx.rows(_CAUSES, (list(ids),))) if ids else {}
 
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store the resource usage of jobs on nodes, given as pairs ``(job id, usage)``."""

@@ -25,6 +25,22 @@ class JobState(StrEnum):
     ERROR = "Error"  #: killed, or could not run (final)
 
 
+class Outcome(StrEnum):
+    """How a job ended, in a word for users. Each end cause has one.
+
+    The state tells less: a job that its owner deleted is in state Error, one that failed is Terminated.
+    """
+
+    DONE = "done"  #: its command ended well
+    FAILED = "failed"  #: its command failed, or could not be started as requested
+    TIMEOUT = "timeout"  #: it reached its walltime
+    OUT_OF_MEMORY = "out-of-memory"
+    CANCELLED = "cancelled"  #: by its owner or an administrator, or with what it depends on
+    EVICTED = "evicted"  #: a besteffort job whose resources another job needed
+    NODE_FAILURE = "node-failure"  #: nothing was wrong with the job itself
+    EXPIRED = "expired"  #: it could not start in time
+
+
 #: Final states never change.
 FINAL = frozenset({JobState.TERMINATED, JobState.ERROR})
 

@@ -278,7 +278,7 @@ class JobEnd(NamedTuple):
 def job_ends(tx: "Transaction", jobs: Collection[Job]) -> dict[int, JobEnd]:
     """Return the end causes of jobs, without jobs whose cause is unknown."""
     ended = {job.id: job for job in jobs if job.is_final}
-    causes = tx.job_runs.end_causes(ended) if ended else {}
+    causes = tx.job_runs.end_causes(ended)
     if not causes:
         return {}
     assigned, copies = tx.listings.assigned(causes), tx.new_jobs.resubmitted_copies(causes)
