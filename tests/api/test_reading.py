@@ -11,6 +11,7 @@ from oar.api import jobs
 from oar.api.concurrency import UnderWay
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources, for_no_reason
@@ -139,6 +140,25 @@ def test_conditions_hold_together(
     record = anonymous.get("/v1/jobs", params={**filters, "total": "true"}).json()
     assert "".join(jobs[job["id"]] for job in record["items"]) == wanted
     assert record["total"] == len(wanted)
+
+
+def test_ended_jobs_have_an_outcome_by_which_they_are_found(anonymous: httpx.Client, database: Database) -> None:
+    array = add_array(database, 3)
+    with database.begin() as tx:
+        for job_id, code in zip(array, (EndCode.DELETED, EndCode.DELETED, EndCode.EXPIRED), strict=True):
+            lifecycle.move_all(tx, [job_id], JobState.ERROR, because={job_id: Cause(code)})
+
+    def outcomes(**params: object) -> dict[int, str]:
+        items = anonymous.get("/v1/jobs", params={"state": "all", **params}).json()["items"]
+        return {job["id"]: job["outcome"] for job in items}
+
+    everything = dict(zip(array, ("cancelled", "cancelled", "expired"), strict=True))
+    assert outcomes() == outcomes(details=True) == outcomes(total=True) == everything
+    assert outcomes(outcome="expired,timeout") == {array[2]: "expired"}
+    assert outcomes(fold=True) == {array[0]: "cancelled", array[2]: "expired"}
+    assert anonymous.get(f"/v1/jobs/{array[2]}").json()["outcome"] == "expired"
+    refused = anonymous.get("/v1/jobs", params={"outcome": "late"})
+    assert (refused.status_code, "must be one of done, failed" in refused.json()["detail"]) == (400, True)
 
 
 def test_one_job_tells_everything_but_what_is_private(

@@ -163,6 +163,18 @@ def test_the_first_kill_request_is_the_cause(database: Database) -> None:
     assert end(database, job_id, JobState.ERROR) == Cause(EndCode.EVICTED, {"for_job": 4711})
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "code"), [(99 << 8, EndCode.EVICTED), (10, EndCode.EVICTED), (0, EndCode.SUCCESS)]
+)
+def test_an_evicted_job_that_ends_before_its_kill_names_the_eviction(
+    database: Database, exit_code: int, code: EndCode
+) -> None:
+    job_id = finishing(database, ExecCode.OK, exit_code)
+    with database.begin() as tx:
+        control.ask_end(tx, {job_id: Cause(EndCode.EVICTED, {"for_job": 4711})})
+    assert end(database, job_id).code is code
+
+
 def test_the_cause_of_a_passed_walltime_holds_the_run_time(runtime: Runtime) -> None:
     database = runtime.database
     job_id = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=100)

@@ -485,8 +485,8 @@ KEYS = [
     "launchingDirectory", "launching_directory", "stdout_file", "stderr_file", "jobType", "type", "properties",
     "reservation", "advance_reservation", "walltime", "submissionTime", "submission_time", "startTime", "start_time",
     "stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start",
-    "foreseen_at", "resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss",
-    "array_limit", "checkpoint", "checkpoint_signal", "notify", "suspended", "karma",
+    "foreseen_at", "resubmit_job_id", "resubmitted_as", "events", "outcome", "end", "cpu_seconds", "cpu_efficiency",
+    "max_rss", "array_limit", "checkpoint", "checkpoint_signal", "notify", "suspended", "karma",
 ]  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def test_a_job_that_ended_says_why_in_full(cluster: Cluster) -> None:
     job = cluster.ended(WALLTIME, ON_1, ON_2)
     lines = cluster.shows("-f", "-j", job).splitlines()
     assert lines[lines.index("    resubmit_job_id = 0") + 1 : lines.index("    events = ")] == [
+        "    outcome = timeout",
         "    cause = WALLTIME: It reached its walltime: it had requested 1:0:0 and ran for 1:0:2.",
         f"    advice = Request more time: oarsub -l ...,walltime=2:0:0; or, while it runs: oarwalltime {job} +H:M:S;"
         " or let it write checkpoints: oarsub --checkpoint",
@@ -202,3 +203,27 @@ def test_a_job_that_never_started_shows_no_usage(cluster: Cluster) -> None:
         f"Job_Id: {waiting}\n    owner = alice\n    state = Waiting\n    usage = none: it has not started\n\n"
         f"Job_Id: {never}\n    owner = alice\n    state = Error\n    usage = none: it never started\n"
     )
+
+
+DELETED, EVICTED = Cause(EndCode.DELETED, {"by": "eve"}), Cause(EndCode.EVICTED, {"for_job": 7})
+
+
+def test_ended_jobs_are_found_by_their_outcomes(cluster: Cluster) -> None:
+    late, deleted, running = cluster.ended(WALLTIME), cluster.ended(DELETED), cluster.job(JobState.RUNNING)
+
+    def found(states: str, *more: str) -> list[int]:
+        return [int(job) for job in json.loads(cluster.shows("--states", states, *more, "-J"))]
+
+    assert found("timeout", "--since", "1d") == [late]
+    assert found("R,cancelled", "--since", "1d") == [deleted, running]
+    refused = cluster.oarstat("--states", "timeout")
+    assert refused.err == "# Error: ended jobs require a start date: use --since 1d, or --since DATE\n"
+    assert 'Did you mean "evicted"?' in cluster.oarstat("--states", "evictd").err
+
+
+def test_people_see_the_outcome_behind_a_job_and_no_red_letter_if_it_was_cancelled(cluster: Cluster) -> None:
+    jobs = [cluster.ended(cause) for cause in (WALLTIME, DELETED, EVICTED, Cause(EndCode.SUCCESS))]
+    lines = cluster.shows(*jobs, "--color", "always", "--no-header").splitlines()
+    assert [line.partition("default")[2].strip() for line in lines] == ["(timeout)", "(cancelled)", "(evicted)", ""]
+    assert ["\033[31m" in line for line in lines] == [True, False, True, True]
+    assert "(" not in cluster.shows(*jobs)  # programs read the format of OAR 2.5

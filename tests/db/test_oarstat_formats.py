@@ -98,6 +98,7 @@ def _in_full(record: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("scheduledStart", format_date(record["scheduledStart"] or 0) or "no prediction"),
         ("resubmit_job_id", str(record["resubmit_job_id"])),
         ("resubmitted_as", str(record["resubmitted_as"]) if record["resubmitted_as"] else None),
+        ("outcome", record["outcome"] or None),
         ("cause", f"{end['cause']}: {end['sentence']}" if end else None),
         ("advice", (end["advice"] or None) if end else None),
         ("cpu_efficiency", None if use is None else f"{100 * use:.1f}%"),

@@ -168,13 +168,17 @@ def _row(job: Job, outcome: Outcome | None) -> Row:
     return Row(str(job.id), STATE_LETTERS[job.state], job, failure=format_failure(job.exit_code, outcome))
 
 
+#: Outcomes that the exit code describes better, or that are none.
+_BY_STATUS = (None, Outcome.DONE, Outcome.FAILED, Outcome.UNKNOWN)
+
+
 def format_failure(status: int | None, outcome: Outcome | None = None) -> str:
     """Return the outcome of a job as the end of a line, of a failed command its exit code; '' if it ended well.
 
     >>> format_failure(256, Outcome.FAILED), format_failure(9 << 8, Outcome.EVICTED), format_failure(0)
     (' (exit 1)', ' (evicted)', '')
     """
-    if outcome not in (None, Outcome.DONE, Outcome.FAILED) or (outcome is Outcome.FAILED and not status):
+    if outcome not in _BY_STATUS or (outcome is Outcome.FAILED and not status):
         return f" ({outcome})"
     if not status:
         return ""

@@ -71,7 +71,7 @@ class EndCode(StrEnum):
     advice: str  #: template: what the user can do; '' if there is nothing to do
 
     def __new__(
-        cls, code: str, outcome: Outcome = Outcome.FAILED, meaning: str = "", sentence: str = "", advice: str = ""
+        cls, code: str, outcome: Outcome = Outcome.UNKNOWN, meaning: str = "", sentence: str = "", advice: str = ""
     ) -> Self:
         member = str.__new__(cls, code)
         member._value_, member.outcome, member.meaning = code, outcome, meaning
@@ -222,7 +222,7 @@ class EndCode(StrEnum):
         "The scheduler refused it{detail}.", "Request another date or fewer resources.")
     EXPIRED = ("EXPIRED", Outcome.EXPIRED, "it could not start in the time that was set for it",
         "It could not start in the time that was set for it{detail}.", "Submit it again with other dates.")
-    UNKNOWN = ("UNKNOWN", Outcome.FAILED, "the cause is unknown",
+    UNKNOWN = ("UNKNOWN", Outcome.UNKNOWN, "the cause is unknown",
         "The cause of its end is unknown{detail}.", "oarstat -e -j {id} shows its events.")
     # fmt: on
 

@@ -139,7 +139,7 @@ FIELDS: tuple[JobField, ...] = (
     JobField("events", Kind.RECORDS, "Events of the job.", records=("events",), legacy=("events",)),
     JobField("event_items", Kind.RECORDS, "Events of the job.", v1="events"),
     JobField("outcome", Kind.TEXT,
-        "How it ended: done, failed, timeout, out-of-memory, cancelled, evicted, node-failure or expired.",
+        "How it ended: done, failed, timeout, out-of-memory, cancelled, evicted, node-failure, expired or unknown.",
         records=("outcome",), text="outcome", v1="outcome", is_listed=True, is_null=True, is_left_out=True),
     JobField("end", Kind.RECORD, "Cause of the end: code, data, sentence, advice.", records=("end",), text="end",
         v1="end", is_null=True, legacy=("end", "cause")),

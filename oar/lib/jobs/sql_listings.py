@@ -232,7 +232,7 @@ _STARTED = "j.start_time > 0 AND j.assigned_moldable_job <> 0 AND (j.stop_time =
 _FOLDED = f"""
     SELECT position, array_id, state, exit_code, outcome, lowest, highest, number, started FROM (
         SELECT alike.*, {{first}}({{end}}) OVER (PARTITION BY array_id) AS position FROM (
-            SELECT {_ARRAY} AS array_id, j.state, {_EXIT_CODE} AS exit_code, {_OUTCOME} AS outcome,
+            SELECT {_ARRAY} AS array_id, j.state, {_EXIT_CODE} AS exit_code, {{outcome}} AS outcome,
                 min(j.job_id) AS lowest, max(j.job_id) AS highest, count(*) AS number,
                 min(j.start_time) FILTER (WHERE {_STARTED}) AS started
             FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3, 4) alike) placed
@@ -247,7 +247,7 @@ _ARRAYS = f"""
     FROM reached GROUP BY array_id ORDER BY position {{order}} LIMIT %s"""
 _OF_ARRAYS = "(j.array_id = ANY(%s) OR j.array_id = 0 AND j.job_id = ANY(%s))"
 _MEMBERS = f"""
-    SELECT j.array_id, j.state, {_EXIT_CODE}, {_OUTCOME}, array_agg(j.job_id ORDER BY j.job_id)
+    SELECT j.array_id, j.state, {_EXIT_CODE}, {{outcome}}, array_agg(j.job_id ORDER BY j.job_id)
     FROM jobs j WHERE {{where}} GROUP BY 1, 2, 3, 4"""
 _Condition = tuple[str, tuple[Any, ...]]
 
@@ -276,7 +276,8 @@ class ListedJob(NamedTuple):
     @classmethod
     def of(cls, job: Job, cause: Cause | None) -> "ListedJob":
         """Return the list entry of a complete job."""
-        return cls(*[getattr(job, name) for name in cls._fields[:-1]], cause and cause.code.outcome)
+        values = [getattr(job, name) for name in cls._fields[:-1]]
+        return cls._make([*values, cause.code.outcome if cause else None])
 
     @property
     def is_final(self) -> bool:
@@ -564,7 +565,8 @@ class Listings(Table):
             conditions.append((_OF_ARRAYS, (numbers, [-number for number in arrays if number < 0])))
         where, parameters = _joined(conditions)
         # Read whole arrays, and one more row if there is one.
-        sql = _FOLDED.format(where=where, end="highest" if place.newest_first else "lowest", **_direction(place))
+        end = "highest" if place.newest_first else "lowest"
+        sql = _FOLDED.format(where=where, outcome=_OUTCOME, end=end, **_direction(place))
         rows = self._tx.rows(sql, (*parameters, place.after, place.after, place.limit + 1))
         groups = [_Group(*row) for row in rows]
         if len(groups) > place.limit:
@@ -598,7 +600,7 @@ class Listings(Table):
         arrays = {group.array_id for group in groups if group.has_gaps}
         if arrays:
             where, parameters = _joined([*conditions, ("j.array_id = ANY(%s)", (list(arrays),))])
-            rows = self._tx.rows(_MEMBERS.format(where=where), parameters)
+            rows = self._tx.rows(_MEMBERS.format(where=where, outcome=_OUTCOME), parameters)
             members = {tuple(key): ids for *key, ids in rows}
         return [
             FoldedJobs(

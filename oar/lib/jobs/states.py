@@ -39,6 +39,7 @@ class Outcome(StrEnum):
     EVICTED = "evicted"  #: a besteffort job whose resources another job needed
     NODE_FAILURE = "node-failure"  #: nothing was wrong with the job itself
     EXPIRED = "expired"  #: it could not start in time
+    UNKNOWN = "unknown"
 
 
 #: Final states never change.

@@ -27,7 +27,7 @@ export function lastOf(row) {
 
 /** Return what stays the same of a row while jobs enter and leave it. */
 export function keyOf(row) {
-  return sizeOf(row) > 1 ? `${row.array} ${row.state} ${row.exit_code || 0}` : row.id;
+  return sizeOf(row) > 1 ? `${row.array} ${row.state} ${row.exit_code || 0} ${row.outcome}` : row.id;
 }
 
 /** Show the first job of a row, and links to the others and to their array; `filters`: those of the list. */

@@ -17,6 +17,11 @@ export const STATE_WORDS = {
   Suspended: t("state.Suspended"), Resuming: t("state.Resuming"), Finishing: t("state.Finishing"),
   toError: t("state.toError"), Error: t("state.Error"), Terminated: t("state.Terminated"),
 };
+/** What outcomes of ended jobs are called in the language of the page; what is not known is told by the state. */
+export const OUTCOME_WORDS = {
+  done: t("outcome.done"), failed: t("outcome.failed"), timeout: t("outcome.timeout"), "out-of-memory": t("outcome.out-of-memory"),
+  cancelled: t("outcome.cancelled"), evicted: t("outcome.evicted"), "node-failure": t("outcome.node-failure"), expired: t("outcome.expired"),
+};
 /** Conditions of resources, in the order in which they are shown. */
 export const CONDITIONS = ["free", "used", "reserved", "draining", "standby", "absent", "suspected", "dead"];
 export const CONDITION_WORDS = {
@@ -47,11 +52,16 @@ export function stateChip(state) {
   return h("span", { class: `state ${state}`, title: t("state.title", { state }) }, h("b", {}, LETTERS[state] ?? "?"), ` ${STATE_WORDS[state] ?? state}`);
 }
 
-/** Show the state of a job; how its command failed has a colour of its own. */
+/** Show the state of a job, of an ended one its outcome; how its command failed has a colour of its own. */
 export function jobState(job) {
-  if (!job.exit_code) return stateChip(job.state);
+  const state = OUTCOME_WORDS[job.outcome] ? outcomeChip(job) : stateChip(job.state);
+  if (!job.exit_code || !["failed", "unknown", undefined, null].includes(job.outcome)) return state;
   const { code, signal } = exitOf(job.exit_code);
-  return [stateChip(job.state), " ", h("span", { class: "state failed" }, signal ? t("state.signal", { signal }) : t("state.exit", { code }))];
+  return [state, " ", h("span", { class: "state failed" }, signal ? t("state.signal", { signal }) : t("state.exit", { code }))];
+}
+
+function outcomeChip({ state, outcome }) {
+  return h("span", { class: `state ${outcome}`, title: t("state.title", { state }) }, h("b", {}, LETTERS[state] ?? "?"), ` ${OUTCOME_WORDS[outcome]}`);
 }
 
 /** Return how a command ended, {code, signal}, from its wait status: 768 is exit code 3, 9 is signal 9. */

@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { duration, naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, english, exitOf, jobState, nodeLinks, quoted, requestOf, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { copy, download, english, exitOf, jobState, nodeLinks, OUTCOME_WORDS, quoted, requestOf, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { jobsIn, keyOf, lastOf, numbered } from "../job-rows.js";
@@ -20,6 +20,7 @@ const STATES = ["", "Running", "Waiting", "Hold", "Suspended", "Terminated", "Er
 const CHOICES = { "": t("states.live"), all: t("states.all"), ...STATE_WORDS };
 const FIELDS = [
   { name: "state", label: t("filter.state"), options: STATES.map((state) => [state, CHOICES[state]]) },
+  { name: "outcome", label: t("filter.outcome"), options: [["", t("outcome.any")], ...Object.entries(OUTCOME_WORDS)] },
   { name: "user", label: t("filter.user") },
   { name: "queue", label: t("filter.queue") },
   { name: "project", label: t("filter.project") },
@@ -190,7 +191,7 @@ async function give(kind) {
   download(`jobs.${kind}`, lines[kind](), kind === "csv" ? "text/csv" : "application/json");
 }
 
-const EXPORTED = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "signal", "message"];
+const EXPORTED = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "outcome", "exit_code", "signal", "message"];
 
 /** Return a job with its exit code and the signal that ended it, in place of the wait status. */
 function withExit(job) {
