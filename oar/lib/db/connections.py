@@ -80,6 +80,8 @@ class TcpLimits(NamedTuple):
 
 
 TCP_LIMITS = TcpLimits(10, 3, 3, 10_000, 10_000)
+#: If another host may be promoted: used and idle connections to a silent host end within about 5 s.
+REPLICATED_TCP_LIMITS = TcpLimits(3, 2, 3, 5_000, 10_000)
 #: Of a connection that holds locks: PostgreSQL releases them at most 10 s after the host of their holder has become
 #: silent, and the holder notices a silent PostgreSQL before.
 LOCK_TCP_LIMITS = TcpLimits(3, 2, 3, 4_000, 9_000)
@@ -188,6 +190,7 @@ class DatabaseHosts:
     def __init__(self, addresses: Sequence[Address], primary_file: str) -> None:
         self._addresses = list(addresses)
         self._file = primary_file
+        self._primary: Address | None = self._addresses[0]  #: the last known one, None if it was lost
         if self.are_several and primary_file:
             with suppress(OSError, ValueError), open(primary_file, encoding="utf-8") as file:
                 self._put_first(file.read(_LONGEST_ADDRESS).strip())
@@ -203,7 +206,7 @@ class DatabaseHosts:
 
     def remember(self, primary: Address) -> None:
         """Try this address first from now on; other programs too, if this process may write the file."""
-        if primary == self._addresses[0]:
+        if primary == self._primary:
             return
         self._put_first(str(primary))
         if self._file and os.geteuid():  # the directory is not root's
@@ -213,8 +216,13 @@ class DatabaseHosts:
                     file.write(f"{primary}\n")
                 os.replace(new, self._file)
 
+    def try_last(self, lost: Address) -> None:
+        """Try this address after the others until it is the primary again."""
+        self._addresses, self._primary = sorted(self._addresses, key=lambda address: address == lost), None
+
     def _put_first(self, primary: str) -> None:
         self._addresses = sorted(self._addresses, key=lambda address: str(address) != primary)
+        self._primary = self._addresses[0]
 
 
 class OutageReport:
@@ -253,7 +261,7 @@ class _Login(NamedTuple):
     limits: TcpLimits = TCP_LIMITS
 
 
-def _login(user: str, password: str, session: str, application: str, limits: TcpLimits = TCP_LIMITS) -> _Login:
+def _login(user: str, password: str, session: str, application: str, limits: TcpLimits) -> _Login:
     return _Login(user, password, f"{session}; {limits.session()}", application, limits)
 
 
@@ -282,8 +290,9 @@ class ConnectionPool:
         limits = _LIMITS.format_map(settings._asdict())
         writing = _SESSION + limits + _IDLE_LIMIT.format_map(settings._asdict())
         reading = _SESSION_RO + limits
-        self._writer = _login(settings.user, settings.password, writing, application)
-        self._reader = _login(settings.ro_user, settings.ro_password, reading, application)
+        tcp_limits = REPLICATED_TCP_LIMITS if self.hosts.are_several else TCP_LIMITS
+        self._writer = _login(settings.user, settings.password, writing, application, tcp_limits)
+        self._reader = _login(settings.ro_user, settings.ro_password, reading, application, tcp_limits)
         holder = f"{application}@{os.uname().nodename}"
         self._lock_holder = _login(settings.user, settings.password, writing, holder, LOCK_TCP_LIMITS)
         self._idle_writers: list[PreparingConnection] = []
@@ -363,6 +372,13 @@ class ConnectionPool:
                 self._idle_writers.append(self._open(self._writer))
             if not self._has_reader():  # it is used late, and checked then like a used one
                 self._used_readers.append(self._open(self._reader))
+
+    def drop(self, connection: PreparingConnection) -> None:
+        """Close a lost connection. If there are several hosts, do not wait for this one again: it may be silent."""
+        if self.hosts.are_several:
+            self.hosts.try_last(Address(connection.info.host, connection.info.port))
+            self._close_idle()
+        connection.close()
 
     def close(self) -> None:
         """Close the idle connections, and release the place."""

@@ -218,7 +218,7 @@ class Database:
                 connection.is_prompt = False
                 return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
             except psycopg2.Error as error:
-                connection.close()
+                self.pool.drop(connection)
                 if not tells_loss(error):
                     raise
                 if idle is None:
@@ -254,7 +254,7 @@ class Database:
             import logging
 
             logging.getLogger(__name__).info("a notification is lost: %s", str(error).partition("\n")[0])
-            connection.close()
+            self.pool.drop(connection)
             return False
         return True
 
@@ -270,5 +270,5 @@ class Database:
                 if error.pgcode == _CANCELED and self.settings.statement_timeout:
                     raise StatementTooLong(_TOO_LONG.format(self.settings.statement_timeout)) from error
                 raise
-            connection.close()
+            self.pool.drop(connection)
             raise unavailable(error) from error
