@@ -10,12 +10,12 @@ from oar.lib.access.records import User
 from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.system import JOBS, SEQUENCES
+from oar.lib.db.system import ASYNCHRONOUS, JOBS, LOST, MARGIN, SEQUENCES, SYNCHRONOUS, ServerState
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import recovery
 from oar.lib.jobs.states import JobState
 from oar.lib.nodes import state_changes
-from oar.lib.nodes.restoration import MARGIN, after_restore
+from oar.lib.nodes.restoration import after_restore
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules.chronicle import Chronicle
@@ -146,3 +146,67 @@ def test_the_command_tells_what_it_has_done(database: Database, tmp_path: Path) 
     assert f"from {last + MARGIN + 1} on" in result.out
     assert "2 nodes are Suspected" in result.out
     assert add_job(database) == last + MARGIN + 1
+
+
+# -- a promoted replica -----------------------------------------------------------------------------------------------
+
+
+def promoted(database: Database, mode: str) -> None:
+    """Let the present primary be the replica of a primary with this kind of replication."""
+    with database.begin() as tx:
+        tx.system.store_state(ServerState.DATABASE, f"0 {mode}")
+
+
+def restorations(database: Database) -> list[str]:
+    with database.begin() as tx:
+        return [event.description for event in tx.events.latest(9, type_=EventType.DATABASE_RESTORED, before=None)]
+
+
+def stored_mode(database: Database) -> str:
+    with database.begin() as tx:
+        return tx.system.read_state(ServerState.DATABASE).partition(" ")[2]
+
+
+def test_a_promoted_asynchronous_replica_is_treated_once_as_restored(database: Database, tmp_path: Path) -> None:
+    add_resources(database)
+    last = add_job(database)
+    repair_if_restored(database, str(tmp_path))
+    assert stored_mode(database) == ASYNCHRONOUS
+    promoted(database, ASYNCHRONOUS)
+    assert repair_if_restored(database, str(tmp_path))
+    assert not repair_if_restored(database, str(tmp_path))
+    (text,) = restorations(database)
+    assert f"the last commits may be lost. Its last job is {last}." in text
+    assert states(database) == {ResourceState.SUSPECTED}
+    assert add_job(database) > last + MARGIN
+
+
+def test_the_event_names_the_lost_jobs(database: Database, tmp_path: Path) -> None:
+    first, last = add_job(database), add_job(database)
+    repair_if_restored(database, str(tmp_path))
+    promoted(database, SYNCHRONOUS)  # as far as the replica knew
+    with database.begin() as tx:  # its sequence is ahead
+        tx.execute("DELETE FROM jobs WHERE job_id > %s", (first,))
+    assert repair_if_restored(database, str(tmp_path))
+    (text,) = restorations(database)
+    assert f"Its last job is {first}; jobs {last} to {last} are lost." in text
+
+
+def test_a_promoted_synchronous_replica_has_all_commits(database: Database, tmp_path: Path) -> None:
+    last = add_job(database)
+    repair_if_restored(database, str(tmp_path))
+    promoted(database, SYNCHRONOUS)
+    assert not repair_if_restored(database, str(tmp_path))
+    assert restorations(database) == []
+    assert add_job(database) == last + 1
+
+
+def test_jobs_get_new_numbers_before_the_server_notices_a_promotion(database: Database, tmp_path: Path) -> None:
+    last = add_job(database)
+    promoted(database, ASYNCHRONOUS)
+    first = add_job(database)
+    assert first > last + MARGIN
+    assert add_job(database) == first + 1
+    assert stored_mode(database) == LOST
+    assert repair_if_restored(database, str(tmp_path))
+    assert len(restorations(database)) == 1

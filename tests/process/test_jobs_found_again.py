@@ -67,7 +67,15 @@ def test_a_job_that_the_restored_database_does_not_know_is_ended(world: World) -
         tx.execute("UPDATE challenges SET challenge = 'of another job that has its number'")
     assert probe.sweep(world.context, NODE) is None
     assert state_of(world.database, job_id) is JobState.WAITING
+    assert EventType.UNKNOWN_JOB_ENDED not in world.events(job_id)
     wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
+
+
+def test_an_event_names_a_job_without_a_row_that_was_ended(world: World) -> None:
+    line = json.dumps({"swept": "alice_4242", "job_id": 4242})
+    with world.database.begin() as tx:
+        probe.note_unknown_jobs(tx, NODE, [line, "{}", "text", json.dumps({"swept": "x", "job_id": 2**70})])
+    assert world.events(4242) == [EventType.UNKNOWN_JOB_ENDED]
 
 
 def test_no_node_is_swept_before_the_others_were_asked(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import psycopg2
 
@@ -43,6 +44,34 @@ _PRESENT = """
 
 _ADVANCE = "SELECT setval(%s::regclass, %s)"
 
+_LARGEST = 2**63 - 1
+
+#: So many numbers are left out if some may have been used: more than a site gives between two dumps.
+MARGIN = 100_000
+
+#: The timeline of PostgreSQL: a promotion of a replica increases it.
+_TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int"
+
+_REPLICATION = f"""
+    SELECT {_TIMELINE}, current_setting('synchronous_standby_names') = ''
+        OR current_setting('synchronous_commit') IN ('off', 'local')"""
+
+#: Modes of ``Replication``.
+SYNCHRONOUS, ASYNCHRONOUS, LOST = "synchronous", "asynchronous", "lost"
+
+#: Condition: a replica was promoted that may lack commits, and the server has not noticed it yet.
+_PROMOTED = f"""
+    name = 'database' AND split_part(value, ' ', 2) = '{ASYNCHRONOUS}'
+    AND split_part(value, ' ', 1)::int < {_TIMELINE}"""
+UNNOTICED_PROMOTION = f"EXISTS (SELECT FROM server_state WHERE {_PROMOTED})"
+
+#: Leave out numbers that may have been used, once after a promotion, before the server notices it.
+SKIP_LOST_NUMBERS = f"""
+    WITH promoted AS (
+        UPDATE server_state SET value = {_TIMELINE} || ' {LOST}' WHERE {_PROMOTED} RETURNING name)
+    SELECT setval(quote_ident(sequencename)::regclass, COALESCE(last_value, 0) + {MARGIN}) FROM promoted, pg_sequences
+    WHERE schemaname = 'public' AND sequencename IN ({", ".join(f"'{name}'" for name in SEQUENCES)})"""
+
 _STORE_STATE = """
     INSERT INTO server_state (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value"""
 
@@ -52,6 +81,17 @@ class ServerState(StrEnum):
 
     CLOCK = "clock"  #: oar/lib/base/clock_watch.py
     PHOENIX = "phoenix"  #: oar/lib/nodes/phoenix.py
+    DATABASE = "database"  #: ``Replication``
+
+
+class Replication(NamedTuple):
+    """What decides after a promotion whether commits may be lost. Stored as ``timeline mode``."""
+
+    timeline: int
+    mode: str  #: of the commits on this timeline, or LOST: they follow a promotion that has to be treated as a loss
+
+    def __str__(self) -> str:
+        return f"{self.timeline} {self.mode}"
 
 
 class System(Table):
@@ -85,15 +125,24 @@ class System(Table):
         """Return the last number of each sequence, 0 if no number was used."""
         return dict(self._tx.rows(_PRESENT, (list(SEQUENCES),)))
 
-    def newest_job(self) -> int:
-        """Return the largest existing job number, 0 if there is no job."""
-        number: int = self._tx.value("SELECT COALESCE(max(job_id), 0) FROM jobs")
+    def newest_job(self, up_to: int = _LARGEST) -> int:
+        """Return the largest existing job number up to a number, 0 if there is no such job."""
+        number: int = self._tx.value("SELECT COALESCE(max(job_id), 0) FROM jobs WHERE job_id <= %s", (up_to,))
         return number
 
     def advance_sequence(self, numbers: Mapping[str, int]) -> None:
         """Make sequences continue above these numbers."""
         for sequence, number in numbers.items():
             self._tx.execute(_ADVANCE, (sequence, number))
+
+    def replication(self) -> Replication:
+        """Return the present timeline and kind of replication."""
+        timeline, is_asynchronous = self._tx.row(_REPLICATION) or (0, True)
+        return Replication(timeline, ASYNCHRONOUS if is_asynchronous else SYNCHRONOUS)
+
+    def lock_state(self, name: ServerState) -> str:
+        """Return a stored state as ``read_state`` does, and lock its row."""
+        return str(self._tx.value("SELECT value FROM server_state WHERE name = %s FOR UPDATE", (name,)) or "")
 
     def read_state(self, name: ServerState) -> str:
         """Return a stored state, '' if there is none."""

@@ -101,6 +101,8 @@ class EventType(StrEnum):
     #: A node is to be asked for jobs that the restored database does not know as running; open until it was.
     NODE_SURVEY = "NODE_SURVEY"
     JOB_RECOGNISED = "JOB_RECOGNISED"
+    #: A node ran a job that the restored database, or the promoted replica, does not contain.
+    UNKNOWN_JOB_ENDED = "UNKNOWN_JOB_ENDED"
     STAGEOUT_ERROR = "STAGEOUT_ERROR"
     NODE_IS_BACK = "NODE_IS_BACK"
     HALT_NODE = "HALT_NODE"

@@ -14,14 +14,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import About, Prepared, Row, Statements, Table
+from oar.lib.db.system import SKIP_LOST_NUMBERS, UNNOTICED_PROMOTION
 from oar.lib.jobs.fields import COLUMNS
 from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Moldable
 from oar.lib.jobs.states import JobState, JobType, Reservation
 
-_NEW_IDS = Prepared("""
+_NEW_IDS = Prepared(
+    f"""
     SELECT ARRAY(SELECT nextval('jobs_job_id_seq') FROM generate_series(1, %(jobs)s)),
            ARRAY(SELECT nextval('moldable_job_descriptions_moldable_id_seq') FROM generate_series(1, %(moldables)s)),
-           ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s))""")
+           ARRAY(SELECT nextval('job_resource_groups_res_group_id_seq') FROM generate_series(1, %(groups)s)),
+           {UNNOTICED_PROMOTION}"""
+)
 
 #: The fields of a specification that are stored as they are, and their columns.
 _STORED = {
@@ -344,8 +348,7 @@ class NewJobs(Table):
 
     def new_id(self) -> int:
         """Return a new job id, for rows that must be written before the job."""
-        job_id: int = self._tx.value("SELECT nextval('jobs_job_id_seq')")
-        return job_id
+        return self._new_ids(0, (), jobs=1)[0][0]
 
     def insert(self, batch: JobBatch, keys: Sequence[JobKeys]) -> list[int]:
         """Insert jobs with all their related rows; return their ids, ascending.  ``keys``: the keys of each job."""
@@ -400,7 +403,11 @@ class NewJobs(Table):
         """Return new ids, ascending: for ``jobs`` jobs, and for the alternatives and groups of ``count`` jobs."""
         groups = sum(len(alternative.groups) for alternative in alternatives)
         counts = {"jobs": jobs, "moldables": count * len(alternatives), "groups": count * groups}
-        return [sorted(ids) for ids in self._tx.row(_NEW_IDS, counts) or ((), (), ())]
+        *ids, is_promoted = self._tx.row(_NEW_IDS, counts) or ((), (), (), False)
+        if is_promoted:
+            self._tx.execute(SKIP_LOST_NUMBERS)
+            *ids, _ = self._tx.row(_NEW_IDS, counts) or ((), (), (), False)
+        return [sorted(numbers) for numbers in ids]
 
     def _insert_jobs(self, first: NewJob, ids: list[int]) -> None:
         commands = first.spec.commands

@@ -7,6 +7,7 @@ restored database".
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,7 @@ OTHERS_SECONDS = 1
 SURVEY_PATIENCE = 90
 #: Numbers of resources and alternatives are no larger.
 _LARGEST = 2**31 - 1
+_LARGEST_JOB = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +249,26 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     of_nodes(log, host).info(
         "sweep of %s: %s %s", host, "done" if answer.succeeded else answer.error, " ".join(answer.lines)
     )
-    if not answer.succeeded:
-        return RetryAfter(AGAIN_SECONDS)
     with context.database.begin() as tx:
+        note_unknown_jobs(tx, host, answer.lines)
+        if not answer.succeeded:
+            return RetryAfter(AGAIN_SECONDS)
         tx.events.add(EventType.NODE_SWEPT, 0, f"[bipbip] {host} is clean", to_check=True, hosts=[host])
         tx.outbox.append(Wake(Tag.CHSTATE))
     return None
+
+
+def note_unknown_jobs(tx: Transaction, host: str, lines: Collection[str]) -> None:
+    """Store an event for each job that a sweep has ended and that the database does not contain. ``lines``: output."""
+    swept: dict[int, str] = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            if 0 < entry["job_id"] < _LARGEST_JOB:
+                swept[int(entry["job_id"])] = str(entry["swept"])
+    for job_id in sorted(swept.keys() - tx.jobs.owners(swept.keys()).keys()):
+        text = f"[bipbip] {swept[job_id]} was ended on {host}: the database does not contain this job"
+        tx.events.add(EventType.UNKNOWN_JOB_ENDED, job_id, text, hosts=[host])
 
 
 # -- survey after a restore of the database ----------------------------------------------------------------------------
