@@ -144,6 +144,8 @@ def create_script(target: Server, room: Room) -> str:
     """Return shell text for the account postgres: create the data directory and the configuration."""
     data = target.directory
     settings = target.configuration + _COMMON + (_FAST if target.is_fast else _SAFE)
+    if room.servers > 1:  # tests compare the order of commits
+        settings += "track_commit_timestamp = on\n"
     replicas = "".join(f"host replication postgres {entry.address}/32 trust\n" for entry in servers(room)[1:])
     if replicas:
         replicas += f"host replication postgres {target.address}/32 trust\n"
@@ -171,6 +173,7 @@ def follow_script(target: Server, primary: Server, *, is_asynchronous: bool) -> 
     return f"""\
 set -e
 cd /
+ip link set {target.link} up
 [ ! -e {data}/postmaster.pid ] || {_control(target)} -m immediate stop || true
 find {data} -mindepth 1 -delete
 {alter} -c "ALTER SYSTEM SET wal_keep_size = '{_KEPT_LOG}'" -c "ALTER SYSTEM RESET synchronous_standby_names"
