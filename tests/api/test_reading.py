@@ -148,7 +148,7 @@ def test_ended_jobs_have_an_outcome_by_which_they_are_found(anonymous: httpx.Cli
         for job_id, code in zip(array, (EndCode.DELETED, EndCode.DELETED, EndCode.EXPIRED), strict=True):
             lifecycle.move_all(tx, [job_id], JobState.ERROR, because={job_id: Cause(code)})
 
-    def outcomes(**params: object) -> dict[int, str]:
+    def outcomes(**params: str | bool) -> dict[int, str]:
         items = anonymous.get("/v1/jobs", params={"state": "all", **params}).json()["items"]
         return {job["id"]: job["outcome"] for job in items}
 
