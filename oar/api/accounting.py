@@ -1,7 +1,7 @@
 """Usage: who used what over time, lost nodes, waiting times, fair share; what oaraccounting does."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Literal, NamedTuple, NotRequired, cast
 
@@ -17,7 +17,7 @@ from oar.api.service import Asking, administering, asking, note, service_of
 from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts import snapshot
 from oar.kao.facts.snapshot import ConsumptionSums
-from oar.kao.planner.fair_share import Share, share_of
+from oar.kao.planner.fair_share import share_of, users_ahead
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.accounts.shares import read_shares
@@ -197,7 +197,7 @@ def prediction_errors(request: Request, since: Since = None) -> PredictionAccura
 
 def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedByGroup]:
     """Return the consumption that the caller may see; other users are summed up where consumption is private."""
-    if _shows_others(who):
+    if shows_others(who):
         return rows
     own = who.caller.user.name if who.caller.user and by_user else None
     sums: dict[tuple[int, str], UsedByGroup] = {}
@@ -302,8 +302,8 @@ class FairShare(TypedDict):
     fades: list[float]
 
 
-#: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
-STEPS, MAX_AHEAD = 7, 20
+#: Steps (of a day at most) for which the fading of karma is computed.
+STEPS = 7
 
 
 @router.get("/v1/fairshare/{user}", "fairshare", "Get the fair share of a user")
@@ -327,13 +327,14 @@ def fairshare(
         shares = read_shares(tx, who.config, rows, [(name, of) for name, of, _ in waiting])
     keys, sums = with_targets(settings_of(who.config).fairshare, who.config, shares), summed(rows, shares)
     share = share_of(user, project, sums, keys)
+    ahead = users_ahead(waiting, (user, project), sums, keys)
     return {
         "user": user,
         "project": project,
         "karma": share.karma(keys) + 0.0,
         "window": window,
         "terms": [cast("FairShareTerm", {**term._asdict(), "karma": term.karma}) for term in share.terms(keys)],
-        "ahead": _ahead(waiting, (user, project), sums, keys) if _shows_others(who) else None,
+        "ahead": records_of(ahead, FairShareUser) if shows_others(who) else None,
         "step": _step(window),
         "fades": _fades(sums, (summed(piece, shares) for piece in ended), (user, project), keys),
     }
@@ -369,34 +370,13 @@ def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:
     )
 
 
-def _ahead(
-    waiting: Sequence[tuple[str, str, int]], of: tuple[str, str], sums: ConsumptionSums, keys: snapshot.FairShare
-) -> list[FairShareUser]:
-    """Return the users whose waiting jobs come first, and the term in which they are farthest ahead."""
-    own = share_of(*of, sums, keys)
-    others = [(share_of(name, project, sums, keys), name, project, jobs) for name, project, jobs in waiting]
-    before = sorted((share.karma(keys), name, project, jobs, share) for share, name, project, jobs in others)
-    users: list[FairShareUser] = [
-        {"user": name, "project": project, "waiting": jobs, "karma": karma + 0.0, "by": _farthest(share, own, keys)}
-        for karma, name, project, jobs, share in before
-        if karma < own.karma(keys) and (name, project) != of
-    ]
-    return users[:MAX_AHEAD]
-
-
-def _farthest(share: Share, own: Share, keys: snapshot.FairShare) -> str:
-    """Return the name of the term by which a share is the farthest below another one."""
-    pairs = zip(share.terms(keys), own.terms(keys), strict=True)
-    return max((other.karma - this.karma, this.name) for this, other in pairs)[1]
-
-
 def check_usage_shown(who: Asking, user: str) -> None:
     """Check that the caller may see the usage of a user.  Raises NotAllowed."""
     caller = who.caller.user
-    if not _shows_others(who) and not (caller and caller.name == user):
+    if not shows_others(who) and not (caller and caller.name == user):
         raise NotAllowed("the usage of other users is private (API_ACCOUNTING_PRIVATE)")
 
 
-def _shows_others(who: Asking) -> bool:
+def shows_others(who: Asking) -> bool:
     caller = who.caller.user
     return not who.config.api_accounting_private or bool(caller and caller.is_admin)

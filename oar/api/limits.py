@@ -6,7 +6,7 @@ from pydantic import Field
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
-from oar.api.accounting import FairShareTerm, check_usage_shown
+from oar.api.accounting import FairShareTerm, FairShareUser, check_usage_shown, shows_others
 from oar.api.parameters import PRINTABLE
 from oar.api.routing import Router
 from oar.api.service import asking
@@ -43,6 +43,7 @@ class LimitFairShare(TypedDict):
     place: int
     users: int
     terms: list[FairShareTerm]
+    ahead: list[FairShareUser] | None
 
 
 class LimitJob(TypedDict):
@@ -70,10 +71,11 @@ def get_limits(request: Request, user: UserName = None) -> Limits:
     """Return the rules that limit a user, his fair share and the priority of his waiting jobs, as `oarstat --limits`.
 
     Each rule counts the jobs of its `queue`, `project`, `type` and `user`; null stands for all. `next_end` is the
-    counted job whose walltime ends first. `place` is the user's place among the `users` with waiting jobs.
+    counted job whose walltime ends first. `place` is the user's place among the `users` with waiting jobs; `ahead` has
+    the users with a smaller karma, null if consumption is private.
     """
     who = asking(request)
     name = who.caller.identified().name if user is None else user
     check_usage_shown(who, name)
     with who.database.snapshot() as tx:
-        return cast("Limits", user_limits.limits_of(tx, who.config, name).record)
+        return cast("Limits", user_limits.limits_of(tx, who.config, name, shows_others=shows_others(who)).record)

@@ -148,6 +148,11 @@ def test_fair_share_has_terms_and_a_place_among_users(database: Database, cores:
     share = next(share for share in found.fair_share if share.project == "ml")
     assert (share.place, share.users) == (3, 3)
     assert share.karma == pytest.approx(sum(term.karma for term in share.terms))
+    assert share.ahead is not None
+    assert [(user.user, user.by) for user in share.ahead] == [("bob", "user"), ("carol", "user")]
+    with database.snapshot() as tx:
+        assert limits_of(tx, config, "alice", shows_others=False).fair_share[-1].ahead is None
+    assert "        ahead: bob (karma " in show(database, config).out
     (job,) = found.jobs
     assert (job.order, job.priority) == ("FAIRSHARE", None)
     assert job.karma == pytest.approx(share.karma)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oar.cli.common.render import visible
+from oar.kao.planner.fair_share import UserAhead
 from oar.kao.rounds import user_limits
 from oar.kao.rounds.user_limits import FairShareUse, JobRank, RuleUse, UserLimits
 from oar.lib.base.formats import Format, dump
@@ -12,8 +13,8 @@ from oar.lib.base.times import format_date
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
 
-#: So many waiting jobs are printed; machine formats have more.
-_PRINTED_JOBS = 20
+#: So many waiting jobs and users ahead are printed; machine formats have more.
+_PRINTED_JOBS, _PRINTED_USERS = 20, 5
 _HEADS = {"quota": "Quotas: jobs that hold resources", "waiting": "Limits on waiting jobs"}
 _MEASURES = {"resources": "resources", "jobs": "jobs", "hours": "resource hours"}
 
@@ -69,6 +70,14 @@ def _share_lines(shares: Sequence[FairShareUse]) -> Iterator[str]:
                 f"        {term.name:<8} used {term.used:>6.1%}, target {term.target:>6.1%},"
                 f" weight {term.weight:g}: {term.karma:+.3f}"
             )
+        if share.ahead:
+            yield _ahead_line(share.ahead)
+
+
+def _ahead_line(ahead: Sequence[UserAhead]) -> str:
+    users = [f"{visible(user.user)} (karma {user.karma:.3f}, by {user.by})" for user in ahead[:_PRINTED_USERS]]
+    more = f" and {len(ahead) - _PRINTED_USERS} or more others" if len(ahead) > _PRINTED_USERS else ""
+    return f"        ahead: {', '.join(users)}{more}"
 
 
 def _job_lines(jobs: Sequence[JobRank]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 See docs/scheduler.rst, "Fair share".
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,3 +63,39 @@ def share_of(user: str, project: str, consumption: ConsumptionSums, keys: FairSh
         consumption.asked_by_user.get(user, 0) / asked,
         target,
     )
+
+
+class UserAhead(NamedTuple):
+    """A user with waiting jobs and a smaller karma."""
+
+    user: str
+    project: str
+    waiting: int  #: jobs
+    karma: float
+    by: str  #: name of the term by which he is the farthest ahead
+
+
+#: At most so many users ahead are returned.
+MAX_AHEAD = 20
+
+
+def users_ahead(
+    waiting: Iterable[tuple[str, str, int]], of: tuple[str, str], consumption: ConsumptionSums, keys: FairShare
+) -> list[UserAhead]:
+    """Return the users whose waiting jobs come before those of a user in a project, the smallest karma first.
+
+    ``waiting``: users, their projects, and numbers of waiting jobs.
+    """
+    own = share_of(*of, consumption, keys)
+    users = []
+    for user, project, jobs in waiting:
+        share = share_of(user, project, consumption, keys)
+        if share.karma(keys) < own.karma(keys) and (user, project) != of:
+            users.append(UserAhead(user, project, jobs, share.karma(keys) + 0.0, _farthest(share, own, keys)))
+    return sorted(users, key=lambda ahead: (ahead.karma, ahead.user, ahead.project))[:MAX_AHEAD]
+
+
+def _farthest(share: Share, own: Share, keys: FairShare) -> str:
+    """Return the name of the term by which a share is the farthest below another one."""
+    pairs = zip(share.terms(keys), own.terms(keys), strict=True)
+    return max((other.karma - this.karma, this.name) for this, other in pairs)[1]

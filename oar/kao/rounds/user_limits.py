@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from oar.kao.facts.job_types import parse_types_or_none
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import PlannedJob, QuotaRule, Weights
-from oar.kao.planner.fair_share import Term, share_of
+from oar.kao.planner.fair_share import Term, UserAhead, share_of, users_ahead
 from oar.kao.planner.job_order import Factors, priority
 from oar.kao.planner.limits import quota_files
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
@@ -73,10 +73,13 @@ class FairShareUse(NamedTuple):
     place: int  #: among users with waiting jobs
     users: int
     terms: tuple[Term, ...]
+    ahead: tuple[UserAhead, ...] | None  #: None if the usage of others is private
 
     @property
     def record(self) -> dict[str, object]:
-        return {**self._asdict(), "terms": [{**term._asdict(), "karma": term.karma} for term in self.terms]}
+        terms = [{**term._asdict(), "karma": term.karma} for term in self.terms]
+        ahead = None if self.ahead is None else [user._asdict() for user in self.ahead]
+        return {**self._asdict(), "terms": terms, "ahead": ahead}
 
 
 class JobRank(NamedTuple):
@@ -111,11 +114,18 @@ class UserLimits(NamedTuple):
         }
 
 
-def limits_of(tx: "Transaction", config: "Config", user: str) -> UserLimits:
-    """Return what limits a user, by the policies that the server read last."""
+def limits_of(tx: "Transaction", config: "Config", user: str, *, shows_others: bool = True) -> UserLimits:
+    """Return what limits a user, by the policies that the server read last.
+
+    ``shows_others``: also the users whose waiting jobs come first.
+    """
     reader = _Reader(tx, config, user)
     return UserLimits(
-        user, tx.now, (*reader.quotas(), *reader.waiting()), tuple(reader.fair_share()), tuple(reader.ranks())
+        user,
+        tx.now,
+        (*reader.quotas(), *reader.waiting()),
+        tuple(reader.fair_share(shows_others=shows_others)),
+        tuple(reader.ranks()),
     )
 
 
@@ -158,14 +168,12 @@ class _Reader:
             )
             yield _rule_use("waiting", rule, pattern, measures)
 
-    def fair_share(self) -> Iterator[FairShareUse]:
+    def fair_share(self, *, shows_others: bool) -> Iterator[FairShareUse]:
         if not _FAIR & set(self._orders.values()):
             return
         tx = self._tx
-        since, names = (
-            tx.now - self._config.scheduler_fairsharing_window_size,
-            [queue.name for queue in tx.queues.all()],
-        )
+        since = tx.now - self._config.scheduler_fairsharing_window_size
+        names = [queue.name for queue in tx.queues.all()]
         rows, waiting = tx.rounds.consumption(names, since, tx.now), tx.usage.waiting_by_share()
         shares = read_shares(tx, self._config, rows, [(user, project) for user, project, _ in waiting])
         keys, sums = with_targets(self._settings.fairshare, self._config, shares), summed(rows, shares)
@@ -178,7 +186,8 @@ class _Reader:
             share = share_of(self._user, project, sums, keys)
             karma = share.karma(keys) + 0.0
             place = 1 + sum(other < karma for other in others.values())
-            yield FairShareUse(project, karma, place, len(others) + 1, tuple(share.terms(keys)))
+            ahead = tuple(users_ahead(waiting, (self._user, project), sums, keys)) if shows_others else None
+            yield FairShareUse(project, karma, place, len(others) + 1, tuple(share.terms(keys)), ahead)
 
     def ranks(self) -> Iterator[JobRank]:
         priorities = self._priorities() if JobPriority.MULTIFACTOR in self._orders.values() else None
