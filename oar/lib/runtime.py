@@ -7,9 +7,9 @@ and the log are imported at first use.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from oar.lib.base.errors import ConfigError, ServerUnavailable
+from oar.lib.base.errors import ConfigError, Fenced, ServerUnavailable
 from oar.lib.config import files as configuration
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
@@ -23,6 +23,8 @@ Deliver = Callable[[Sequence["Effect"]], None]
 FileVersion = tuple[int, int, int] | None
 
 DEFAULT_OARDIR = "/usr/lib/oar"
+#: Variable with which Almighty tells its children the generation of the server.
+GENERATION = "OAR_GENERATION"
 
 #: What becomes of a request of which the server cannot be told: it reads the database periodically.
 LATER = "the request is recorded and will be treated later"
@@ -147,11 +149,18 @@ def archive_settings(config: Config) -> DatabaseSettings | None:
 
 
 def open_runtime(
-    application: str, path: str | None = None, deliver: Deliver | None = None, *, is_of_user: bool = False
+    application: str,
+    path: str | None = None,
+    deliver: Deliver | None = None,
+    *,
+    is_of_user: bool = False,
+    is_of_server: bool = False,
+    patience: int | None = None,
 ) -> Runtime:
     """Read oar.conf and prepare the database. ``deliver``: delivers effects, by default with the doorbell.
 
-    ``is_of_user``: the process is a command of a user, who may suspend it at any time.
+    ``is_of_user``: the process is a command of a user, who may suspend it at any time. ``is_of_server``: it belongs to
+    the active server, and ends when another server has taken over. ``patience``: see ``DatabaseSettings``.
 
     Raises ConfigError if the file cannot be read. An invalid value is replaced by its default with a warning, so that
     commands can use the valid part of the file. The server checks the file itself.
@@ -162,9 +171,24 @@ def open_runtime(
     for problem in parsed.errors:
         sys.stderr.write(f"# Warning: {problem}\n")
     config = parsed.config
-    settings = settings_of_user(config) if is_of_user else database_settings(config)
-    database = Database(settings, application=f"oar:{application}", deliver=deliver or command_delivery(config))
+    settings = settings_of_user(config) if is_of_user else database_settings(config, patience=patience)
+    number = os.environ.get(GENERATION, "") if is_of_server else ""
+    database = Database(
+        settings,
+        application=f"oar:{application}",
+        deliver=deliver or command_delivery(config),
+        generation=int(number) if number.isdecimal() else None,
+    )
+    database.on_fenced = _end_fenced
     return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR), version)
+
+
+def _end_fenced(error: Fenced) -> NoReturn:
+    """End this process of a former server at once: nothing that it still does could be stored."""
+    import logging
+
+    logging.getLogger(__name__).error("%s", error)
+    os._exit(error.exit_code)
 
 
 def command_delivery(

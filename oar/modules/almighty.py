@@ -1,5 +1,8 @@
 """Almighty, the server: bind all endpoints, distribute messages, run the modules that the automaton selects.
 
+It begins as standby, with the warden as its only child. When the warden holds the server lock, it is active: it binds
+the other endpoints, and starts the Runner and the modules. It becomes standby again by executing its program anew.
+
 It has one thread and one poll loop. It never waits for a child and never accesses the database. The decisions are made
 in ``oar.modules.automaton`` and ``oar.modules.children``; ``oar.modules.supervisor`` starts and ends the
 children.
@@ -11,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,8 @@ from oar.lib.bus import frames
 from oar.lib.bus import sockets as bus
 from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import (
+    Active,
+    Alive,
     At,
     Away,
     BadFrame,
@@ -34,11 +39,14 @@ from oar.lib.bus.frames import (
     Frame,
     Hello,
     Load,
+    LookAgain,
+    Lost,
     Pong,
     Ready,
     ReportReply,
     RoundsAnswer,
     RoundsQuestion,
+    Standby,
     Status,
     StatusQuestion,
     Waited,
@@ -62,23 +70,39 @@ from oar.lib.bus.messages import (
 )
 from oar.lib.bus.servers import own_server
 from oar.lib.config.files import Config
+from oar.lib.jobs.states import ServerRole
 from oar.lib.notifications.mailer import Mailer
 from oar.lib.remote.protocol import ReportAnswer
 from oar.lib.runtime import DEFAULT_OARDIR, database_settings
 from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
-from oar.modules.children import RUNNER, RunnerRestarts, child_environment, programs
+from oar.modules.children import (
+    RUNNER,
+    WARDEN,
+    WARDEN_ARGV,
+    RunnerRestarts,
+    ServerEnd,
+    WardenProcess,
+    child_environment,
+    programs,
+)
 from oar.modules.round_journal import RoundJournal
 from oar.modules.server_status import server_status
 from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
 
 log = logging.getLogger(__name__)
 
-#: Time for which the Runner of a killed server, or the connection of a killed Runner, may hold the lock, in seconds.
+#: Time for which another process may hold the lock of the only server, in seconds.
 ORPHAN_PATIENCE = 20.0
 #: Time after a stop for the modules to end their pass, and for all children to end, in seconds.
 PASS_TO_END = 5.0
 LONGEST_STOP = 40.0
+#: One of several servers whose warden has no answer of PostgreSQL for so many seconds is no longer active. Its children
+#: then have so many seconds to end. The sum must be shorter than the time after which PostgreSQL releases the lock
+#: (``connections.LOCK_TCP_LIMITS``, ``warden.SILENT_HOLDER_SECONDS``).
+SILENCE_SECONDS, KILL_SECONDS = 6.0, 2.0
 STATUS_PERIOD = 600.0
+#: Result of ``Almighty.run`` if the process must execute its program again, to become standby.
+AGAIN = -1
 #: Number of bad messages that are logged within an hour; others are only counted.
 BAD_MESSAGES_LOGGED = 100
 #: Limit of the orders of programs of the site that are kept while Greta starts; the oldest are dropped.
@@ -101,9 +125,15 @@ class Endpoints:
     """
 
     def __init__(self, context: bus.Context, config: Config) -> None:
-        """Bind all sockets.  Raises AlreadyRunning, ConfigError."""
-        self._open: list[bus.Pull | bus.Router | LinePort] = []
+        """Bind the control socket, which a standby has too. Raises AlreadyRunning, ConfigError."""
+        self._context = context
         self.requests: list[bus.Pull] = []
+        self.lines: LinePort | None = None
+        self.control = bus.Router(context, bus.control_endpoint(config))
+        self._open: list[bus.Pull | bus.Router | LinePort] = [self.control]
+
+    def bind(self, config: Config) -> None:
+        """Bind the sockets of an active server. Raises AlreadyRunning, ConfigError."""
         try:
             for host, port in (
                 (own_server(config), config.appendice_server_port),
@@ -111,7 +141,7 @@ class Endpoints:
                 (config.greta_server, config.greta_port),
             ):
                 if port:
-                    self.requests.append(bus.Pull(context, host, port))
+                    self.requests.append(bus.Pull(self._context, host, port))
                     self._open.append(self.requests[-1])
             try:
                 self.lines = LinePort(config.server_port, config.allowed_networks)
@@ -119,8 +149,6 @@ class Endpoints:
                 where = f"cannot listen on port {config.server_port} ({error.strerror})"
                 raise AlreadyRunning(f"{where}: an Almighty process must be already started") from None
             self._open.append(self.lines)
-            self.control = bus.Router(context, bus.control_endpoint(config))
-            self._open.append(self.control)
         except OarError:
             self.close()
             raise
@@ -152,12 +180,19 @@ class Almighty:
         *,
         conf_file: str,
         orphan_patience: float,
+        warden: Sequence[str] = WARDEN_ARGV,
     ) -> None:
+        self._config = config
         self._conf_file = conf_file
         self._sockets = sockets
+        self._environment = child_environment(environment, conf_file)
+        self._warden = WardenProcess(warden, dict(self._environment))
+        self._is_active = False
+        self._standby: Standby | None = None
+        self._return_reason = ""  #: why this server must become standby again
         self._manager = processes.ServiceManager(environment)
-        self._poll = bus.Poll(*sockets.requests, sockets.lines, sockets.control)
-        self._children = Supervisor(children, child_environment(environment, conf_file), self._poll, self._send)
+        self._poll = bus.Poll(sockets.control)
+        self._children = Supervisor(children, self._environment, self._poll, self._send)
         self._automaton = Automaton(timing(config))
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
@@ -176,12 +211,18 @@ class Almighty:
     # -- the loop --
 
     def run(self, signals: processes.Signals) -> int:
-        """Run until a stop signal. Return the exit code."""
+        """Run until a stop signal, or until this server must become standby. Return the exit code, or ``AGAIN``."""
         self._poll.add(signals)
         self._restarts.first_start = time.monotonic()
-        while not signals.stop and self._exit is None:
-            self._turn(signals)
-        self._stop(signals)
+        try:
+            while not signals.stop and self._exit is None and not self._return_reason:
+                self._turn(signals)
+            self._stop(signals, KILL_SECONDS if self._return_reason else LONGEST_STOP)
+        finally:
+            self._children.close()
+            self._warden.forget()
+        if self._return_reason and not signals.stop:
+            return AGAIN
         return ServerCode.STOPPED if self._exit is None else self._exit
 
     def _turn(self, signals: processes.Signals) -> None:
@@ -190,14 +231,20 @@ class Almighty:
             signals.reload = False
             self._reload()
         now = time.monotonic()
+        self._keep_warden(now)
+        if self._is_active and not self._return_reason:
+            self._work(now)
+        self._sign_of_life(now)
+
+    def _work(self, now: float) -> None:
         for end in self._children.tick(now):
             self._pass_ended(end, now)
         self._keep_runner(now)
         if self._restarts.is_ready:
             for start in self._automaton.due(now):
                 self._children.give(start.module, start.disable, now)
-        self._sockets.lines.expire(now)
-        self._sign_of_life(now)
+        if self._sockets.lines:
+            self._sockets.lines.expire(now)
 
     def _receive(self, signals: processes.Signals, patience: float) -> None:
         """Wait for messages, signals, ends of children and timers. Handle all messages that have arrived."""
@@ -207,6 +254,8 @@ class Almighty:
             if isinstance(source, bus.Router):
                 for sender, data in source.receive():
                     self._guarded(self._on_control, sender, data)
+            elif source is self._warden.child:
+                self._read_warden()
             elif isinstance(source, processes.ChildProcess):
                 self._children.read(source)
             elif isinstance(source, bus.Pull):
@@ -214,14 +263,20 @@ class Almighty:
                     self._guarded(self._on_request, data)
             elif isinstance(source, LinePort):
                 for line in source.receive(time.monotonic()):
-                    self._guarded(self._on_line, line)
+                    self._guarded(self._on_line, source, line)
 
     def _patience(self) -> float:
         now = time.monotonic()
-        dates = [self._children.next_look(), self._sockets.lines.expire(now) or now + 60.0, self._next_status]
+        dates = [self._children.next_look(), now + 60.0, self._next_status]
+        if self._sockets.lines and (expiry := self._sockets.lines.expire(now)):
+            dates.append(expiry)
+        if self._warden.child is None:
+            dates.append(self._warden.next_start)
+        if self._is_active and self._are_several:
+            dates.append(self._warden.alive + SILENCE_SECONDS)
         if self._restarts.is_ready:
             dates.append(now + self._automaton.wait(now))
-        if self._children.workers[RUNNER].state is State.DOWN:
+        if self._is_active and self._children.workers[RUNNER].state is State.DOWN:
             dates.append(self._restarts.next_start)
         if (word := self._restarts.next_word()) is not None:
             dates.append(word)
@@ -242,20 +297,20 @@ class Almighty:
 
     # -- messages --
 
-    def _on_line(self, line: ReceivedLine) -> None:
+    def _on_line(self, lines: LinePort, line: ReceivedLine) -> None:
         """Handle a line of the line port. The Runner answers an end report; other lines are answered with OK."""
         try:
             message = decode_tag(line.text)
         except BadFrame:
-            self._sockets.lines.drop(line.peer)
+            lines.drop(line.peer)
             raise
         if isinstance(message, EndReport):
             report = EndReport(line.peer, message.job_id, message.code, message.status, message.challenge, message.ago)
             if not self._to_runner(report):
-                self._sockets.lines.drop(line.peer)  # the node sends it again
+                lines.drop(line.peer)  # the node sends it again
             return
         self._treat(message)
-        self._sockets.lines.answer(line.peer, ReportAnswer.OK)
+        lines.answer(line.peer, ReportAnswer.OK)
 
     def _on_request(self, data: bytes) -> None:
         """Handle a tag, a job or an energy order from outside."""
@@ -295,17 +350,26 @@ class Almighty:
             case Load() as frame:
                 self._load = frame
             case ReportReply(peer, text):
-                self._sockets.lines.answer(peer, text)
+                if self._sockets.lines:
+                    self._sockets.lines.answer(peer, text)
             case Wake() | Ask() | Energy() | Notice() | ReservationMail() | Mail() | Due() as frame:
                 self._treat(frame)
+            case other:
+                self._on_question(sender, other)
+
+    def _on_question(self, sender: bytes, frame: Frame) -> None:
+        """Handle a request of a command on this host."""
+        match frame:
             case StatusQuestion():
-                self._send(sender, Status(self.status(now)))
+                self._send(sender, Status(self.status(time.monotonic())))
             case RoundsQuestion(number):
                 self._send(sender, RoundsAnswer({"rounds": self._rounds.last(number)}))
             case WaitForRound(tag):
                 self._add_waiter(sender, tag)
-            case other:
-                raise BadFrame(f"unexpected frame {type(other).__name__}")
+            case LookAgain():
+                self._warden.send_signal(signal.SIGHUP)
+            case _:
+                raise BadFrame(f"unexpected frame {type(frame).__name__}")
 
     def _send(self, receiver: bytes, frame: Frame) -> bool:
         return self._sockets.control.send(receiver, frames.encode(frame))
@@ -338,6 +402,83 @@ class Almighty:
             self._treat(decode_tag(tag))
         self._waiters.append(_RoundWaiter(sender, self._automaton.rounds_begun))
 
+    # -- the warden --
+
+    @property
+    def _are_several(self) -> bool:
+        return len(self._config.server_hostnames) > 1
+
+    def _keep_warden(self, now: float) -> None:
+        """Start the warden. Without it, or without its report, an active server becomes standby."""
+        child = self._warden.child
+        if child is not None and (code := child.poll()) is not None:
+            self._read_warden()
+            self._poll.remove(child)
+            self._warden.forget()
+            log.error("the warden has ended (%s)", processes.describe_exit(code))
+            if self._is_active:
+                self._return_reason = self._return_reason or "its warden has ended"
+            elif end := self._restarts.end_after(WARDEN, code):
+                self._end(end)
+        elif child is None and now >= self._warden.next_start:
+            self._poll.add(self._warden.start(now))
+        if self._is_active and self._are_several and now > self._warden.alive + SILENCE_SECONDS:
+            self._return_reason = f"PostgreSQL has not answered for {SILENCE_SECONDS:.0f} s"
+        if end := self._restarts.end_of_wait(now):
+            self._end(end)
+
+    def _read_warden(self) -> None:
+        reports, lines = self._warden.read()
+        for line in lines:
+            log.info("%s: %s", WARDEN, line)
+        for report in reports:
+            self._on_report(report)
+
+    def _on_report(self, report: Frame) -> None:
+        """Handle a report of the warden."""
+        match report:
+            case Active() if not self._is_active:
+                self._become_active(report)
+            case Standby():
+                self._stand_by(report)
+            case Away(reason):
+                self._database_is_away(reason)
+            case Alive(sent):
+                self._warden.alive = sent / 1000
+            case Lost(reason) if self._is_active:
+                self._return_reason = reason
+            case _:
+                log.warning("unexpected report of the warden: %s", report)
+
+    def _stand_by(self, report: Standby) -> None:
+        """Wait for the lock. If there is only one server, another process that holds it must end soon."""
+        if not self._are_several:
+            self._restarts.locked_out_since = self._restarts.locked_out_since or time.monotonic()
+            log.warning("another process holds the server lock: %s", report.holder)
+            return
+        self._standby, self._restarts.is_standby = report, True
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report.since))
+        log.info("standby for %s since %s", report.holder or "no server", since)
+        self._manager.status(f"standby for {report.holder or 'no server'} since {since}")
+        self._manager.ready()
+
+    def _become_active(self, report: Active) -> None:
+        """Bind the endpoints, and start what an active server runs. Raises AlreadyRunning, ConfigError."""
+        log.info("this server is active, generation %d", report.generation)
+        now = time.monotonic()
+        self._is_active = True
+        self._environment[runtime.GENERATION] = str(report.generation)
+        self._restarts.is_standby, self._restarts.locked_out_since = False, None
+        self._restarts.first_start = self._warden.alive = now
+        self._sockets.bind(self._config)
+        for source in (*self._sockets.requests, self._sockets.lines):
+            if source:
+                self._poll.add(source)
+        if report.former:
+            text = f"{own_server(self._config)} has taken over from {report.former}: {report.reason}"
+            log.warning("%s", text)
+            self._mailer.administrators("The OAR server has changed", f"{text}.")
+
     # -- passes and children --
 
     def _pass_ended(self, end: PassEnd, now: float) -> None:
@@ -367,20 +508,23 @@ class Almighty:
         worker = self._children.workers[RUNNER]
         if worker.state is not State.DOWN:
             return
-        self._sockets.lines.drop_unanswered()
+        if self._sockets.lines:
+            self._sockets.lines.drop_unanswered()
         if now < self._restarts.next_start:
             return
-        if worker.starts and (end := self._restarts.end_after(worker.last_code, now)):
-            self._exit = end.code
-            log.error("%s", end.reason)
-            # Print the reason on standard error too, for administrators who do not read the log; the log has more
-            # details.
-            sys.stderr.write(f"[ERROR] {end.reason}; see {self._log_file}\n")
+        if worker.starts and (end := self._restarts.end_after("Runner", worker.last_code)):
+            self._end(end)
         else:
             if worker.starts and worker.last_code == ServerCode.DATABASE:
                 self._database_is_away(self._restarts.reason)
             self._restarts.note_start(now)
             self._children.start(RUNNER, now)
+
+    def _end(self, end: ServerEnd) -> None:
+        self._exit = end.code
+        log.error("%s", end.reason)
+        # Print the reason on standard error too, for administrators who do not read the log; the log has more details.
+        sys.stderr.write(f"[ERROR] {end.reason}; see {self._log_file}\n")
 
     def _runner_begins(self, sender: bytes, frame: Ready | Away) -> None:
         if isinstance(frame, Away):
@@ -404,7 +548,7 @@ class Almighty:
         """Report the wait for the database at once, and report readiness, so that systemctl does not block."""
         if self._restarts.is_ready:
             return
-        self._restarts.reason = reason
+        self._restarts.reason, self._restarts.is_away = reason, True
         self._manager.status(self._restarts.wait)
         self._manager.ready()
 
@@ -412,7 +556,8 @@ class Almighty:
 
     def status(self, now: float) -> dict[str, Any]:
         """Return the record that ``oarnotify --status`` displays."""
-        return server_status(
+        role = ServerRole.ACTIVE if self._is_active else ServerRole.STANDBY
+        return {"role": role.value} | server_status(
             self._automaton,
             self._children,
             self._load,
@@ -449,6 +594,7 @@ class Almighty:
             return
         self._automaton.follow(timing(parsed.config))
         self._automaton.on_tag(Tag.SCHEDULING)  # a scheduling pass stores the keys that commands on frontends need
+        self._warden.send_signal(signal.SIGHUP)
         if not parsed.config.energy_saving_internal:
             self._children.retire(Module.GRETA, "", time.monotonic())
         self._mailer.close(1)
@@ -459,25 +605,39 @@ class Almighty:
 
     # -- the end --
 
-    def _stop(self, signals: processes.Signals) -> None:
-        """End the children: passes soon, the Runner's actions at their next safe point. Kill those that remain."""
-        self._manager.stopping()
-        log.info("the OAR server stops")
+    def _stop(self, signals: processes.Signals, longest: float) -> None:
+        """End the children: passes soon, the Runner's actions at their next safe point. Kill those that remain.
+
+        The warden ends last, so that no other server is active before.
+        """
+        if self._return_reason:
+            log.warning("this server becomes standby: %s", self._return_reason)
+        else:
+            self._manager.stopping()
+            log.info("the OAR server stops")
         begin = time.monotonic()
-        for source in self._sockets.requests:
-            self._poll.remove(source)
-        self._poll.remove(self._sockets.lines)
+        for source in (*self._sockets.requests, self._sockets.lines):
+            if source:
+                self._poll.remove(source)
         self._children.stop_all(begin)
-        while not self._children.are_down() and (now := time.monotonic()) < begin + LONGEST_STOP:
+        while not self._children.are_down() and (now := time.monotonic()) < begin + longest:
             self._receive(signals, 0.5)
             self._children.tick(now)
             if now > begin + PASS_TO_END:
                 for module in Module:
                     self._children.retire(module, "its pass takes too long for a stop", now, signal.SIGKILL)
-        self._children.close()
-        if self._exit is None:
+        self._children.end_all()
+        self._stop_warden(begin + longest)
+        if self._exit is None and not self._return_reason:
             self._mailer.administrators("Stop OAR server", f"The OAR server {VERSION} has stopped.")
         self._mailer.close(5)
+
+    def _stop_warden(self, end: float) -> None:
+        """Let the warden release the lock."""
+        self._warden.send_signal(signal.SIGTERM)
+        while (child := self._warden.child) and child.poll() is None and (now := time.monotonic()) < end + 1:
+            self._poll.wait(end + 1 - now)
+            child.read()
 
 
 # -- the program ------------------------------------------------------------------------------------------------------
@@ -501,18 +661,31 @@ def serve(
     conf_file: str,
     environment: Mapping[str, str],
     children: list[ChildProgram],
+    *,
     orphan_patience: float = ORPHAN_PATIENCE,
+    warden: Sequence[str] = WARDEN_ARGV,
 ) -> int:
     """Run the server until a signal ends it. Return the exit code. Raises AlreadyRunning, ConfigError."""
+    own_server(config)
     os.umask(0o022)
     with processes.signals() as signals:  # first: a process that reads the pid file may send a signal
         pid_file = lock_pid_file(config)
         try:
             with bus.opened() as context, closing(Endpoints(context, config)) as sockets:
                 almighty = Almighty(
-                    config, sockets, children, environment, conf_file=conf_file, orphan_patience=orphan_patience
+                    config,
+                    sockets,
+                    children,
+                    environment,
+                    conf_file=conf_file,
+                    orphan_patience=orphan_patience,
+                    warden=warden,
                 )
-                return almighty.run(signals)
+                code = almighty.run(signals)
+            if code == AGAIN:
+                pid_file.keep_over_exec()
+                os.execv(sys.executable, sys.orig_argv)
+            return code
         finally:
             pid_file.release()
 

@@ -1,17 +1,21 @@
 """The child processes of Almighty: the start commands of the Runner and of the modules, and the restarts of the Runner.
 
 ``RunnerRestarts`` decides when the Runner is started again, and when the server must end without it. Pure.
+``WardenProcess`` is the child that the others need: without its report there is no active server.
 """
 
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from oar.lib.base.processes import ChildProcess, Lifeline
 from oar.lib.base.programs import DEFAULT_PATH
+from oar.lib.bus import frames
 from oar.lib.bus.exit_codes import ServerCode
+from oar.lib.bus.frames import Frame
 from oar.lib.config.files import Config
 from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import Module
@@ -19,6 +23,9 @@ from oar.modules.supervisor import ChildProgram
 
 RUNNER = "bipbip_commander"
 RUNNER_MODULE = "oar.modules.runner.bipbip_commander"
+WARDEN = "warden"
+#: The warden, which reports on its standard output.
+WARDEN_ARGV = (sys.executable, "-I", "-m", "oar.modules.warden")
 #: Time for which the Runner is restarted until it reaches the database, in seconds.
 DATABASE_PATIENCE = 300.0
 
@@ -67,6 +74,44 @@ def child_environment(environment: Mapping[str, str], conf_file: str) -> dict[st
     return result | {name: environment[name] for name in ("HOME", "TZ") if name in environment}
 
 
+class WardenProcess:
+    """The process of the warden, and when PostgreSQL has confirmed the server lock."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._argv, self._environment = argv, environment
+        self._lifeline = Lifeline()
+        self.child: ChildProcess | None = None
+        self.next_start = 0.0
+        self.alive = 0.0  #: when the last query was sent that PostgreSQL has answered
+
+    def start(self, now: float) -> ChildProcess:
+        """Start the process. Raises OSError."""
+        self.next_start = now + RETRY_SECONDS
+        self.child = ChildProcess(self._argv, environment=self._environment, lifeline=self._lifeline)
+        return self.child
+
+    def read(self) -> tuple[list[Frame], list[str]]:
+        """Return the reports that have arrived, and other lines of its output."""
+        reports: list[Frame] = []
+        others: list[str] = []
+        for line in self.child.read() if self.child else ():
+            try:
+                reports.append(frames.decode(line.encode()))
+            except frames.BadFrame:
+                others.append(line)
+        return reports, others
+
+    def send_signal(self, number: int) -> None:
+        if self.child is not None:
+            self.child.send_signal(number)
+
+    def forget(self) -> None:
+        """Kill the process if it is running, and reap it."""
+        if self.child is not None:
+            self.child.close()
+        self.child = None
+
+
 class ServerEnd(NamedTuple):
     """The exit code of the server and the reason of its end."""
 
@@ -78,7 +123,8 @@ class ServerEnd(NamedTuple):
 class RunnerRestarts:
     """The history of the Runner's starts. Times are those of a monotonic clock.
 
-    ``orphan_patience``: time in seconds for which another Runner may hold the lock of the database.
+    ``orphan_patience``: time in seconds for which another server may hold the lock of the database, if there is only
+    one server.
     """
 
     database: str  #: where it is
@@ -87,7 +133,9 @@ class RunnerRestarts:
     is_working: bool = False  #: it has been ready since its last start
     first_start: float = 0.0
     next_start: float = 0.0
-    locked_out_since: float | None = None  #: since when another Runner holds the lock
+    locked_out_since: float | None = None  #: since when another server holds the lock, if this is the only one
+    is_standby: bool = False  #: another server is active
+    is_away: bool = False  #: the database does not answer
     pause: float = RETRY_SECONDS
     reason: str = ""  #: why the database does not answer
     words: int = 0  #: that were said about the wait for the database
@@ -102,13 +150,14 @@ class RunnerRestarts:
     def note_ready(self) -> bool:
         """Record that the Runner works. Return whether this is the first time."""
         is_first, self.is_ready, self.is_working = not self.is_ready, True, True
+        self.is_away = False
         self.pause = RETRY_SECONDS
         self.locked_out_since = None
         return is_first
 
     def next_word(self) -> float | None:
         """Return when the next message about the wait for the database is due, None once the Runner was ready."""
-        return None if self.is_ready else self.first_start + (self.words + 1) * WORD_SECONDS
+        return None if self.is_ready or self.is_standby else self.first_start + (self.words + 1) * WORD_SECONDS
 
     def word(self, now: float) -> str:
         """Return the message about a server that is still waiting, '' if none is due."""
@@ -126,16 +175,18 @@ class RunnerRestarts:
             return "waiting for the end of another server"
         return f"waiting for the database at {self.database}{f' ({self.reason})' if self.reason else ''}"
 
-    def end_after(self, runner_code: int | None, now: float) -> ServerEnd | None:
-        """Return how the server must end after this exit of the Runner, None if it continues."""
-        is_locked_out = runner_code == ServerCode.RUNNING
-        self.locked_out_since = (self.locked_out_since or now) if is_locked_out else None
+    def end_after(self, name: str, code: int | None) -> ServerEnd | None:
+        """Return how the server must end after this exit of the Runner or the warden, None if it continues."""
+        if code == ServerCode.CONFIGURATION and not self.is_ready:
+            return ServerEnd(ServerCode.CONFIGURATION, f"the {name} cannot start")
+        if code == ServerCode.REFUSED and not self.is_ready:
+            return ServerEnd(ServerCode.DATABASE, "the database does not let the server in (DB_* in oar.conf)")
+        return None
+
+    def end_of_wait(self, now: float) -> ServerEnd | None:
+        """Return how the server must end because it waits for too long, None if it continues."""
         if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:
             return ServerEnd(ServerCode.RUNNING, "an Almighty process must be already started")
-        if runner_code == ServerCode.CONFIGURATION and not self.is_ready:
-            return ServerEnd(ServerCode.CONFIGURATION, "the Runner cannot start")
-        if runner_code == ServerCode.REFUSED and not self.is_ready:
-            return ServerEnd(ServerCode.DATABASE, "the database does not let the server in (DB_* in oar.conf)")
-        if not self.is_ready and now - self.first_start > DATABASE_PATIENCE:
+        if self.is_away and not (self.is_ready or self.is_standby) and now - self.first_start > DATABASE_PATIENCE:
             return ServerEnd(ServerCode.DATABASE, f"the database could not be reached for {DATABASE_PATIENCE:.0f} s")
         return None

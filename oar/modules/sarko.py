@@ -17,7 +17,6 @@ from oar.lib.base.clock_watch import GRACE, ClockWatch, Look
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.bus.exit_codes import SarkoCode
 from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.system import ServerState
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
@@ -62,7 +61,7 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
     config, clock, before = runtime.config, clock or ClockWatch(), time.monotonic()
     with runtime.database.snapshot() as tx:
         deadlines = tx.deadlines
-        now, start = tx.now, tx.system.lock_held_since(SERVER_LOCK)
+        now, start = tx.now, tx.system.active_since()
         timers, limits = deadlines.kill_timers(), deadlines.time_limits()
         starts = deadlines.reservation_starts()
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])

@@ -149,7 +149,11 @@ class Supervisor:
 
     def close(self) -> None:
         """Kill and reap the remaining children."""
+        self.end_all()
         self._lifeline.close()
+
+    def end_all(self) -> None:
+        """Kill and reap the remaining children."""
         for worker in self.workers.values():
             if worker.child is not None:
                 self._forget(worker)

@@ -123,7 +123,7 @@ def main_of_scheduler(
 def one_shot(name: str, run: Scheduler) -> int:
     """Run one pass, deliver its effects, and return its exit code."""
     try:
-        opened = runtime.open_runtime(name)
+        opened = runtime.open_runtime(name, is_of_server=True)
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"[ERROR] {error}\n")
         return error.exit_code
@@ -168,7 +168,7 @@ class PassWorker:
         self._lifetime = Lifetime()
         self._is_over = False
         self._path = runtime.conf_file()
-        self._runtime = runtime.open_runtime(name, self._path, self._deliver)
+        self._runtime = runtime.open_runtime(name, self._path, self._deliver, is_of_server=True)
         logs.set_up(self._runtime.config, logs.camel_case(name))
 
     def work(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> None:
@@ -220,7 +220,7 @@ class PassWorker:
         if self._runtime.changed_config() is None:
             return
         self._runtime.close()
-        self._runtime = runtime.open_runtime(self._name, self._path, self._deliver)
+        self._runtime = runtime.open_runtime(self._name, self._path, self._deliver, is_of_server=True)
         logs.set_up(self._runtime.config, logs.camel_case(self._name))
         log.info("the configuration was read again")
 

@@ -2,6 +2,7 @@
 
 INSERT INTO schema (version, name, revision) VALUES ('3.2.0', '', '3.3');
 INSERT INTO alembic_version (version_num) VALUES ('3.3.0');
+INSERT INTO server_generation (generation) VALUES (0);
 
 INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES
     ('admin', 10, 'kamelot', 'Active'),

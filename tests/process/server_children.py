@@ -129,9 +129,41 @@ def runner(path: str, endpoint: str) -> int:
     return 0
 
 
+def warden(path: str) -> int:
+    """Be the warden: ``warden.holder`` names who holds the lock, ``warden.lost`` why it is lost."""
+    files = Directory(path, "warden")
+    if files.get("code"):
+        return int(files.get("code"))
+
+    def tell(frame: frames.Frame) -> None:
+        os.write(1, frames.encode(frame) + b"\n")
+
+    with processes.signals() as signals:
+        parent = processes.watch_parent(os.environ)
+        assert parent is not None
+        files.note("start", os.getpid())
+        is_active, reported = False, ""
+        while not (signals.stop or parent.is_gone()):
+            if (holder := files.get("holder")) and not is_active and holder != reported:
+                tell(frames.Standby(holder, 0))
+                reported = holder
+            elif not holder and not is_active:
+                tell(frames.Active(7))
+                is_active = True
+            if is_active and not files.get("silent"):
+                tell(frames.Alive(int(time.monotonic() * 1000)))
+            if is_active and (said := files.get("lost")):
+                tell(frames.Lost(said))
+            time.sleep(0.05)
+        files.note("end", os.getpid())
+    return 0
+
+
 def main(arguments: Sequence[str]) -> int:
     """Name, directory, --worker, endpoint."""
     name, path, _, endpoint = arguments
+    if name == "warden":
+        return warden(path)
     return runner(path, endpoint) if name == "bipbip_commander" else module(name, path, endpoint)
 
 

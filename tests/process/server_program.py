@@ -30,7 +30,10 @@ def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str
         children[1:] = [own[child.name] if child.name == Module.META_SCHED else child for child in children[1:]]
     with logs.logging_to(config, "Almighty"):
         try:
-            return almighty.serve(config, conf_file, os.environ, children, float(orphan_patience))
+            warden = (sys.executable, str(CHILDREN), "warden", directory, "--worker", endpoint)
+            return almighty.serve(
+                config, conf_file, os.environ, children, orphan_patience=float(orphan_patience), warden=warden
+            )
         except OarError as error:
             sys.stderr.write(f"{error}\n")
             return error.exit_code

@@ -221,10 +221,15 @@ def test_a_second_server_ends_at_once_and_the_first_goes_on(server: Server) -> N
     assert server.status()["ready"]
 
 
-@pytest.mark.parametrize("code", [4, 1])
-def test_a_server_whose_runner_finds_another_server_or_another_schema_ends(server: Server, code: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "word", "value", "code"),
+    [("warden", "holder", "oar:warden@srv2", 4), ("warden", "code", "1", 1), ("runner", "code", "1", 1)],
+)
+def test_the_only_server_ends_if_another_one_is_active_or_the_schema_is_another(
+    server: Server, name: str, word: str, value: str, code: int
+) -> None:
     server.orphan_patience = "0"
-    server.say("runner", "code", code)
+    server.say(name, word, value)
     server.configure()
     process = server.another()
     process.communicate(timeout=60)
@@ -233,15 +238,54 @@ def test_a_server_whose_runner_finds_another_server_or_another_schema_ends(serve
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [3, 4])
-def test_nothing_runs_before_the_runner_is_ready(server: Server, code: int) -> None:
-    server.say("runner", "code", code)
+@pytest.mark.parametrize("name", ["runner", "warden"])
+def test_nothing_runs_before_the_warden_and_the_runner_are_ready(server: Server, name: str) -> None:
+    server.say(name, "code", 3)
     server.configure()
     server.process = server.another()
-    wait_until(lambda: (server.directory / "oar.log").exists() and f"exit code {code}" in server.log())
+    wait_until(lambda: (server.directory / "oar.log").exists() and "exit code 3" in server.log())
     assert not server.has_run("meta_sched")
-    (server.directory / "runner.code").unlink()
+    (server.directory / f"{name}.code").unlink()
     wait_until(lambda: server.has_run("meta_sched"))
+
+
+def standby(server: Server) -> None:
+    """Start one of two servers while the other one is active."""
+    server.say("warden", "holder", "oar:warden@srv2")
+    server.configure(SERVER_HOSTNAME="127.0.0.1 srv2", SERVER_NAME="127.0.0.1")
+    server.process = server.another()
+    wait_until(lambda: (server.directory / "oar.log").exists() and "standby for" in server.log())
+
+
+def test_a_standby_listens_to_nobody_and_starts_nothing_until_it_is_active(server: Server) -> None:
+    standby(server)
+    assert server.status()["role"] == "standby"
+    assert not server.notes("runner")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(server.settings["SERVER_PORT"])))
+    (server.directory / "warden.holder").unlink()
+    wait_until(lambda: server.has_run("meta_sched"))
+    assert server.status()["role"] == "active"
+    assert server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n"
+    assert server.stop() == 0
+    assert server.notes("warden", "end")
+
+
+@pytest.mark.parametrize("fault", ["lost", "silent", "killed"])
+def test_a_server_that_is_no_longer_active_ends_its_children_and_is_standby(server: Server, fault: str) -> None:
+    server.configure(SERVER_HOSTNAME="127.0.0.1 srv2", SERVER_NAME="127.0.0.1").start()
+    children, process = server.pids(), server.status()["pid"]
+    server.say("warden", "holder", "oar:warden@srv2")
+    if fault == "killed":
+        os.kill(int(server.notes("warden", "start")[-1].split()[1]), signal.SIGKILL)
+    else:
+        server.say("warden", fault, "another server has taken over")
+    wait_until(lambda: "standby for oar:warden@srv2" in server.log())
+    assert not any(is_alive(child) for child in children.values())
+    assert (server.status()["role"], server.status()["pid"]) == ("standby", process)
+    second = server.another()
+    second.communicate(timeout=60)
+    assert second.returncode == 4
 
 
 @contextmanager

@@ -109,6 +109,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def command_line(pid: int) -> str:
+    """Return the command line of a process, '' if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def resident(pid: int) -> float:
     """Return the memory of a process in MiB, 0 if it is gone."""
     try:
@@ -276,19 +284,15 @@ def test_a_runner_that_waits_for_a_locked_row_does_not_keep_the_next_server_from
         with database.begin() as tx:
             return bool(tx.column("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
-    def holder() -> str:
-        return database.lock_holder(SERVER_LOCK)
-
     with ThreadPoolExecutor() as pool:
         with locking.begin() as tx:
             tx.jobs.lock(job_id)
             with socket.create_connection(("127.0.0.1", int(str(installation.values["SERVER_PORT"])))) as node:
                 node.sendall(f"OAREXEC_{job_id}_0_0_4299\n".encode())
                 wait_until(waits)
-                former = holder()
                 os.kill(installation.pid(), signal.SIGKILL)
                 starting = pool.submit(installation.control, "start")
-                wait_until(lambda: starting.done() or holder() not in ("", former))
+                wait_until(lambda: starting.done() or not waits())
         assert starting.result().returncode == 0, starting.result().stderr
     database.close()
     locking.close()
@@ -300,6 +304,8 @@ def test_each_process_of_the_server_may_be_killed(installation: Installation) ->
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     almighty = installation.pid()
     for victim in descendants(almighty)[1:]:
+        if "oar.modules.warden" in command_line(victim):
+            continue
         try:
             os.kill(victim, signal.SIGKILL)
         except ProcessLookupError:
@@ -309,6 +315,19 @@ def test_each_process_of_the_server_may_be_killed(installation: Installation) ->
     with Doorbell("127.0.0.1", installation.tags) as bell:
         bell.ring(Wake(Tag.QSUB))
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["passes"] > before)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    assert installation.pid() == almighty
+
+
+@pytest.mark.slow
+def test_a_server_whose_warden_is_killed_begins_anew_as_the_same_process(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    almighty = installation.pid()
+    children = descendants(almighty)[1:]
+    (warden,) = (child for child in children if "oar.modules.warden" in command_line(child))
+    os.kill(warden, signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(child) for child in children))
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     assert installation.pid() == almighty
 
@@ -327,7 +346,7 @@ def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
         wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     database = Database(settings)
-    wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
+    wait_until(lambda: "warden" in database.lock_holder(SERVER_LOCK))
     database.close()
 
 
@@ -346,7 +365,7 @@ def test_the_server_goes_on_with_a_promoted_replica(installation: Installation) 
         wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
         replica.promote()
         database = Database(both._replace(host=replica.socket))
-        wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
+        wait_until(lambda: "warden" in database.lock_holder(SERVER_LOCK))
         database.close()
         passes = installation.state()["modules"]["meta_sched"]["passes"]
         with Doorbell("127.0.0.1", installation.tags) as bell:

@@ -23,7 +23,7 @@ def test_a_word_is_said_each_ten_seconds_until_the_runner_is_ready() -> None:
 def test_who_waits_for_a_server_that_has_not_ended_does_not_speak_of_the_database() -> None:
     restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0, reason="Connection refused")
     assert restarts.wait == "waiting for the database at db:5432 (Connection refused)"
-    restarts.end_after(ServerCode.RUNNING, 101.0)
+    restarts.locked_out_since = 101.0
     assert restarts.word(110.0) == "waiting for the end of another server, for 10 s until now"
 
 
@@ -35,24 +35,40 @@ def test_words_that_came_late_are_said_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "waited", "expected"),
+    ("code", "expected"),
     [
-        (ServerCode.REFUSED, 1.0, ServerCode.DATABASE),
-        (ServerCode.CONFIGURATION, 1.0, ServerCode.CONFIGURATION),
-        (ServerCode.DATABASE, 1.0, None),
-        (ServerCode.DATABASE, 301.0, ServerCode.DATABASE),
-        (ServerCode.RUNNING, 1.0, None),
+        (ServerCode.REFUSED, ServerCode.DATABASE),
+        (ServerCode.CONFIGURATION, ServerCode.CONFIGURATION),
+        (ServerCode.DATABASE, None),
+        (-9, None),
     ],
 )
-def test_what_the_first_start_ends_with(code: int, waited: float, expected: int | None) -> None:
-    end = RunnerRestarts(DATABASE, 20.0, first_start=100.0).end_after(code, 100.0 + waited)
+def test_what_the_first_start_ends_with(code: int, expected: int | None) -> None:
+    end = RunnerRestarts(DATABASE, 20.0, first_start=100.0).end_after("warden", code)
     assert (end and end.code) == expected
+
+
+def test_a_server_does_not_wait_for_its_database_or_for_another_server_for_ever() -> None:
+    restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0, is_away=True)
+    assert restarts.end_of_wait(400.0) is None
+    assert restarts.end_of_wait(401.0) == (
+        ServerCode.DATABASE,
+        "the database could not be reached for 300 s",
+    )
+    locked_out = RunnerRestarts(DATABASE, 20.0, first_start=100.0, locked_out_since=101.0)
+    assert locked_out.end_of_wait(120.0) is None
+    assert locked_out.end_of_wait(121.0) == (ServerCode.RUNNING, "an Almighty process must be already started")
+
+
+def test_a_standby_waits_for_ever() -> None:
+    restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0, is_standby=True, is_away=True)
+    assert (restarts.end_of_wait(9999.0), restarts.word(9999.0)) == (None, "")
 
 
 def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:
     restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0)
     restarts.note_ready()
-    assert restarts.end_after(ServerCode.REFUSED, 1000.0) is None
+    assert restarts.end_after("Runner", ServerCode.REFUSED) is None
 
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.base.errors import ConfigError
-from oar.lib.bus.servers import own_server
+from oar.lib.bus.servers import config_digest, own_server
 from oar.lib.config import files
 from oar.lib.config.files import Config, option_of, parse, quoted, sample
 
@@ -227,6 +227,17 @@ def test_a_server_finds_its_own_name() -> None:
     assert own_server(Config(server_hostnames=("no.such.host.invalid", host.upper()))) == host.upper()
     assert own_server(Config(server_hostnames=("203.0.113.1", "127.0.0.1"))) == "127.0.0.1"
     assert own_server(Config(server_hostnames=("203.0.113.1", host), server_name="203.0.113.1")) == "203.0.113.1"
+
+
+def test_the_digest_covers_options_and_files_of_the_site_and_nothing_of_one_host(tmp_path: Path) -> None:
+    quotas = tmp_path / "quotas"
+    quotas.write_text("{}")
+    config = Config(quotas_conf_file=str(quotas))
+    digest = config_digest(config)
+    assert config_digest(config.replace(server_name="srv1", log_file="/srv/log", db_base_passwd="x")) == digest
+    assert config_digest(config.replace(server_port=7777)) != digest
+    quotas.write_text("{ }")
+    assert config_digest(config) != digest
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,12 @@ class AlreadyRunning(Unavailable):
     exit_code = 4
 
 
+class Fenced(OarError):
+    """Another server has taken over: this process may change nothing."""
+
+    exit_code = 6
+
+
 class NodeUnavailable(Unavailable):
     """A node cannot be reached."""
 

@@ -22,6 +22,8 @@ from typing import IO
 
 #: Name of the variable that tells a child the number of its lifeline.
 LIFELINE = "OAR_LIFELINE"
+#: Name of the variable with the number of the descriptor of a pid file that stays locked.
+PID_FILE_LOCK = "OAR_PID_FILE_LOCK"
 #: Name of the server's pid file, in OAR_RUN_DIR.
 PID_FILE = "oar-server.pid"
 #: How Almighty begins the line of the log with which it ends by itself.
@@ -336,6 +338,9 @@ class PidFile:
         Wait for a daemon that was killed and is ending, and for processes that only read the file. A process that holds
         the lock after ``LEAVING_SECONDS`` is not a daemon, since every reader of a file can lock it: replace the file.
         """
+        if (kept := self._kept()) is not None:
+            self._file = kept
+            return True
         give_up = time.monotonic() + LEAVING_SECONDS
         while (file := self._locked()) is None:
             pid = self.holder()
@@ -349,6 +354,21 @@ class PidFile:
         file.flush()
         self._file = file
         return True
+
+    def keep_over_exec(self) -> None:
+        """Keep the lock while this process executes its program again."""
+        if self._file is not None:
+            os.set_inheritable(self._file.fileno(), True)
+            os.environ[PID_FILE_LOCK] = str(self._file.fileno())
+
+    def _kept(self) -> IO[str] | None:
+        """Return the file that this process has locked before it executed its program again, None if there is none."""
+        number = os.environ.pop(PID_FILE_LOCK, "")
+        with suppress(OSError):
+            if number.isdecimal() and os.path.samestat(os.fstat(int(number)), self._path.stat()):
+                os.set_inheritable(int(number), False)
+                return os.fdopen(int(number), "a+", encoding="ascii")
+        return None
 
     def _locked(self) -> IO[str] | None:
         """Return the file with our lock, None if another process has locked it or has just removed it."""

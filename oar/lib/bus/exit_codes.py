@@ -10,7 +10,8 @@ class ServerCode(IntEnum):
     CONFIGURATION = 1
     DATABASE = 3  #: the database could not be reached
     RUNNING = 4  #: another server is running
-    REFUSED = 5  #: of the Runner alone: the database rejects its login
+    REFUSED = 5  #: of the warden alone: the database rejects its login
+    FENCED = 6  #: of a process whose server is no longer active
 
 
 class NodeChangeStateCode(IntEnum):

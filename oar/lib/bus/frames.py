@@ -108,14 +108,50 @@ class StopChild:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The Runner has the singleton lock and has read all data that the server needs to start."""
+    """The Runner has read all data that the server needs to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The Runner cannot start: the database does not respond, and the Runner retries."""
+    """The warden or the Runner cannot start: the database does not respond, and it retries."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """The warden waits for the server lock, which another server holds."""
+
+    holder: str
+    since: int  #: Unix time
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The warden holds the server lock and has begun a generation: no former server can change anything."""
+
+    generation: int
+    former: str = ""  #: the server that was active before, '' if it was this one
+    reason: str = ""  #: why this one has taken over
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The warden still holds the lock: PostgreSQL has answered a query sent at this time."""
+
+    sent: int  #: milliseconds of the monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The server is no longer active, or must no longer be."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """A command has stored a request for a hand-over: the warden must look at the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +227,8 @@ class Waited:
 
 Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 Frame = (
-    Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Away | Load | EndReport | ReportReply
+    Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Away | Load | Standby | Active | Alive | Lost
+    | LookAgain | EndReport | ReportReply
     | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effects
 )  # fmt: skip
 
@@ -205,6 +242,11 @@ _TYPES: Mapping[str, type[Frame]] = {
     "STOP": StopChild,
     "READY": Ready,
     "AWAY": Away,
+    "STANDBY": Standby,
+    "ACTIVE": Active,
+    "ALIVE": Alive,
+    "LOST": Lost,
+    "LOOK": LookAgain,
     "LOAD": Load,
     "REPORT": EndReport,
     "ANSWER": ReportReply,

@@ -1,9 +1,19 @@
-"""The names of the servers: which name of SERVER_HOSTNAME is this host."""
+"""The servers of a site: which name of SERVER_HOSTNAME is this host, and what must be equal on all of them."""
 
+import hashlib
 import os
+from pathlib import Path
 
 from oar.lib.base.errors import ConfigError
 from oar.lib.config.files import Config
+from oar.lib.config.kinds import Target
+
+#: Options that may differ between the servers.
+_OF_HOST = frozenset({"server_name", "oar_run_dir", "log_file", "completion_log", "metrics_file"})
+_OF_SITE = frozenset({Target.SERVER_FILE, Target.SERVER_DIRECTORY, Target.SERVER_PROGRAM})
+_OF_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
+#: Bytes of a file that are compared.
+_LONGEST_FILE = 1 << 20
 
 
 def own_server(config: Config) -> str:
@@ -28,6 +38,29 @@ def own_server(config: Config) -> str:
         return own[0]
     problem = f"{' and '.join(own)} are all this host" if own else f"this host ({host}) is none of {' '.join(names)}"
     raise ConfigError(f"SERVER_HOSTNAME: {problem}; add its name, or set SERVER_NAME on this host")
+
+
+def config_digest(config: Config) -> str:
+    """Return a checksum of the options and of the site's files that must be equal on all servers, without secrets."""
+    digest = hashlib.sha256()
+    for option in config.options():
+        value = getattr(config, option.name)
+        if option.secret or option.name in _OF_HOST:
+            continue
+        digest.update(f"{option.key}={option.text(value)}\n".encode())
+        if isinstance(value, str) and option.kind.target in _OF_SITE and not value.startswith(_OF_SYSTEM):
+            path = Path(value.partition(" ")[0])
+            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                digest.update(_content(file))
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST_FILE)
+    except OSError as error:
+        return str(error.strerror).encode()
 
 
 def _is_short_form(name: str, host: str) -> bool:

@@ -8,9 +8,9 @@ notifications to listeners of the database.
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
+from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, Fenced, StatementTooLong
 from oar.lib.bus.messages import without_repetitions
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
@@ -32,9 +32,14 @@ _BEGIN = {
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
     "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-#: Asked with the begin of each transaction.
+#: Sent with the begin of each transaction; the second one with those of a server process that write.
 _CLOCK = Prepared(f"SELECT {CLOCK}")
+_CLOCK_AND_GENERATION = Prepared(f"SELECT {CLOCK}, (SELECT max(generation) FROM server_generation)")
 _COMMIT_AT_ONCE = "SET LOCAL synchronous_commit TO off; COMMIT"
+
+
+def _raise(error: Fenced) -> NoReturn:
+    raise error
 
 
 class Database:
@@ -47,13 +52,20 @@ class Database:
         application: str = "oar",
         clock: Callable[[], int] | None = None,
         deliver: "Callable[[Sequence[Effect]], None] | None" = None,
+        generation: int | None = None,
     ) -> None:
         """``clock`` replaces the database's clock (tests).
 
-        ``deliver`` gets the outbox of each committed transaction.
+        ``deliver`` gets the outbox of each committed transaction. ``generation``: of the server that this process
+        belongs to. Its sessions carry it, and its transactions that write are refused after a take-over
+        (docs/design/availability.rst, "The check").
         """
+        if generation is not None:
+            application = f"{application} g{generation}"
         self.settings = settings
         self.application = application
+        self.generation = generation
+        self.on_fenced: Callable[[Fenced], NoReturn] = _raise
         self._clock = clock
         self.deliver = deliver
         self.around_writing: Callable[[], AbstractContextManager[None]] = nullcontext  #: what changes rows is within
@@ -65,7 +77,7 @@ class Database:
         """Open a transaction, commit it at the end of the block, then deliver its outbox.
 
         ``since``: when the caller began to wait for the database, by the monotonic clock. Raises DatabaseUnavailable if
-        the database is not reachable.
+        the database is not reachable, Fenced if another server has taken over.
         """
         with self._transaction("write", since) as tx:
             yield tx
@@ -213,10 +225,15 @@ class Database:
             try:
                 cursor = connection.cursor()
                 connection.is_prompt = True
-                question = connection.preparations.call(_CLOCK, cursor.execute)
+                is_checked = self.generation is not None and kind == "write"
+                question = connection.preparations.call(_CLOCK_AND_GENERATION if is_checked else _CLOCK, cursor.execute)
                 cursor.execute(f"{_BEGIN[kind]}; {question}")
                 connection.is_prompt = False
-                return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
+                row = cursor.fetchall()[0]
+                if is_checked and row[1] != self.generation:
+                    connection.close()
+                    self.on_fenced(Fenced(f"generation {self.generation} is over: another server is active ({row[1]})"))
+                return connection, self._clock() if self._clock else int(row[0])
             except psycopg2.Error as error:
                 self.pool.drop(connection)
                 if not tells_loss(error):

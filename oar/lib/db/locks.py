@@ -4,11 +4,16 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable
 from oar.lib.db.connections import tells_loss, unavailable
 from oar.lib.db.statements import Prepared, PreparingConnection, psycopg2
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+T = TypeVar("T")
 
 _TAKE = Prepared("SELECT pg_try_advisory_lock(%s, %s)")
 _GIVE_BACK = Prepared("SELECT pg_advisory_unlock(%s, %s)")
@@ -24,7 +29,7 @@ _HOLDER_FROM_HERE = """
 _TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 #: PostgreSQL needs a moment to end a session.
 _ACQUIRE_SOON = "SET lock_timeout TO '5s'; SELECT pg_advisory_lock(%s, %s)"
-_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_NOT_AVAILABLE, _READ_ONLY = "55P03", "25006"
 
 
 class Locks:
@@ -67,6 +72,25 @@ class Locks:
         with socket.socket(fileno=os.dup(self._connection.fileno())) as end:
             name: tuple[str, int] = end.getsockname()[:2]
         return name
+
+    def look(self, work: "Callable[[Transaction], T]") -> T:
+        """Return what ``work`` does in this session, each statement in a transaction of its own.
+
+        Raises DatabaseUnavailable. A statement that succeeds shows that the session still held its locks.
+        """
+        from oar.lib.db.transaction import Transaction
+
+        tx = Transaction(self._connection, None)
+        try:
+            return work(tx)
+        except psycopg2.Error as error:
+            if error.pgcode == _READ_ONLY:
+                raise DatabaseReadOnly(f"PostgreSQL takes no changes: {str(error).strip()}") from error
+            if not tells_loss(error):
+                raise
+            raise unavailable(error) from error
+        finally:
+            tx.end()
 
     def acquire_if_alive(self, key: tuple[int, int]) -> bool | None:
         """Try to take the lock as ``acquire`` does. Return None if the connection is lost."""

@@ -55,7 +55,8 @@ VIEWS = (
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
 SECRET = (
     *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
-    *("history_positions", "policy_log", "server_state", "task_runs", *schema_accounts.SECRET),
+    *("history_positions", "policy_log", "server_state", "task_runs", "server_generation", "servers"),
+    *schema_accounts.SECRET,
 )
 
 
@@ -603,6 +604,29 @@ table(
     "Last success of each task that a timer starts on the server: accounting, purge, phoenix.",
     Column("task", String(32), primary_key=True),
     number("last_success"),
+)
+table(
+    "server_generation",
+    "One row. generation: number of the last take-over, which write transactions of the server check. wanted: the"
+    " server that an administrator asked to take over, and wanted_at the date.",
+    key("generation"),
+    number("since"),
+    number("take_overs"),
+    string("wanted", 255),
+    number("wanted_at"),
+)
+table(
+    "servers",
+    "The servers of the site, as each one reports itself; informative only.",
+    Column("server_name", String(255), primary_key=True),
+    string("host", 255),
+    integer("server_port"),
+    one_of("role", 8, "stopped", states.ServerRole),
+    number("since"),
+    number("last_seen"),
+    string("version", 32),
+    string("config_digest", 64),
+    integer("sees_nodes"),
 )
 table(
     "policy_log",

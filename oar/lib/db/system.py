@@ -7,15 +7,17 @@ from typing import NamedTuple
 import psycopg2
 
 from oar.lib.base.version import StoredSchema
+from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.statements import Table
 
 _HOLDER = """
     SELECT a.application_name, a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.granted LIMIT 1"""
 
-#: When the connection was opened that holds a lock in this database.
+#: Since when a lock in this database is held, at the earliest; a standby keeps its connection while it waits.
 _HELD_SINCE = """
-    SELECT FLOOR(EXTRACT(EPOCH FROM a.backend_start))::bigint FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    SELECT GREATEST(FLOOR(EXTRACT(EPOCH FROM a.backend_start))::bigint, (SELECT max(since) FROM server_generation))
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
@@ -106,9 +108,9 @@ class System(Table):
         row = self._tx.row(_HOLDER, key)
         return f"{row[0]} (pid {row[1]})" if row else ""
 
-    def lock_held_since(self, key: tuple[int, int]) -> int | None:
-        """Return the start time of the session that holds a lock, None if it is free."""
-        start: int | None = self._tx.value(_HELD_SINCE, key)
+    def active_since(self) -> int | None:
+        """Return since when a server is active, None if none is."""
+        start: int | None = self._tx.value(_HELD_SINCE, SERVER_LOCK)
         return start
 
     def schema_version(self) -> StoredSchema | None:

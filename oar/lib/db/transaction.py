@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from oar.lib.accounts.sql_accounts import Accounts
     from oar.lib.accounts.sql_projects import Projects
     from oar.lib.db.invariants import Invariants
+    from oar.lib.db.servers import Servers
     from oar.lib.db.system import System
     from oar.lib.desktop.sql_desktop import DesktopComputers
     from oar.lib.history.sql_events import Events
@@ -95,6 +96,7 @@ class Transaction(Statements):
     resources: "Lazy[Resources]" = Lazy("oar.lib.nodes.sql_resources", "Resources")
     retention: "Lazy[Retention]" = Lazy("oar.lib.jobs.sql_retention", "Retention")
     rounds: "Lazy[Rounds]" = Lazy("oar.lib.planning.sql_rounds", "Rounds")
+    servers: "Lazy[Servers]" = Lazy("oar.lib.db.servers", "Servers")
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_admission", "SubmissionChecks")
     system: "Lazy[System]" = Lazy("oar.lib.db.system", "System")
     usage: "Lazy[Usage]" = Lazy("oar.lib.history.sql_usage", "Usage")

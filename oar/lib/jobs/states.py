@@ -261,6 +261,15 @@ class LaunchFault(StrEnum):
     CONFIGURATION = "CONFIGURATION"  #: a program or a file that oar.conf names cannot be used
 
 
+class ServerRole(StrEnum):
+    """Role of a server, ``servers.role``."""
+
+    ACTIVE = "active"  #: holds the server lock
+    STANDBY = "standby"  #: waits for the server lock
+    FENCED = "fenced"  #: was active when another server took over
+    STOPPED = "stopped"
+
+
 class ProjectMode(StrEnum):
     """Which projects a job may have, ``PROJECTS``."""
 

@@ -237,7 +237,7 @@ def _reserve_stdout() -> BinaryIO:
 def main() -> None:
     worker = sys.argv[1:2] == ["--worker"]
     answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
-    opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
+    opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None, is_of_server=True)
     opened.database.gather_topics()
 
     def alarm(node: str) -> None:

@@ -22,8 +22,6 @@ from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import Away, BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
 from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.db.connections import use_own_waits
-from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.db.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, recovery, retention
@@ -53,12 +51,10 @@ log = logging.getLogger("runner")
 LOOK_SECONDS = 5.0
 #: A job whose action failed so often is ended (docs/design/launch.rst, "Actions").
 MAX_FAILURES = 5
-#: After Stop, running actions get so long to reach a safe point; less when the server has died, since the next server
-#: waits for this process to end.
+#: After Stop, running actions get so long to reach a safe point; less when the server has died.
 DRAIN_SECONDS = 30.0
 ORPHAN_SECONDS = 4.0
-#: It ends so long after the server at the latest, though PostgreSQL lets it wait for rows that somebody has locked: the
-#: next server has less patience with its lock (``almighty.ORPHAN_PATIENCE``).
+#: It ends so long after the server at the latest, though PostgreSQL lets it wait for rows that somebody has locked.
 LONGEST_ORPHAN = 12.0
 LOAD_SECONDS = 10.0
 #: Old files of desktop computing are looked for so often.
@@ -72,13 +68,12 @@ STALE_KILL_SECONDS = 10
 class Runner:
     """The main loop of the Runner and its state."""
 
-    def __init__(self, runtime_: Runtime, dealer: sockets.Dealer, lock: Lock) -> None:
+    def __init__(self, runtime_: Runtime, dealer: sockets.Dealer) -> None:
         config = runtime_.config
         self._runtime = runtime_
         self._database = runtime_.database
         self._database.deliver = self._deliver
         self._dealer = dealer
-        self._lock = lock
         self._dispatch = Dispatch(config.max_concurrent_jobs_starting_or_terminating, config.bipbip_workers)
         self._notices = UserNotices(config, runtime_.database, self._dispatch.add)
         self._end_reports = EndReports()
@@ -109,9 +104,7 @@ class Runner:
             self._reservation_news.begin(tx)
         self._tell(Ready())
         while not self._is_over(signals):
-            if self._turn(signals):
-                log.error("another OAR server has taken over: %s", self._database.lock_holder(SERVER_LOCK))
-                return ServerCode.RUNNING
+            self._turn(signals)
         for bipbip in self._bipbips.values():
             bipbip.end()
         for bipbip in self._bipbips.values():
@@ -129,8 +122,8 @@ class Runner:
         busy = any(action.kind not in SCRIPT_KINDS for action in self._dispatch.running)
         return self._draining is not None and (not busy or time.monotonic() > self._draining)
 
-    def _turn(self, signals: processes.Signals) -> bool:
-        """Wait for messages, handle them, and start the due actions. Return True if another server has the lock."""
+    def _turn(self, signals: processes.Signals) -> None:
+        """Wait for messages, handle them, and start the due actions."""
         due = [self._next_look, self._next_load, self._dispatch.next_due()]
         seconds = min(date for date in due if date is not None) - time.monotonic()
         for source in self._poll.wait(max(0.0, seconds)):
@@ -148,8 +141,6 @@ class Runner:
             self._store_reports()
             self._follow_doorbells()
             if time.monotonic() >= self._next_look:
-                if not self._lock.take():
-                    return True
                 self._follow_configuration()
                 self._look()
                 self._next_look = time.monotonic() + LOOK_SECONDS
@@ -158,7 +149,6 @@ class Runner:
             self._next_look = time.monotonic() + LOOK_SECONDS
         self._start_due_actions()
         self._report_load()
-        return False
 
     def _treat(self, frame: Frame) -> None:
         match frame:
@@ -373,16 +363,13 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 
 
 def serve(opened: Runtime, endpoint: str) -> int:
-    """Run the Runner. Return exit code 4 if another server is running, 1 if the schema has another version."""
+    """Run the Runner. Return exit code 1 if the schema has another version."""
     with opened.database.snapshot() as tx:
         mismatch = explain_schema_mismatch(tx.system.schema_version())
     if mismatch:
         log.error("%s", mismatch)
         return ServerCode.CONFIGURATION
-    with sockets.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
-        if lock is None:
-            log.error("another OAR server is running: %s", opened.database.lock_holder(SERVER_LOCK))
-            return ServerCode.RUNNING
+    with sockets.connected(endpoint) as dealer:
         if not _has_rules(opened):
             log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
             log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if this is intended")
@@ -392,7 +379,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
-            runner = Runner(opened, dealer, lock)
+            runner = Runner(opened, dealer)
             try:
                 restored_database.repair_if_restored(opened.database, opened.config.oar_run_dir)
             except OSError as error:
@@ -427,7 +414,7 @@ def main() -> None:
     if sys.argv[1:2] != ["--worker"] or len(sys.argv) != 3:
         sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
         sys.exit(2)
-    opened = runtime.open_runtime("bipbip_commander")
+    opened = runtime.open_runtime("bipbip_commander", is_of_server=True)
     opened.database.pool.outage.follow(partial(_tell_of_wait, sys.argv[2]))
     opened.database.gather_topics()
     use_own_waits()

@@ -54,6 +54,19 @@ def upgrade():
         "CREATE TABLE public.occupancy_hours (stop_day integer NOT NULL, hour integer NOT NULL,"
         " resource_seconds bigint NOT NULL DEFAULT 0, PRIMARY KEY (stop_day, hour))"
     )
+    op.execute(
+        "CREATE TABLE public.server_generation (generation bigint PRIMARY KEY, since bigint NOT NULL DEFAULT 0,"
+        " take_overs bigint NOT NULL DEFAULT 0, wanted varchar(255) NOT NULL DEFAULT '',"
+        " wanted_at bigint NOT NULL DEFAULT 0)"
+    )
+    op.execute("INSERT INTO public.server_generation (generation) VALUES (0)")
+    op.execute(
+        "CREATE TABLE public.servers (server_name varchar(255) PRIMARY KEY, host varchar(255) NOT NULL DEFAULT '',"
+        " server_port integer NOT NULL DEFAULT 0, role varchar(8) NOT NULL DEFAULT 'stopped'"
+        " CHECK (role IN ('active', 'standby', 'fenced', 'stopped')), since bigint NOT NULL DEFAULT 0,"
+        " last_seen bigint NOT NULL DEFAULT 0, version varchar(32) NOT NULL DEFAULT '',"
+        " config_digest varchar(64) NOT NULL DEFAULT '', sees_nodes integer NOT NULL DEFAULT 0)"
+    )
 
 
 def downgrade():

@@ -1,0 +1,141 @@
+"""The servers of the site and their generation (``tx.servers``).
+
+Only the session that holds SERVER_LOCK may call ``next_generation`` and ``end_former_sessions``.
+
+See docs/design/availability.rst, "Take-over".
+"""
+
+from typing import NamedTuple
+
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.statements import CLOCK, Prepared, Table
+from oar.lib.jobs.states import ServerRole
+
+#: Seconds for which a wanted server may take the lock before others do.
+WISH_SECONDS = 10
+
+_GENERATION = "generation, wanted, wanted_at"
+_CURRENT = Prepared(f"SELECT {CLOCK}, {_GENERATION} FROM server_generation")
+#: At least the date in seconds: a database that lost its last changes, or was restored, gives no generation twice.
+_NEXT = f"""
+    UPDATE server_generation SET generation = GREATEST(generation + 1, {CLOCK}), since = {CLOCK},
+           take_overs = take_overs + 1, wanted = '', wanted_at = 0
+    RETURNING generation"""
+_FIRST = (
+    f"INSERT INTO server_generation (generation, since, take_overs) VALUES ({CLOCK}, {CLOCK}, 1) RETURNING generation"
+)
+#: The application name of a process of the server holds its generation (``runtime.open_runtime``). Sessions of the
+#: read-only login change nothing.
+_END_FORMER = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user
+      AND substring(application_name FROM ' g([0-9]{1,18})(?:@|$)')::bigint <> %s"""
+#: The warden of an active server asks every 2 s. Its host answers probes also if the process is stopped.
+_END_SILENT_HOLDER = """
+    SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND a.usename = current_user AND a.application_name LIKE 'oar:warden@%%'
+      AND a.state_change < clock_timestamp() - make_interval(secs => %s)"""
+_WANT = f"UPDATE server_generation SET wanted = %s, wanted_at = {CLOCK}"
+_REPORT = f"""
+    INSERT INTO servers (server_name, host, server_port, role, since, last_seen, version, config_digest)
+    VALUES (%s, %s, %s, %s, {CLOCK}, {CLOCK}, %s, %s)
+    ON CONFLICT (server_name) DO UPDATE SET host = excluded.host, server_port = excluded.server_port,
+        since = CASE WHEN servers.role = excluded.role THEN servers.since ELSE excluded.since END,
+        role = excluded.role, last_seen = excluded.last_seen, version = excluded.version,
+        config_digest = excluded.config_digest"""
+_FENCE = f"UPDATE servers SET role = %s, since = {CLOCK} WHERE role = %s AND server_name <> %s RETURNING server_name"
+_ALL = """
+    SELECT server_name, host, server_port, role, since, last_seen, version, config_digest, sees_nodes
+    FROM servers ORDER BY server_name"""
+_TAKE_OVERS = "SELECT take_overs, since FROM server_generation"
+
+
+class Generation(NamedTuple):
+    """The current generation, and the server that an administrator wants to take over."""
+
+    now: int  #: the clock of the database
+    number: int
+    wanted: str  #: '' if there is none
+    wanted_at: int
+
+    def wants_other_than(self, name: str) -> bool:
+        """Return whether the lock must be left to another server."""
+        return self.wanted not in ("", name) and self.now < self.wanted_at + WISH_SECONDS
+
+
+class ServerReport(NamedTuple):
+    """What a server reports of itself."""
+
+    server_name: str
+    host: str
+    server_port: int
+    role: ServerRole
+    version: str
+    config_digest: str
+
+
+class ServerRow(NamedTuple):
+    """A row of ``servers``. Its dates are Unix times."""
+
+    server_name: str
+    host: str
+    server_port: int
+    role: ServerRole
+    since: int
+    last_seen: int
+    version: str
+    config_digest: str
+    sees_nodes: int
+
+
+class TakeOvers(NamedTuple):
+    """The number of take-overs, and the date of the last one."""
+
+    number: int
+    since: int
+
+
+class Servers(Table):
+    """The tables ``server_generation`` and ``servers``."""
+
+    def generation(self) -> Generation:
+        """Return the current generation."""
+        row = self._tx.row(_CURRENT)
+        return Generation(*row) if row else Generation(0, 0, "", 0)
+
+    def next_generation(self) -> int:
+        """Begin a new generation, and return its number. From the commit on, former generations may not write."""
+        number: int = self._tx.value(_NEXT) or self._tx.value(_FIRST)
+        return number
+
+    def end_former_sessions(self, generation: int) -> int:
+        """Terminate the sessions of all other generations. Return how many there were."""
+        return len(self._tx.rows(_END_FORMER, (generation,)))
+
+    def end_silent_holder(self, seconds: int) -> bool:
+        """Terminate the session of a warden that holds SERVER_LOCK and has sent nothing for so many seconds."""
+        return bool(self._tx.rows(_END_SILENT_HOLDER, (*SERVER_LOCK, seconds)))
+
+    def want(self, server_name: str) -> None:
+        """Request that a server takes over."""
+        self._tx.execute(_WANT, (server_name,))
+
+    def report(self, report: ServerReport) -> None:
+        """Store what a server reports of itself."""
+        self._tx.execute(_REPORT, report)
+
+    def fence_others(self, server_name: str) -> str:
+        """Mark the former active server as fenced. Return its name, '' if there was none."""
+        names = self._tx.column(_FENCE, (ServerRole.FENCED, ServerRole.ACTIVE, server_name))
+        return names[0] if names else ""
+
+    def all(self) -> list[ServerRow]:
+        """Return all servers that have ever reported, by name."""
+        return [ServerRow(*row)._replace(role=ServerRole(row[3])) for row in self._tx.rows(_ALL)]
+
+    def take_overs(self) -> TakeOvers:
+        """Return the number of take-overs, and the date of the last one."""
+        row = self._tx.row(_TAKE_OVERS)
+        return TakeOvers(*row) if row else TakeOvers(0, 0)

@@ -1,0 +1,231 @@
+"""The warden: hold the server lock, which decides that this server is the active one.
+
+Almighty starts it first, and starts everything else only when it reports ``Active``. It is small: it keeps one
+connection, and reports to Almighty with a frame for each line of its standard output.
+
+See docs/design/availability.rst, "The warden".
+"""
+
+import logging
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from oar.lib import logs, runtime
+from oar.lib.base import processes
+from oar.lib.base.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
+from oar.lib.base.version import VERSION, explain_schema_mismatch
+from oar.lib.bus import frames
+from oar.lib.bus.exit_codes import ServerCode
+from oar.lib.bus.frames import Active, Alive, Away, Frame, Lost, Standby
+from oar.lib.bus.servers import config_digest, own_server
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.locks import Locks
+from oar.lib.db.servers import Generation, ServerReport, ServerRow
+from oar.lib.db.transaction import Transaction
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import ServerRole
+from oar.lib.runtime import Runtime
+
+log = logging.getLogger("warden")
+
+#: Seconds between two looks at the lock while this server waits for it, and while it holds it.
+STANDBY_SECONDS, ACTIVE_SECONDS = 0.5, 2.0
+#: Seconds between two reports of this server in the table ``servers``.
+REPORT_SECONDS = 10.0
+#: With several servers, a holder that has sent nothing for so many seconds loses the lock. It must be longer than the
+#: time after which a server without an answer has ended (``almighty.SILENCE_SECONDS`` and ``almighty.KILL_SECONDS``).
+SILENT_HOLDER_SECONDS = 10
+#: Pause while the sessions of a former server end, in seconds.
+_ENDING_PAUSE = 0.02
+
+
+class Mismatch(ConfigError):
+    """The schema of the database has another version than this program."""
+
+
+def take_over(tx: Transaction) -> int:
+    """Begin a generation; return its number when no session of a former one is left.
+
+    The order matters. A transaction of a former server that begins after the first step is refused. One that began
+    before has been checked, and the second step ends its session, or waits for its commit.
+    """
+    generation = tx.servers.next_generation()
+    while tx.servers.end_former_sessions(generation):
+        time.sleep(_ENDING_PAUSE)
+    return generation
+
+
+class Warden:
+    """The session that holds the lock, or waits for it."""
+
+    def __init__(self, opened: Runtime, tell: Callable[[Frame], None]) -> None:
+        self._runtime = opened
+        self._tell = tell
+        self._name = own_server(opened.config)
+        self._are_several = len(opened.config.server_hostnames) > 1
+        self._locks: Locks | None = None
+        self._is_holder = False
+        self._generation: int | None = None  #: of this server once it is active
+        self._standby: Standby | None = None  #: what was reported last
+        self._next_report = 0.0
+
+    def turn(self) -> float:
+        """Take or check the lock, and report the result. Return the time in seconds until the next turn.
+
+        Raises DatabaseRefused and Mismatch while the server is not active.
+        """
+        sent = time.monotonic()
+        try:
+            locks = self._locks or self._connect()
+            self._is_holder = self._is_holder or self._may_acquire(locks)
+            if self._generation is None:
+                self._wait(locks)
+            else:
+                self._guard(locks, self._generation, sent)
+            self._report(locks)
+        except DatabaseUnavailable as error:
+            if isinstance(error, DatabaseRefused) and self._generation is None:
+                raise
+            self._disconnect()
+            self._tell(Away(str(error)))
+        return ACTIVE_SECONDS if self._is_holder else STANDBY_SECONDS
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._locks is not None:
+            role, self._next_report = ServerRole.STOPPED, 0.0
+            try:
+                self._report(self._locks, role)
+            except DatabaseUnavailable as error:
+                log.info("the end of this server is not stored: %s", error)
+        self._disconnect()
+
+    def follow_configuration(self) -> None:
+        """Reload oar.conf if it has changed. The names of the servers need a restart."""
+        config = self._runtime.changed_config()
+        if config is not None:
+            self._runtime.config = config
+        self._next_report = 0.0
+
+    def _connect(self) -> Locks:
+        locks = self._runtime.database.locks()
+        mismatch = explain_schema_mismatch(locks.look(lambda tx: tx.system.schema_version()))
+        if mismatch:
+            locks.close()
+            raise Mismatch(mismatch)
+        self._locks = locks
+        return locks
+
+    def _disconnect(self) -> None:
+        if self._locks is not None:
+            self._locks.close()
+        self._locks, self._is_holder = None, False
+
+    def _may_acquire(self, locks: Locks) -> bool:
+        """Try to take the lock, unless an administrator wants another server to have it."""
+        if self._generation is None and locks.look(_generation).wants_other_than(self._name):
+            return False
+        if locks.acquire(SERVER_LOCK) or locks.take_from_dead(SERVER_LOCK):
+            return True
+        if self._are_several and locks.look(lambda tx: tx.servers.end_silent_holder(SILENT_HOLDER_SECONDS)):
+            log.warning("the active server has been silent for %d s: its session is ended", SILENT_HOLDER_SECONDS)
+        return False
+
+    def _wait(self, locks: Locks) -> None:
+        """Become active if the lock is held, else report who holds it."""
+        if self._is_holder:
+            former = [row for row in locks.look(lambda tx: tx.servers.all()) if row.role is ServerRole.ACTIVE]
+            wish = locks.look(_generation)
+            self._generation = locks.look(take_over)
+            self._tell(self._announce(locks, former, wish))
+            self._next_report = 0.0
+            return
+        holder = locks.look(lambda tx: tx.system.lock_holder(SERVER_LOCK))
+        if self._standby is None or self._standby.holder != holder:
+            self._standby = Standby(holder, int(time.time()) if self._standby is None else self._standby.since)
+            self._tell(self._standby)
+
+    def _announce(self, locks: Locks, active: list[ServerRow], wish: Generation) -> Active:
+        """Return the report of a take-over. Store an event if another server was active."""
+        generation = self._generation or 0
+        others = [row.server_name for row in active if row.server_name != self._name]
+        if not others:
+            return Active(generation)
+        is_wanted = wish.wanted == self._name
+        former = others[0]
+        reason = "an administrator asked for it" if is_wanted else f"{former} no longer holds the server lock"
+        locks.look(lambda tx: tx.servers.fence_others(self._name))
+        text = f"{self._name} has taken over from {former}: {reason}"
+        locks.look(lambda tx: tx.events.add(EventType.SERVER_TAKE_OVER, 0, text))
+        return Active(generation, former, reason)
+
+    def _guard(self, locks: Locks, generation: int, sent: float) -> None:
+        """Check that this server is still the active one."""
+        current = locks.look(_generation)
+        if current.number != generation:
+            self._tell(Lost("another server has taken over"))
+        elif current.wants_other_than(self._name):
+            self._tell(Lost(f"hand-over to {current.wanted}"))
+        elif self._is_holder:
+            self._tell(Alive(int(sent * 1000)))
+
+    def _report(self, locks: Locks, role: ServerRole | None = None) -> None:
+        """Store in the table ``servers`` that this server lives."""
+        if time.monotonic() < self._next_report:
+            return
+        self._next_report = time.monotonic() + REPORT_SECONDS
+        config = self._runtime.config
+        role = role or (ServerRole.STANDBY if self._generation is None else ServerRole.ACTIVE)
+        report = ServerReport(self._name, os.uname().nodename, config.server_port, role, VERSION, config_digest(config))
+        locks.look(lambda tx: tx.servers.report(report))
+
+
+def _generation(tx: Transaction) -> Generation:
+    return tx.servers.generation()
+
+
+def _tell(frame: Frame) -> None:
+    """Report to Almighty. If it has ended, this process ends too."""
+    os.write(1, frames.encode(frame) + b"\n")
+
+
+def watch(opened: Runtime) -> int:
+    """Hold or await the lock until a signal, or the end of Almighty. Return the exit code."""
+    with processes.signals() as signals:
+        parent = processes.watch_parent(os.environ)
+        poll = select.poll()
+        for source in (signals, parent) if parent else (signals,):
+            poll.register(source, select.POLLIN)
+        warden = Warden(opened, _tell)
+        try:
+            while not (signals.stop or (parent and parent.is_gone())):
+                poll.poll(warden.turn() * 1000)
+                signals.clear()
+                if signals.reload:
+                    signals.reload = False
+                    warden.follow_configuration()
+        finally:
+            warden.close()
+    return 0
+
+
+def main() -> int:
+    opened = runtime.open_runtime("warden", patience=0)
+    with logs.logging_to(opened.config, "Warden"):
+        try:
+            return watch(opened)
+        except DatabaseRefused as error:
+            log.error("the database does not let %s in (DB_* in oar.conf): %s", opened.database.settings.user, error)
+            return ServerCode.REFUSED
+        except ConfigError as error:
+            log.error("%s", error)
+            return ServerCode.CONFIGURATION
+        except BrokenPipeError:  # Almighty has ended
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
