@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,7 @@ from oar.cli.common.options import ADMIN, OneOf, Stop, option
 from oar.lib.base.errors import ConfigError
 from oar.lib.base.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.config.files import Parsed
+from oar.lib.jobs.states import ServerRole
 from oar.lib.runtime import conf_file, read_config
 
 UNIT = "oar-server.service"
@@ -45,22 +47,30 @@ _NOT_ASKED = "only root and oar may ask the server: sudo -u oar oar-server statu
 _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 
 
+_OF_SYSTEMD = ["start", "stop", "restart", "reload"]
+_ACTIONS = [*_OF_SYSTEMD, "status", "prepare", "hand-over", "is-active"]
+
+
 @oar_command(
     "oar-server",
-    summary="Start, stop, restart or reload the OAR server, or show its status.",
+    summary="Start, stop, restart or reload the OAR server, show its status, or hand over to another server.",
     examples={
         "oar-server status --check": "Print the state of the server as a monitoring plugin does.",
+        "oar-server hand-over": "Let a standby server become the active one.",
         "oar-server reload": "Let the running server read oar.conf again.",
     },
     style=ADMIN,
 )
-@click.argument("action", type=OneOf(["start", "stop", "restart", "reload", "status", "prepare"]))
+@click.argument("action", type=OneOf(_ACTIONS))
 @option("--check", is_flag=True, help="With status: print one line and exit like a monitoring plugin.")
-def main(context: Context, action: str, *, check: bool) -> int:
+@option("--json", "as_json", is_flag=True, help="With status: print the states of all servers as JSON.")
+@option("--to", "wanted", metavar="NAME", help="With hand-over: the server that becomes the active one.")
+def main(context: Context, action: str, *, check: bool, as_json: bool, wanted: str | None) -> int:
     """Run the command."""
-    if check and action != "status":
-        raise click.UsageError("--check needs the action status. Run: oar-server status --check")
-    if action != "status":
+    for name, is_set, needed in (("check", check, "status"), ("json", as_json, "status"), ("to", wanted, "hand-over")):
+        if is_set and action != needed:
+            raise click.UsageError(f"--{name} needs the action {needed}. Run: oar-server {needed} --{name}")
+    if action != "status" or as_json:
         context.require_admin()
     path = conf_file(context.environment)
     if check:
@@ -71,14 +81,16 @@ def main(context: Context, action: str, *, check: bool) -> int:
         return 0
     if action == "reload" and _MAIN_PID in context.environment:
         return server.reloaded()
-    if action != "status" and has_unit():
+    if action in _OF_SYSTEMD and has_unit():
         return run_systemctl(action)
-    actions = {
+    actions: dict[str, Callable[[], int]] = {
         "start": server.start,
         "stop": server.stop,
         "restart": server.restart,
         "reload": server.reload,
-        "status": server.status,
+        "status": partial(server.status, as_json=as_json),
+        "hand-over": partial(server.hand_over, wanted),
+        "is-active": server.is_active,
     }
     return actions[action]()
 
@@ -141,11 +153,37 @@ class Server:
         except OSError as error:
             raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
 
-    def status(self) -> int:
-        """Print whether the server runs."""
+    def status(self, *, as_json: bool = False) -> int:
+        """Print whether the server runs. If there are several, print the states of all."""
+        from oar.cli.common import servers
+
         pid = self.pid()
+        if as_json:
+            click.echo(servers.format_json(self._config, pid, self._role()))
+            return IS_STOPPED if pid is None else 0
         click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
+        if len(self._config.server_hostnames) > 1:
+            click.echo(servers.format_servers(servers.load_servers(self._config)[0]))
         return IS_STOPPED if pid is None else 0
+
+    def is_active(self) -> int:
+        """Return 0 if the tasks of timers must run on this host: it is the active or the only server."""
+        return 0 if len(self._config.server_hostnames) == 1 or self._role() == ServerRole.ACTIVE else IS_STOPPED
+
+    def hand_over(self, wanted: str | None = None) -> int:
+        """Let a standby server become the active one."""
+        from oar.cli.common import servers
+
+        servers.hand_over(self._config, wanted)
+        return 0
+
+    def _role(self) -> ServerRole:
+        """Return the role of the server on this host."""
+        from oar.lib.bus.control_client import ask
+        from oar.lib.bus.frames import Status, StatusQuestion
+
+        answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS) if self.pid() is not None else None
+        return ServerRole(answer.state.get("role", "stopped")) if isinstance(answer, Status) else ServerRole.STOPPED
 
     def check(self) -> int:
         """Print whether jobs can be submitted, started and ended; return the exit code for monitoring systems."""

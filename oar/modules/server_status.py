@@ -33,7 +33,7 @@ def server_status(
         "pid": os.getpid(),
         "start": start,
         "ready": restarts.is_ready,
-        "waits_for": "" if restarts.is_ready else restarts.wait,
+        "waits_for": "" if restarts.is_ready or restarts.is_standby else restarts.wait,
         "lanes": {
             lane.value: {"running": automaton.running[lane], "waiting": list(automaton.queues[lane])} for lane in Lane
         },

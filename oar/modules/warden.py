@@ -23,7 +23,7 @@ from oar.lib.bus.frames import Active, Alive, Away, Frame, Lost, Standby
 from oar.lib.bus.servers import config_digest, own_server
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.locks import Locks
-from oar.lib.db.servers import Generation, ServerReport, ServerRow
+from oar.lib.db.servers import Generation, ServerReport
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.states import ServerRole
@@ -46,13 +46,13 @@ class Mismatch(ConfigError):
     """The schema of the database has another version than this program."""
 
 
-def take_over(tx: Transaction) -> int:
+def take_over(tx: Transaction, server_name: str = "") -> int:
     """Begin a generation; return its number when no session of a former one is left.
 
     The order matters. A transaction of a former server that begins after the first step is refused. One that began
     before has been checked, and the second step ends its session, or waits for its commit.
     """
-    generation = tx.servers.next_generation()
+    generation = tx.servers.next_generation(server_name)
     while tx.servers.end_former_sessions(generation):
         time.sleep(_ENDING_PAUSE)
     return generation
@@ -75,7 +75,7 @@ class Warden:
     def turn(self) -> float:
         """Take or check the lock, and report the result. Return the time in seconds until the next turn.
 
-        Raises DatabaseRefused and Mismatch while the server is not active.
+        Raises DatabaseUnavailable and Mismatch, while the server is not active, if this process cannot help it.
         """
         sent = time.monotonic()
         try:
@@ -87,8 +87,8 @@ class Warden:
                 self._guard(locks, self._generation, sent)
             self._report(locks)
         except DatabaseUnavailable as error:
-            if isinstance(error, DatabaseRefused) and self._generation is None:
-                raise
+            if self._generation is None and (isinstance(error, DatabaseRefused) or self._runtime.changed_config()):
+                raise  # the next warden uses the new configuration
             self._disconnect()
             self._tell(Away(str(error)))
         return ACTIVE_SECONDS if self._is_holder else STANDBY_SECONDS
@@ -137,10 +137,9 @@ class Warden:
     def _wait(self, locks: Locks) -> None:
         """Become active if the lock is held, else report who holds it."""
         if self._is_holder:
-            former = [row for row in locks.look(lambda tx: tx.servers.all()) if row.role is ServerRole.ACTIVE]
-            wish = locks.look(_generation)
-            self._generation = locks.look(take_over)
-            self._tell(self._announce(locks, former, wish))
+            former = locks.look(_generation)
+            self._generation = locks.look(lambda tx: take_over(tx, self._name))
+            self._tell(self._announce(locks, self._generation, former))
             self._next_report = 0.0
             return
         holder = locks.look(lambda tx: tx.system.lock_holder(SERVER_LOCK))
@@ -148,19 +147,17 @@ class Warden:
             self._standby = Standby(holder, int(time.time()) if self._standby is None else self._standby.since)
             self._tell(self._standby)
 
-    def _announce(self, locks: Locks, active: list[ServerRow], wish: Generation) -> Active:
-        """Return the report of a take-over. Store an event if another server was active."""
-        generation = self._generation or 0
-        others = [row.server_name for row in active if row.server_name != self._name]
-        if not others:
-            return Active(generation)
-        is_wanted = wish.wanted == self._name
-        former = others[0]
-        reason = "an administrator asked for it" if is_wanted else f"{former} no longer holds the server lock"
+    def _announce(self, locks: Locks, number: int, former: Generation) -> Active:
+        """Return the report of a take-over. Store an event if another server was active before."""
         locks.look(lambda tx: tx.servers.fence_others(self._name))
-        text = f"{self._name} has taken over from {former}: {reason}"
+        name = former.server_name
+        if name in ("", self._name):
+            return Active(number)
+        is_wanted = former.wanted == self._name
+        reason = "an administrator asked for it" if is_wanted else f"{name} no longer holds the server lock"
+        text = f"{self._name} has taken over from {name}: {reason}"
         locks.look(lambda tx: tx.events.add(EventType.SERVER_TAKE_OVER, 0, text))
-        return Active(generation, former, reason)
+        return Active(number, name, reason)
 
     def _guard(self, locks: Locks, generation: int, sent: float) -> None:
         """Check that this server is still the active one."""
@@ -220,6 +217,9 @@ def main() -> int:
         except DatabaseRefused as error:
             log.error("the database does not let %s in (DB_* in oar.conf): %s", opened.database.settings.user, error)
             return ServerCode.REFUSED
+        except DatabaseUnavailable as error:
+            log.error("the database cannot be reached: %s", error)
+            return ServerCode.DATABASE
         except ConfigError as error:
             log.error("%s", error)
             return ServerCode.CONFIGURATION

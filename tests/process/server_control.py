@@ -1,4 +1,7 @@
-"""oar-server without systemd, for the account that runs the tests: CONF_FILE HOME ACTION."""
+"""oar-server without systemd, for the account that runs the tests: CONF_FILE HOME ACTION.
+
+After the name of the action come its arguments, separated by blanks.
+"""
 
 import os
 import pwd
@@ -13,7 +16,8 @@ def main(conf_file: str, home: str, action: str) -> int:
     entry = pwd.getpwuid(os.getuid())
     account = pwd.struct_passwd((*entry[:5], home, entry.pw_shell))
     server = Server(read_config(conf_file), conf_file, os.environ, account)
-    code: int = getattr(server, action)()
+    name, *arguments = action.split()
+    code: int = getattr(server, name)(*arguments)
     return code
 
 

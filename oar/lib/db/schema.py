@@ -607,9 +607,10 @@ table(
 )
 table(
     "server_generation",
-    "One row. generation: number of the last take-over, which write transactions of the server check. wanted: the"
-    " server that an administrator asked to take over, and wanted_at the date.",
+    "One row. generation: number of the last take-over, which write transactions of the server check, and server_name"
+    " the server that took over. wanted: the server that an administrator asked to take over, and wanted_at the date.",
     key("generation"),
+    string("server_name", 255),
     number("since"),
     number("take_overs"),
     string("wanted", 255),

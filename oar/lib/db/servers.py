@@ -14,16 +14,16 @@ from oar.lib.jobs.states import ServerRole
 #: Seconds for which a wanted server may take the lock before others do.
 WISH_SECONDS = 10
 
-_GENERATION = "generation, wanted, wanted_at"
+_GENERATION = "generation, server_name, wanted, wanted_at"
 _CURRENT = Prepared(f"SELECT {CLOCK}, {_GENERATION} FROM server_generation")
 #: At least the date in seconds: a database that lost its last changes, or was restored, gives no generation twice.
 _NEXT = f"""
-    UPDATE server_generation SET generation = GREATEST(generation + 1, {CLOCK}), since = {CLOCK},
-           take_overs = take_overs + 1, wanted = '', wanted_at = 0
+    UPDATE server_generation SET generation = GREATEST(generation + 1, {CLOCK}), server_name = %s,
+           since = {CLOCK}, take_overs = take_overs + 1, wanted = '', wanted_at = 0
     RETURNING generation"""
-_FIRST = (
-    f"INSERT INTO server_generation (generation, since, take_overs) VALUES ({CLOCK}, {CLOCK}, 1) RETURNING generation"
-)
+_FIRST = f"""
+    INSERT INTO server_generation (generation, server_name, since, take_overs) VALUES ({CLOCK}, %s, {CLOCK}, 1)
+    RETURNING generation"""
 #: The application name of a process of the server holds its generation (``runtime.open_runtime``). Sessions of the
 #: read-only login change nothing.
 _END_FORMER = """
@@ -45,7 +45,7 @@ _REPORT = f"""
         since = CASE WHEN servers.role = excluded.role THEN servers.since ELSE excluded.since END,
         role = excluded.role, last_seen = excluded.last_seen, version = excluded.version,
         config_digest = excluded.config_digest"""
-_FENCE = f"UPDATE servers SET role = %s, since = {CLOCK} WHERE role = %s AND server_name <> %s RETURNING server_name"
+_FENCE = f"UPDATE servers SET role = %s, since = {CLOCK} WHERE role = %s AND server_name <> %s"
 _ALL = """
     SELECT server_name, host, server_port, role, since, last_seen, version, config_digest, sees_nodes
     FROM servers ORDER BY server_name"""
@@ -57,6 +57,7 @@ class Generation(NamedTuple):
 
     now: int  #: the clock of the database
     number: int
+    server_name: str  #: the server that has begun it
     wanted: str  #: '' if there is none
     wanted_at: int
 
@@ -103,11 +104,11 @@ class Servers(Table):
     def generation(self) -> Generation:
         """Return the current generation."""
         row = self._tx.row(_CURRENT)
-        return Generation(*row) if row else Generation(0, 0, "", 0)
+        return Generation(*row) if row else Generation(0, 0, "", "", 0)
 
-    def next_generation(self) -> int:
+    def next_generation(self, server_name: str) -> int:
         """Begin a new generation, and return its number. From the commit on, former generations may not write."""
-        number: int = self._tx.value(_NEXT) or self._tx.value(_FIRST)
+        number: int = self._tx.value(_NEXT, (server_name,)) or self._tx.value(_FIRST, (server_name,))
         return number
 
     def end_former_sessions(self, generation: int) -> int:
@@ -126,10 +127,9 @@ class Servers(Table):
         """Store what a server reports of itself."""
         self._tx.execute(_REPORT, report)
 
-    def fence_others(self, server_name: str) -> str:
-        """Mark the former active server as fenced. Return its name, '' if there was none."""
-        names = self._tx.column(_FENCE, (ServerRole.FENCED, ServerRole.ACTIVE, server_name))
-        return names[0] if names else ""
+    def fence_others(self, server_name: str) -> None:
+        """Mark a former active server that has not reported its end as fenced."""
+        self._tx.execute(_FENCE, (ServerRole.FENCED, ServerRole.ACTIVE, server_name))
 
     def all(self) -> list[ServerRow]:
         """Return all servers that have ever reported, by name."""

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from oar.lib.base.times import format_date
+from oar.lib.jobs.states import ServerRole
 from oar.lib.monitoring.records import HealthFacts, QueueStatus, ServerTask, UserHold
 
 
@@ -118,6 +119,8 @@ def judge_status(status: Mapping[str, Any] | None, now: float, waited: float = 0
     if status is None:
         text = f"the server runs and did not answer within {waited:g} s. See LOG_FILE; if this lasts, restart it"
         return HealthReport((HealthFinding(ServerHealth.CRITICAL, text),))
+    if status.get("role") == ServerRole.STANDBY and not status.get("waits_for"):
+        return HealthReport(())
     if not status.get("ready"):
         reason = status.get("waits_for") or "its Runner is not ready"
         return HealthReport((HealthFinding(ServerHealth.WARNING, f"the server is starting: {reason}"),))

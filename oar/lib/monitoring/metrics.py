@@ -55,6 +55,9 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
     """Yield the gauges of the current state."""
     for name in labels.names:
         yield from share_families(name, tx.usage.shares(name), labels.most)
+    take_overs = tx.servers.take_overs()
+    yield counter("oar_take_overs_total", "Take-overs; each start of a server is one.", {(): take_overs.number})
+    yield gauge("oar_last_take_over_seconds", "When a server became active last, epoch seconds.", take_overs.since)
     live = {(str(state), queue): number for (queue, state), number in tx.listings.live_by_queue().items()}
     yield gauge("oar_jobs", "Live jobs.", live, "state", "queue")
     waiting = {(queue, str(code)): number for (queue, code), number in tx.usage.reasons().items()}
@@ -158,7 +161,7 @@ def server_families(status: Mapping[str, Any], now: float) -> Iterator[MetricFam
     yield gauge("oar_runner_ready", "Whether the Runner starts and ends jobs.", is_ready)
     start = status.get("start") or 0
     yield gauge("oar_server_start_seconds", "When the server was started, epoch seconds.", start)
-    yield gauge("oar_server_role", "Role of this server.", {"active": 1}, "role")
+    yield gauge("oar_server_role", "Role of this server.", {status.get("role") or "active": 1}, "role")
 
 
 def _module_ages(modules: Mapping[str, Mapping[str, Any]], start: float, now: float) -> Iterator[MetricFamily]:

@@ -55,7 +55,8 @@ def upgrade():
         " resource_seconds bigint NOT NULL DEFAULT 0, PRIMARY KEY (stop_day, hour))"
     )
     op.execute(
-        "CREATE TABLE public.server_generation (generation bigint PRIMARY KEY, since bigint NOT NULL DEFAULT 0,"
+        "CREATE TABLE public.server_generation (generation bigint PRIMARY KEY,"
+        " server_name varchar(255) NOT NULL DEFAULT '', since bigint NOT NULL DEFAULT 0,"
         " take_overs bigint NOT NULL DEFAULT 0, wanted varchar(255) NOT NULL DEFAULT '',"
         " wanted_at bigint NOT NULL DEFAULT 0)"
     )

@@ -1,0 +1,107 @@
+"""Several servers: their table, and the hand-over from one to another."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from oar.cli.common.options import Stop
+from oar.lib.base.times import format_date
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.servers import WISH_SECONDS, ServerRow
+from oar.lib.jobs.states import ServerRole
+from oar.lib.runtime import database_settings
+
+#: A server that has not reported for so many seconds does not run.
+SEEN_SECONDS = 30
+#: Seconds that a hand-over may take.
+HAND_OVER_SECONDS = WISH_SECONDS + 5
+_LOOK_SECONDS = 0.1
+_HEADINGS = ("SERVER", "ROLE", "SINCE", "LAST SEEN", "VERSION", "CONFIGURATION")
+
+
+def _open(config: Config) -> Database:
+    return Database(database_settings(config, patience=0), application="oar:oar-server")
+
+
+def load_servers(config: Config) -> tuple[list[ServerRow], int]:
+    """Return the servers of the site, and the date. Raises DatabaseUnavailable."""
+    database = _open(config)
+    with database.snapshot() as tx:
+        rows, now = tx.servers.all(), tx.now
+    database.close()
+    return [row for row in rows if row.server_name in config.server_hostnames], now
+
+
+def server_records(rows: Sequence[ServerRow]) -> list[dict[str, Any]]:
+    """Return the records of the servers. Their configuration is compared with that of the active one."""
+    active = next((row.config_digest for row in rows if row.role is ServerRole.ACTIVE), None)
+    return [{**row._asdict(), "config_differs": row.config_digest != (active or row.config_digest)} for row in rows]
+
+
+def format_servers(rows: Sequence[ServerRow]) -> str:
+    """Return the table of the servers.
+
+    >>> print(format_servers([ServerRow("a", "a", 6666, ServerRole.ACTIVE, 0, 0, "3.3.0", "", 0)]).split()[0])
+    SERVER
+    """
+    cells = [_HEADINGS]
+    for record in server_records(rows):
+        configuration = "different" if record["config_differs"] else "same"
+        dates = format_date(record["since"]), format_date(record["last_seen"])
+        cells.append((record["server_name"], str(record["role"]), *dates, record["version"], configuration))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(lines)
+
+
+def format_json(config: Config, pid: int | None, role: str) -> str:
+    """Return the status of this host and of all servers as JSON. Raises DatabaseUnavailable."""
+    rows, _ = load_servers(config)
+    return json.dumps({"pid": pid, "role": role, "servers": server_records(rows)}, indent=2)
+
+
+def choose_server(rows: Sequence[ServerRow], now: int, wanted: str | None) -> str:
+    """Return the standby that takes over: the wanted one, or the first one that runs.
+
+    >>> row = ServerRow("srv2", "srv2", 6666, ServerRole.STANDBY, 0, 100, "3.3.0", "", 0)
+    >>> choose_server([row], 110, None)
+    'srv2'
+    """
+    running = [row for row in rows if row.last_seen > now - SEEN_SECONDS]
+    standbys = [row.server_name for row in running if row.role is ServerRole.STANDBY]
+    if wanted is None and not standbys:
+        raise Stop("[ERROR] no standby server is running: see oar-server status")
+    if wanted is not None and wanted not in standbys:
+        known = f"running standby servers: {' '.join(standbys)}" if standbys else "no standby server is running"
+        raise Stop(f"[ERROR] --to: {wanted} must be a running standby server; {known}")
+    return wanted or standbys[0]
+
+
+def hand_over(config: Config, wanted: str | None) -> None:
+    """Have a standby become the active server, and wait until it is. Raises DatabaseUnavailable."""
+    rows, now = load_servers(config)
+    name = choose_server(rows, now, wanted)
+    database = _open(config)
+    with database.begin() as tx:
+        tx.servers.want(name)
+    _wake_active(config)
+    begin = time.monotonic()
+    while time.monotonic() < begin + HAND_OVER_SECONDS:
+        with database.snapshot() as tx:
+            if any(row.server_name == name and row.role is ServerRole.ACTIVE for row in tx.servers.all()):
+                click.echo(f"{name} is the active server.")
+                return
+        time.sleep(_LOOK_SECONDS)
+    raise Stop(f"[ERROR] {name} has not become active within {HAND_OVER_SECONDS} s: see oar-server status and its log")
+
+
+def _wake_active(config: Config) -> None:
+    """Let the warden on this host read the request at once; that of another host reads it within 2 s."""
+    from oar.lib.bus import frames, sockets
+
+    with sockets.connected(sockets.control_endpoint(config)) as dealer:
+        dealer.send(frames.encode(frames.LookAgain()))
