@@ -1,5 +1,7 @@
 """What follows from an event or an exit code of oarexec: oar/lib/history/event_consequences.py."""
 
+import re
+
 import pytest
 
 from oar.lib.bus.messages import JobAction, Tag
@@ -237,7 +239,7 @@ def test_a_reservation_goes_on_without_its_bad_hosts(type_: str) -> None:
     assert verdict("RESERVATION_NO_NODE", facts(job=launching)).state is JobState.ERROR
 
 
-@pytest.mark.parametrize("type_", [type_ for type_ in EventType if type_.startswith("SERVER_")])
+@pytest.mark.parametrize("type_", [type_ for type_ in EventType if re.match("SERVER_(PRO|EPI)LOGUE", type_)])
 def test_errors_of_the_server_blame_no_node(type_: str) -> None:
     assert verdict(type_, facts()).state is JobState.ERROR
     assert verdict(type_, facts()).suspects == ()
