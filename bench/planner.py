@@ -59,6 +59,7 @@ CASES = {
     "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
     "1,000 jobs on 50,000 nodes of 4 cores": Case(lambda: plain(1000, 200000, per_cpu=2), 5.0, memory=600),
     "10,000 jobs on 50,000 nodes of 4 cores": Case(lambda: plain(10000, 200000, per_cpu=2), 5.0, memory=600),
+    "1,000 jobs on 5,000 nodes of 128 cores": Case(lambda: plain(1000, 640000, per_cpu=64), 5.0, memory=600),
     "10,000 jobs on 5,000 nodes of 128 cores": Case(lambda: plain(10000, 640000, per_cpu=64), 5.0, memory=600),
     "200 jobs of 100 nodes in levels, 8,000 cores": Case(lambda: cliffs.wide_in_levels(200, 100, 8000), 0.6),
     "200 jobs of 1,000 nodes in levels, 80,000 cores": Case(lambda: cliffs.wide_in_levels(200, 1000, 80000), 6.0),

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from operator import and_, lt, or_
+from operator import and_, lt, ne, or_
 
 from oar.lib.base.bit_runs import BitRuns
 from oar.lib.base.resource_set import ResourceSet, from_positions, lowest, positions, without
@@ -67,6 +67,16 @@ def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
             chosen.append(column)
             inner = column
     return chosen[::-1]
+
+
+def run_starts(columns: Sequence[Column]) -> list[int] | None:
+    """Return the first rows of the blocks with equal values; return None if a block is not a run of rows."""
+    starts = {0} if columns[0] else set()
+    for column in columns:
+        starts.update(itertools.compress(itertools.count(1), map(ne, column, column[1:])))
+    firsts = sorted(starts)
+    is_run = len(firsts) == len({tuple(column[first] for column in columns) for first in firsts})
+    return firsts if is_run else None
 
 
 class TakingOrder:
@@ -196,15 +206,21 @@ class Layout:
     def _split(self, names: tuple[str, ...], inside: ResourceSet) -> _Partition:
         if FINEST in names:
             return _Partition((), None, is_units=True)
-        blocks: dict[object, list[int]] = defaultdict(list)
-        columns = [self._columns[name] for name in names]
-        values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         members = reduce(and_, map(self.having, names), inside)
-        for bit in range(self.size) if members == (1 << self.size) - 1 else positions(members):
-            blocks[values[bit]].append(bit)
-        if all(len(bits) == 1 for bits in blocks.values()):
+        columns = [self._columns[name] for name in names]
+        is_everything = members == (1 << self.size) - 1
+        starts = run_starts(columns) if is_everything else None
+        ordered: Sequence[Sequence[int]]
+        if starts is not None:  # the usual case
+            ordered = [range(low, behind) for low, behind in itertools.pairwise((*starts, self.size))]
+        else:
+            blocks: dict[object, list[int]] = defaultdict(list)
+            values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+            for bit in range(self.size) if is_everything else positions(members):
+                blocks[values[bit]].append(bit)
+            ordered = sorted(blocks.values())
+        if all(len(bits) == 1 for bits in ordered):
             return _Partition((), None, is_units=True)
-        ordered = sorted(blocks.values())
         spans = [(bits[0], bits[-1]) for bits in ordered]
         disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
         sets = [

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import ResourceColumns, RunningJob, Settings, Snapshot
-from oar.lib.base.resource_set import ResourceSet, positions
+from oar.lib.base.resource_set import ResourceSet, positions, without
 from oar.lib.jobs.states import JobState
 
 T = TypeVar("T")
@@ -135,8 +135,9 @@ class ResourceHolders:
     def __init__(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes], shared: ResourceSet) -> None:
         """``shared``: the resources that every job has in addition to its own."""
         self.all = [
-            Holder(job, types[job.id], held_resources(job, snapshot.resources, snapshot.settings) & ~shared)
+            Holder(job, types[job.id], without(held, shared) if held & shared else held)
             for job in snapshot.running
+            for held in (held_resources(job, snapshot.resources, snapshot.settings),)
         ]
         self.has_besteffort = any(holder.types.is_besteffort for holder in self.all)
         self._index: ResourceIndex[Holder] = ResourceIndex()

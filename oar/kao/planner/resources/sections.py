@@ -24,7 +24,7 @@ from oar.kao.facts.steps import Steps, portions, result_of
 from oar.kao.planner.resources.slot_search import STARTS_PER_CHECK, Check
 from oar.kao.planner.resources.slots import FEW, Occupant, Page, SlotMatch, SlotQuery, SlotSet
 from oar.lib.base.resource_set import ResourceSet
-from oar.lib.nodes.hierarchy import CountedBlocks, RequestFit
+from oar.lib.nodes.hierarchy import CountedBlocks, RequestFit, run_starts
 
 #: A section has about this number of resources; a machine with less than two sections is not divided.
 SIZE = 1 << 14
@@ -43,10 +43,9 @@ def section_bounds(resources: ResourceColumns) -> tuple[int, ...]:
         return ()
     starts: Sequence[int] = range(size)
     for column in resources.columns.values():
-        if len(set(column)) < len(starts):
-            firsts = [0, *(bit for bit, (left, right) in enumerate(pairwise(column), 1) if left != right)]
-            is_even = max(right - left for left, right in pairwise((*firsts, size))) <= SIZE
-            starts = firsts if is_even and len(firsts) == len(set(column)) else starts
+        firsts = run_starts([column])
+        if firsts and max(right - left for left, right in pairwise((*firsts, size))) <= SIZE:
+            starts = min(starts, firsts, key=len)
     bounds = [0]
     for start, behind in pairwise((*starts, size)):
         if behind - bounds[-1] > SIZE:
@@ -69,6 +68,7 @@ class Sections:
     def __init__(self, bounds: Sequence[int], slots: SlotSet) -> None:
         """``slots``: the free resources before the first occupant."""
         self._bounds = bounds
+        self._below = [(1 << low) - 1 for low in bounds]
         self._slots = [
             slots.projected(partial(_part, low=low, high=high), (1 << (high - low)) - 1)
             for low, high in pairwise(bounds)
@@ -117,7 +117,7 @@ class Sections:
         while resources and start < end:
             section = bisect_right(self._bounds, resources.bit_length() - 1) - 1
             part = resources >> self._bounds[section]
-            resources ^= part << self._bounds[section]
+            resources &= self._below[section]
             self._change(section, start)
             self._change(section, end)
             yield section, (start, end, part, key)
