@@ -75,8 +75,8 @@ def run_starts(columns: Sequence[Column]) -> list[int] | None:
     for column in columns:
         starts.update(itertools.compress(itertools.count(1), map(ne, column, column[1:])))
     firsts = sorted(starts)
-    is_run = len(firsts) == len({tuple(column[first] for column in columns) for first in firsts})
-    return firsts if is_run else None
+    values = zip(*(map(column.__getitem__, firsts) for column in columns), strict=True)
+    return firsts if len(firsts) == len(set(values)) else None
 
 
 class TakingOrder:
@@ -219,7 +219,7 @@ class Layout:
             for bit in range(self.size) if is_everything else positions(members):
                 blocks[values[bit]].append(bit)
             ordered = sorted(blocks.values())
-        if all(len(bits) == 1 for bits in ordered):
+        if len(ordered) == members.bit_count():
             return _Partition((), None, is_units=True)
         spans = [(bits[0], bits[-1]) for bits in ordered]
         disjoint = all(before[1] < after[0] for before, after in itertools.pairwise(spans))
