@@ -169,7 +169,9 @@ def test_the_priority_of_several_factors_is_computed_as_the_scheduler_does(
     add_job(database, user="alice", types=["qos=0.5"])
     add_job(database, user="alice", types=["nice=1"])
     plan(database, config)
-    jobs = limits(database, config).jobs
+    shown = limits(database, config)
+    assert shown.fair_share == ()  # karma has no weight
+    jobs = shown.jobs
     work = 3 * (1 / 3600)
     assert [job.priority for job in jobs] == pytest.approx([1 + 2.5 + work, -1 + 2.5 + work])
 

@@ -1,6 +1,6 @@
 """What limits a user now: rules of quotas and of waiting jobs, fair share, the priority of his waiting jobs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -138,6 +138,7 @@ class _Reader:
         self._queues = {queue.name: policy for queue in tx.queues.all() if (policy := policy_of(queue.policy))}
         self._orders = {name: policy.order_by(self._settings) for name, policy in self._queues.items()}
         self._projects = _projects_of(tx, config, user)
+        self._weights = self._read_weights() if JobPriority.MULTIFACTOR in self._orders.values() else Weights()
 
     def quotas(self) -> Iterator[RuleUse]:
         limited = [name for name, policy in self._queues.items() if policy.has_quotas(self._settings)]
@@ -169,7 +170,7 @@ class _Reader:
             yield _rule_use("waiting", rule, pattern, measures)
 
     def fair_share(self, *, shows_others: bool) -> Iterator[FairShareUse]:
-        if not _FAIR & set(self._orders.values()):
+        if not (JobPriority.FAIRSHARE in self._orders.values() or self._weights.karma_weight):
             return
         tx = self._tx
         since = tx.now - self._config.scheduler_fairsharing_window_size
@@ -190,28 +191,26 @@ class _Reader:
             yield FairShareUse(project, karma, place, len(others) + 1, tuple(share.terms(keys)), ahead)
 
     def ranks(self) -> Iterator[JobRank]:
-        priorities = self._priorities() if JobPriority.MULTIFACTOR in self._orders.values() else None
+        usable = self._tx.accounts.counted_resources(set(ResourceState) - {ResourceState.DEAD})
         for job in self._tx.accounts.ordered(self._user, MAX_JOBS) if _FAIR & set(self._orders.values()) else ():
             order = self._orders.get(job.queue)
             if order in _FAIR:
-                value = priorities(job) if priorities and order is JobPriority.MULTIFACTOR else None
+                value = self._priority(job, usable) if order is JobPriority.MULTIFACTOR else None
                 yield JobRank(job.id, job.queue, job.project, order, job.karma, value)
 
-    def _priorities(self) -> Callable[[OrderedJob], float]:
-        """Return the function that computes the priority of a job in the order MULTIFACTOR."""
+    def _priority(self, job: OrderedJob, usable: int) -> float:
+        """Return the priority in the order MULTIFACTOR; ``usable``: the number of resources that are not Dead."""
+        row = PlannedJob(job.id, job.queue, self._user, job.project, "", JobState.WAITING, types=tuple(job.types))
+        karma = (job.karma or 0.0) if self._weights.karma_weight else 0.0
+        factors = Factors(job.resources, job.walltime, usable, self._tx.now - job.submission_time, karma)
+        return priority(job.queue, parse_types_or_none(row), factors, self._weights)
+
+    def _read_weights(self) -> Weights:
+        """Return the weights of the order MULTIFACTOR; the defaults if the file cannot be read."""
         try:
-            weights = parse_weights(self._tx.accounts.server_file(self._config.priority_conf_file) or "{}")
+            return parse_weights(self._tx.accounts.server_file(self._config.priority_conf_file) or "{}")
         except ValueError:
-            weights = Weights()
-        usable = self._tx.accounts.counted_resources(set(ResourceState) - {ResourceState.DEAD})
-
-        def priority_of(job: OrderedJob) -> float:
-            age = self._tx.now - job.submission_time
-            factors = Factors(job.resources, job.walltime, usable, age, (job.karma or 0) * bool(weights.karma_weight))
-            row = PlannedJob(job.id, job.queue, self._user, job.project, "", JobState.WAITING, types=tuple(job.types))
-            return priority(job.queue, parse_types_or_none(row), factors, weights)
-
-        return priority_of
+            return Weights()
 
 
 def _projects_of(tx: "Transaction", config: "Config", user: str) -> list[str]:
