@@ -111,13 +111,9 @@ class Warden:
         self._next_report = 0.0
 
     def _connect(self) -> Locks:
-        locks = self._runtime.database.locks()
-        mismatch = explain_schema_mismatch(locks.look(lambda tx: tx.system.schema_version()))
-        if mismatch:
-            locks.close()
-            raise Mismatch(mismatch)
-        self._locks = locks
-        return locks
+        self._locks = self._runtime.database.locks()
+        _check_schema(self._locks)
+        return self._locks
 
     def _disconnect(self) -> None:
         if self._locks is not None:
@@ -137,6 +133,7 @@ class Warden:
     def _wait(self, locks: Locks) -> None:
         """Become active if the lock is held, else report who holds it."""
         if self._is_holder:
+            _check_schema(locks)  # it may have been upgraded since this server waits
             former = locks.look(_generation)
             self._generation = locks.look(lambda tx: take_over(tx, self._name))
             self._tell(self._announce(locks, self._generation, former))
@@ -178,6 +175,13 @@ class Warden:
         role = role or (ServerRole.STANDBY if self._generation is None else ServerRole.ACTIVE)
         report = ServerReport(self._name, os.uname().nodename, config.server_port, role, VERSION, config_digest(config))
         locks.look(lambda tx: tx.servers.report(report))
+
+
+def _check_schema(locks: Locks) -> None:
+    """Raise Mismatch if the schema has another version than this program."""
+    mismatch = explain_schema_mismatch(locks.look(lambda tx: tx.system.schema_version()))
+    if mismatch:
+        raise Mismatch(mismatch)
 
 
 def _generation(tx: Transaction) -> Generation:

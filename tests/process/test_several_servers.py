@@ -231,6 +231,16 @@ def test_only_the_active_server_runs_the_tasks_of_timers_and_differences_are_sho
     assert (checked.returncode, checked.stdout) == (0, "OAR OK: no problems found\n")
 
 
+def test_a_standby_whose_schema_was_upgraded_does_not_take_over(pair: Pair) -> None:
+    active, standby = pair.start()
+    with pair.database.begin() as tx:
+        tx.execute("UPDATE schema SET version = '99.0', revision = '99.0'")
+    kill_everything(active)
+    wait_until(lambda: not children_of(standby))
+    assert re.search(r"Warden/\d+\|\|.*99\.0", standby.log())
+    assert pair.roles()[NAMES[1]] != "active"
+
+
 def test_a_server_that_is_not_named_does_not_start(pair: Pair) -> None:
     server = pair.servers[NAMES[0]]
     pair.configure(NAMES[0], SERVER_NAME="127.0.0.3")
