@@ -34,7 +34,7 @@ _BEGIN = {
 }
 #: Sent with the begin of each transaction; the second one with those of a server process that write.
 _CLOCK = Prepared(f"SELECT {CLOCK}")
-_CLOCK_AND_GENERATION = Prepared(f"SELECT {CLOCK}, (SELECT max(generation) FROM server_generation)")
+_CLOCK_AND_GENERATION = Prepared(f"SELECT {CLOCK}, generation FROM server_generation")
 _COMMIT_AT_ONCE = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
@@ -229,7 +229,7 @@ class Database:
                 question = connection.preparations.call(_CLOCK_AND_GENERATION if is_checked else _CLOCK, cursor.execute)
                 cursor.execute(f"{_BEGIN[kind]}; {question}")
                 connection.is_prompt = False
-                row = cursor.fetchall()[0]
+                row = (cursor.fetchall() or [(0, None)])[0]  # without a generation nobody is active
                 if is_checked and row[1] != self.generation:
                     connection.close()
                     self.on_fenced(Fenced(f"generation {self.generation} is over: another server is active ({row[1]})"))
