@@ -128,7 +128,7 @@ def rounds(
     config = asking(request).config
     passes = service_of(request).cache.recent("passes", lambda: _last_passes(config), KEPT_SECONDS)
     if passes is None:
-        raise ServerUnavailable(f"the OAR server ({control_client.place(config)}) does not answer. Try again later.")
+        raise ServerUnavailable(f"the OAR server ({config.server_places}) does not answer. Try again later.")
     return {"items": [_pass_record(record) for record in passes[:last]]}
 
 

@@ -227,7 +227,7 @@ def _notify_runner(context: Context, ids: Sequence[int]) -> str:
     try:
         doorbell.send_effects(config, [Ask(JobAction.SIGNAL, job_id) for job_id in ids])
     except ServerUnavailable:
-        return f"Cannot contact the OAR server {config.server_hostname}:{config.server_port}."
+        return f"Cannot contact the OAR server {config.server_places}."
     return ""
 
 

@@ -125,7 +125,7 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
     try:
         doorbell.send_effects(config, [effect])
     except ServerUnavailable as error:
-        where = control_client.place(config)
+        where = config.server_places
         if is_asked:
             reason = str(error).rpartition(": ")[2]
             raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): {reason}", UNREACHABLE) from None

@@ -224,6 +224,6 @@ def _delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
         try:
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])
         except ServerUnavailable:
-            warn(f"{config.server_hostname}:{config.server_port}")
+            warn(config.server_places)
 
     return deliver

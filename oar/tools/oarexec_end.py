@@ -21,7 +21,7 @@ from node_protocol import EndReceipt, OarexecExit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from node_base import Data
@@ -46,10 +46,10 @@ def report(
     unheard: "Callable[[], None]",
     reap: "Callable[[], None]",
 ) -> bool:
-    """Tell the server how the job ended until it says that it knows.
+    """Report to the servers in turn how the job ended until one of them confirms it.
 
-    ``end``: exit code, and raw wait status of the command.  ``seconds``: how long the server may take to answer;
-    ``unheard`` is called when it did not.  ``reap`` takes the ends of processes that were killed and end late: while
+    ``end``: exit code, and raw wait status of the command.  ``seconds``: how long a server may take to answer;
+    ``unheard`` is called when none did.  ``reap`` takes the ends of processes that were killed and end late: while
     nobody takes them, they count as processes of the user.
 
     A node that goes down does not wait for that, and False is returned: the server reads the state file later.  A
@@ -57,10 +57,11 @@ def report(
     """
     line, ended = "OAREXEC_%d_%d_%s_%s" % (data["job_id"], *end, data["challenge"]), time.monotonic()
     # As bytes: a text would be encoded by a codec that is loaded on demand, which oar may not be able to read.
-    address = (data["almighty_hostname"].encode("ascii"), data["almighty_port"])
+    hosts = data.get("almighty_hosts") or [data["almighty_hostname"]]  # release 3.2 sends one name
+    addresses = [(host.encode("ascii"), data["almighty_port"]) for host in hosts]
     pause, ago = 1.0, ""
     while True:
-        receipt = converse(address, line + ago + "\n", seconds)
+        receipt = first_answer(addresses, line + ago + "\n", seconds)
         if receipt in (EndReceipt.OK, EndReceipt.GONE):
             return True
         unheard()
@@ -82,6 +83,14 @@ def rested(wakeup: "oarexec_command.Wakeup", seconds: float, reap: "Callable[[],
         wakeup.wait([], remaining)
         wakeup.received()
     return False
+
+
+def first_answer(addresses: "Sequence[tuple[Any, int]]", line: str, seconds: float) -> str:
+    """Send the report to each server until one answers; return its answer, empty if there is none.
+
+    A standby refuses the connection, and a server that cannot store the report closes it.
+    """
+    return next(filter(None, (converse(address, line, seconds) for address in addresses)), "")
 
 
 def converse(address: "tuple[Any, int]", line: str, seconds: float) -> str:

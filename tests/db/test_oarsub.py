@@ -549,7 +549,7 @@ class TestReservation:
             return line
 
         monkeypatch.setattr(Listener, "next_line", next_line)
-        with closing(Listener("localhost")) as listener:
+        with closing(Listener(["localhost"])) as listener:
             assert reservation.wait_for_answer(database, job_id, listener).is_granted
         assert calls == []
 

@@ -312,6 +312,41 @@ def test_a_name_that_does_not_resolve_is_a_server_that_is_away() -> None:
         doorbell.send_effects(Config(server_hostnames=("no.such.host.invalid",)), [Wake(Tag.QSUB)])
 
 
+def test_the_active_server_is_found_among_those_that_refuse_or_say_nothing(
+    context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorbell, "_PATIENCE", 60.0)
+    port = free_ports(1)[0]
+    with socket.socket() as dead, socket.socket() as first, closing(sockets.Pull(context, "127.0.0.4", port)) as pull:
+        dead.bind(("127.0.0.2", port))
+        dead.listen(0)
+        first.connect(("127.0.0.2", port))  # its queue is full: a further connection is not answered
+        names = ("no.such.host.invalid", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+        config = Config(server_hostnames=names, appendice_server_port=port)
+        doorbell.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB)])
+        assert heard(pull, 1) == [b'{"cmd": "Qsub"}']
+
+
+def test_a_server_that_is_stopped_is_passed_over(
+    context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorbell, "_PATIENCE", 0.5)
+    port = free_ports(1)[0]
+    with (
+        socket.create_server(("127.0.0.2", port)),
+        closing(sockets.Pull(context, "127.0.0.3", port)) as pull,
+    ):
+        config = Config(server_hostnames=("127.0.0.2", "127.0.0.3"), appendice_server_port=port)
+        doorbell.send_effects(config, [Wake(Tag.QSUB)])
+        assert heard(pull, 1) == [b'{"cmd": "Qsub"}']
+
+
+def test_without_any_server_the_command_is_told_so() -> None:
+    config = Config(server_hostnames=("127.0.0.2", "127.0.0.3"), appendice_server_port=free_ports(1)[0])
+    with pytest.raises(ServerUnavailable, match=r"none of 127\.0\.0\.2, 127\.0\.0\.3 accepts connections"):
+        doorbell.send_effects(config, [Wake(Tag.QSUB)])
+
+
 def test_nothing_to_say_needs_no_server() -> None:
     doorbell.send_effects(Config(server_hostnames=("no.such.host.invalid",)), [])
 

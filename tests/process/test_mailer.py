@@ -196,7 +196,7 @@ def test_an_oarsub_that_is_gone_is_said_to_be() -> None:
 
 
 def test_who_is_not_the_server_is_not_listened_to_and_ends_no_waiting() -> None:
-    listener = Listener("127.0.0.2")
+    listener = Listener(["127.0.0.2"])
     address = ("127.0.0.1", listener.port)
     with (
         socket.create_connection(address, source_address=("127.0.0.1", 0)) as stranger,

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,23 @@ def test_a_job_that_is_killed_takes_its_process_along(box: NodeBox) -> None:
     server.join()
     pid = process_of(box, 709)
     wait_until(lambda: not lives(box, pid))
+
+
+def test_an_end_is_reported_to_the_server_that_answers(box: NodeBox) -> None:
+    servers = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]  # the first closes the connection, the second refuses it
+    job: dict[str, Any] = {"almighty_hostname": "127.0.0.2", "almighty_hosts": servers}
+    server = Almighty(b"OK\n")
+    with socket.create_server(("127.0.0.2", server.port)) as fenced:
+
+        def close_one() -> None:
+            fenced.accept()[0].close()
+
+        closer = threading.Thread(target=close_one)
+        closer.start()
+        box.start(box.job_data(713, almighty_port=server.port, **job))
+        server.join()
+        closer.join()
+    assert server.reports[0].startswith("OAREXEC_713_0_")
 
 
 def test_one_that_the_server_does_not_hear_is_ended_with_its_group(box: NodeBox) -> None:

@@ -58,13 +58,14 @@ def _secrets(config: Config, path: str) -> Iterator[str]:
 
 
 def _server_name(config: Config) -> Iterator[str]:
-    try:
-        socket.getaddrinfo(config.server_hostname, None)
-    except OSError as error:
-        yield (
-            f"SERVER_HOSTNAME: {config.server_hostname}: this machine cannot resolve the name ({error.strerror})."
-            " Write the name by which frontends and nodes reach the server, and add it to /etc/hosts or the DNS."
-        )
+    for name in config.server_hostnames:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            yield (
+                f"SERVER_HOSTNAME: {name}: this machine cannot resolve the name ({error.strerror})."
+                " Write the name by which frontends and nodes reach the server, and add it to /etc/hosts or the DNS."
+            )
 
 
 def _missing(config: Config, oardir: str) -> Iterator[str]:
@@ -265,11 +266,12 @@ def _quotas(config: Config, site: _Site) -> Iterator[str]:
 
 def _server(config: Config, site: _Site) -> Iterator[str]:
     others = [node for node in site.nodes if not node.startswith(_LOOPBACK)]
-    if config.server_hostname.startswith(_LOOPBACK) and others:
-        yield (
-            f"SERVER_HOSTNAME: {config.server_hostname} is a loopback name: frontends cannot wake the server."
-            f" Write the name under which {others[0]} and frontends reach it"
-        )
+    for name in config.server_hostnames:
+        if name.startswith(_LOOPBACK) and others:
+            yield (
+                f"SERVER_HOSTNAME: {name} is a loopback name: frontends cannot wake the server."
+                f" Write the name under which {others[0]} and frontends reach it"
+            )
 
 
 def _sleepers(config: Config, site: _Site) -> Iterator[str]:

@@ -11,7 +11,7 @@ import re
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,17 +36,21 @@ if TYPE_CHECKING:
 #: Seconds of waiting after which the connection to the database is closed: connections are few, and a held job may wait
 #: for days.
 CONNECTED_SECONDS = 5.0
+#: Seconds within which a take-over by another server is noticed.
+AFTER_FAILURE = 5.0
 #: Seconds that a client has to send its line.
 _CALL_SECONDS = 2.0
 _LONGEST_LINE = 4096
 
 
 class Listener:
-    """A socket on which the server may call; lines from other addresses are not read."""
+    """A socket on which the servers may call; lines from other addresses are not read."""
 
-    def __init__(self, server: str, ports: tuple[int, int] | None = None) -> None:
+    def __init__(self, servers: Sequence[str], ports: tuple[int, int] | None = None) -> None:
         """``ports``: the first and the last one that may be used; None: any.  Raises ConfigError if none is free."""
-        self._addresses = _addresses(server)
+        self._addresses = frozenset[str]().union(*map(_addresses, servers))
+        #: Seconds without a line after which the database is read: a server that has failed sends no more lines.
+        self.longest_silence = AFTER_FAILURE if len(servers) > 1 else float("inf")
         self._socket = _listening_socket() if ports is None else _socket_among(*ports)
         self.port: int = self._socket.getsockname()[1]
 
@@ -55,7 +59,7 @@ class Listener:
 
         A call from another address does not end the waiting.
         """
-        limit = time.monotonic() + seconds
+        limit = time.monotonic() + min(seconds, self.longest_silence)
         while select.select([self._socket], [], [], max(0.0, limit - time.monotonic()))[0]:
             connection, address = self._socket.accept()
             with connection:
@@ -234,7 +238,7 @@ def open_interactive(call: OarsubCall, proposal: "Proposal") -> int:
     Raises UserError, Stop, Hangup, DatabaseUnavailable.
     """
     context = call.context
-    listener = Listener(context.runtime.config.server_hostname, context.runtime.config.oarsub_callback_ports)
+    listener = Listener(context.runtime.config.server_hostnames, context.runtime.config.oarsub_callback_ports)
     address = f"{call.host}:{listener.port}"
     try:
         with ending_with_caller(), deleting_at_departure(context, address):

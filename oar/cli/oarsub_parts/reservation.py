@@ -37,7 +37,7 @@ def reserve(call: OarsubCall, proposal: "Proposal") -> int:
     Raises UserError, Stop, Hangup, DatabaseUnavailable.
     """
     context, printer = call.context, call.printer
-    listener = Listener(context.runtime.config.server_hostname, context.runtime.config.oarsub_callback_ports)
+    listener = Listener(context.runtime.config.server_hostnames, context.runtime.config.oarsub_callback_ports)
     address = f"{call.host}:{listener.port}"
     try:
         with ending_with_caller(), deleting_at_departure(context, address):

@@ -39,7 +39,7 @@ def status(config: "Config") -> dict[str, object]:
     """Return the status of the server. Raises ServerUnavailable."""
     found = ask(config, frames.StatusQuestion(), frames.Status, ANSWER_SECONDS)
     if not isinstance(found, frames.Status):
-        raise ServerUnavailable(f"Cannot notify the OAR server ({place(config)}): no answer")
+        raise ServerUnavailable(f"Cannot notify the OAR server ({config.server_places}): no answer")
     return dict(found.state)
 
 
@@ -51,8 +51,3 @@ def await_round(config: "Config", wake: Wake) -> None:
     status(config)  # fail at once if the server is not running
     if ask(config, frames.WaitForRound(wake.tag), frames.Waited, ROUND_SECONDS) is None:
         raise NoRound(f"no round has ended within {ROUND_SECONDS} s.")
-
-
-def place(config: "Config") -> str:
-    """Return the address of the server, as in messages."""
-    return f"{config.server_hostname}:{config.server_port}"

@@ -6,8 +6,12 @@ each direction, then one frame per message. Loading the ZeroMQ library instead w
 See docs/design/bus.rst, "Principles".
 """
 
+import errno
+import select
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Self
 
 from oar.lib.base.errors import ServerUnavailable
@@ -30,11 +34,13 @@ _LARGEST_COMMAND = 4096
 class Doorbell:
     """A connection to the server for messages. Use it as a context manager."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, connection: socket.socket | None = None) -> None:
+        """``connection``: an open connection to the server, else one is made for the first message."""
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._host = host
         self._port = port
-        self._socket: socket.socket | None = None
+        self._socket = connection
+        self._is_greeted = False
 
     def ring(self, *effects: Wake | Ask) -> None:
         """Send messages.  Raises ServerUnavailable."""
@@ -42,7 +48,9 @@ class Doorbell:
             if self._socket is None:
                 host = self._host.encode("ascii")  # for a str, Python loads a codec whose tables take 3 ms
                 self._socket = socket.create_connection((host, self._port), _PATIENCE)  # type: ignore[arg-type]
+            if not self._is_greeted:
                 self._shake_hands(self._socket)
+                self._is_greeted = True
             self._socket.sendall(b"".join(_frame(encode_request(effect)) for effect in effects))
         except TimeoutError:
             raise self._unavailable("no answer") from None
@@ -53,7 +61,7 @@ class Doorbell:
         """Close the connection. Messages that were sent still arrive."""
         if self._socket is not None:
             self._socket.close()
-            self._socket = None
+            self._socket, self._is_greeted = None, False
 
     def __enter__(self) -> Self:
         return self
@@ -81,10 +89,65 @@ class Doorbell:
 
 
 def send_effects(config: Config, effects: Sequence[Wake | Ask]) -> None:
-    """Send each effect once, without duplicates. Raises ServerUnavailable."""
-    if effects:
-        with Doorbell(config.server_hostname, config.appendice_server_port) as bell:
-            bell.ring(*dict.fromkeys(effects))
+    """Send each effect once, without duplicates, to the active server. Raises ServerUnavailable if there is none."""
+    effects, port = list(dict.fromkeys(effects)), config.appendice_server_port
+    if not effects:
+        return
+    if len(config.server_hostnames) > 1:
+        _send_to_first(config.server_hostnames, port, effects)
+        return
+    with Doorbell(config.server_hostname, port) as bell:
+        bell.ring(*effects)
+
+
+def _send_to_first(hosts: Sequence[str], port: int, effects: Sequence[Wake | Ask]) -> None:
+    """Send effects to the first server that accepts them; a standby refuses connections. Raises ServerUnavailable."""
+    error = ServerUnavailable(f"cannot contact an OAR server: none of {', '.join(hosts)} accepts connections")
+    for host, connection in _connections(hosts, port):
+        with Doorbell(host, port, connection) as bell:
+            try:
+                bell.ring(*effects)
+            except ServerUnavailable as failure:
+                error = failure
+            else:
+                return
+    raise error
+
+
+def _connections(hosts: Sequence[str], port: int) -> Iterator[tuple[str, socket.socket]]:
+    """Connect to all hosts at the same time; yield each connection as soon as it is open.
+
+    A host that does not answer delays no other one.
+    """
+    pending = {stream.fileno(): (host, stream) for host in hosts for stream in _connecting(host, port)}
+    poll, limit = select.poll(), time.monotonic() + _PATIENCE
+    for descriptor in pending:
+        poll.register(descriptor, select.POLLOUT)
+    try:
+        while pending and (seconds := limit - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(seconds * 1000):
+                poll.unregister(descriptor)
+                host, stream = pending.pop(descriptor)
+                if stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    stream.close()
+                    continue
+                stream.settimeout(_PATIENCE)
+                yield host, stream
+    finally:
+        for _, stream in pending.values():
+            stream.close()
+
+
+def _connecting(host: str, port: int) -> Iterator[socket.socket]:
+    """Begin to connect to each address of a host; yield the sockets."""
+    with suppress(OSError, UnicodeError):  # the name may be unknown
+        for family, kind, _, _, address in socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM):
+            stream = socket.socket(family, kind)
+            stream.setblocking(False)
+            if stream.connect_ex(address) in (0, errno.EINPROGRESS):
+                yield stream
+            else:
+                stream.close()
 
 
 def _frame(body: bytes, flags: int = 0) -> bytes:

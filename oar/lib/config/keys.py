@@ -745,6 +745,11 @@ class Config(Values):
         return self.server_hostnames[0]
 
     @property
+    def server_places(self) -> str:
+        """The addresses of the servers, as in messages."""
+        return " or ".join(f"{name}:{self.server_port}" for name in self.server_hostnames)
+
+    @property
     def energy_saving(self) -> bool:
         """Whether nodes are halted and woken, either way."""
         return self.may_wake or self.may_halt

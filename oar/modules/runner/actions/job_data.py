@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from oar.lib.base.times import format_duration
+from oar.lib.bus.servers import own_server
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.db.user_sql import satisfying
@@ -252,7 +253,7 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
     """Return the input of oarexec. With ``init``, oarexec prepares the node first."""
     job = data.job
     confined = bool(data.processors(config)) and bool(config.cpuset_path)
-    shared = manager_data(data, config)
+    shared, hosts = manager_data(data, config), report_hosts(config)
     is_systemd = config.deploy_cosystem_job_exec_system != "none"
     return {
         **{name: shared[name] for name in (_SHARED if data.processors(config) else _SHARED + _FILES)},
@@ -262,7 +263,8 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
         "command": job_environment.command_in_job(job.command or "", job.env),
         "script": job_environment.script_of(job.env),
         "challenge": data.keys.challenge,
-        "almighty_hostname": report_host(config),
+        "almighty_hostname": hosts[0],
+        "almighty_hosts": hosts,
         "almighty_port": config.server_port,
         "checkpoint_signal": job.checkpoint_signal,
         "prologue": config.prologue_exec_file,
@@ -378,11 +380,14 @@ def file_name(name: str | None, data: JobData, config: Config) -> str | None:
     return None if name is None else output_names.expand(name, data.job, data.exec_host(config))
 
 
-def report_host(config: Config) -> str:
-    """Return the host name by which nodes connect to the server."""
-    if config.server_hostname.startswith(LOOPBACK):
-        return socket.gethostname()
-    return config.server_hostname
+def report_hosts(config: Config) -> list[str]:
+    """Return the host names by which nodes connect to the servers, the host of this one first.
+
+    Nodes of release 3.2 know only ``almighty_hostname``, the first name.
+    """
+    own = own_server(config)
+    names = sorted(config.server_hostnames, key=lambda name: name != own)
+    return [socket.gethostname() if name.startswith(LOOPBACK) else name for name in names]
 
 
 def _ssh_keys(data: JobData, config: Config) -> dict[str, Any] | None:
