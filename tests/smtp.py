@@ -1,7 +1,7 @@
 """A mail server for tests, in a test or as a program: ``python3 smtp.py PORT`` prints each mail as a line of JSON.
 
 Whom a mail is for decides what becomes of it: ``refused@`` is refused, for ``silent@`` the server says nothing more,
-``dripping@`` gets an answer that never ends.
+``dripping@`` gets an answer that never ends, ``busy@`` is accepted at the second attempt.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socketserver
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 _DRIP_SECONDS = 0.05
@@ -42,7 +43,10 @@ class _Talk(socketserver.StreamRequestHandler):
                 sender, recipients = _address(line), []
             elif verb.startswith("RCPT TO:"):
                 recipients.append(_address(line))
-            if verb.startswith("RCPT") and not self._takes(recipients[-1]):
+            if verb.startswith("RCPT") and self._is_busy(recipients[-1]):
+                recipients.pop()
+                self._say("450 try again later")
+            elif verb.startswith("RCPT") and not self._takes(recipients[-1]):
                 recipients.pop()
                 self._say("550 no such user")
             elif verb.startswith("DATA"):
@@ -51,6 +55,10 @@ class _Talk(socketserver.StreamRequestHandler):
                 self._say("250 ok")
             else:
                 self._say("221 bye" if verb.startswith("QUIT") else "250 ok")
+
+    def _is_busy(self, recipient: str) -> bool:
+        self.server.attempts[recipient] += 1
+        return recipient.startswith("busy@") and self.server.attempts[recipient] == 1
 
     def _takes(self, recipient: str) -> bool:
         name = recipient.partition("@")[0]
@@ -88,6 +96,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         """Listen on a port of this computer; 0: on any that is free."""
         super().__init__(("127.0.0.1", port), _Talk)
         self.mails: list[Mail] = []
+        self.attempts: Counter[str] = Counter()  #: by recipient
 
     @property
     def address(self) -> str:

@@ -12,7 +12,6 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
-from oar.lib.control_delivery import delivering
 from oar.lib.db.lock_keys import PHOENIX_LOCK
 from oar.lib.db.system import ServerState
 from oar.lib.db.user_sql import SITE, Subject, evaluate
@@ -147,5 +146,5 @@ def _report_given_up(context: Context, nodes: Collection[str]) -> None:
     """Mail the administrators the nodes that no reboot has helped."""
     if nodes:
         text = f"{', '.join(nodes)}: still broken after all reboots.\noar_phoenix ignores them until they are Alive."
-        with delivering(context.runtime), context.database.begin() as tx:
+        with context.database.begin() as tx:
             tx.outbox.append(Mail("Nodes that are broken after all reboots", text))

@@ -1,7 +1,7 @@
 """Deliver the effects of a module that is run from the command line, over the control endpoint like a child.
 
 The doorbell, which commands use, accepts only tags and job actions. Only the account of the server can use the control
-endpoint, so this endpoint also accepts mails and notices to the owners of jobs.
+endpoint, so this endpoint also accepts orders to halt or wake nodes.
 
 See docs/design/bus.rst, "Effects".
 """
@@ -9,23 +9,16 @@ See docs/design/bus.rst, "Effects".
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from oar.lib.bus import frames, sockets
 from oar.lib.bus.frames import Status, StatusQuestion
-from oar.lib.bus.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
+from oar.lib.bus.messages import Effect, Energy, announcements
 from oar.lib.runtime import Runtime, command_delivery
 
 #: Seconds for the server to confirm that it has read the effects.
 CONFIRMATION_SECONDS = 5.0
-
-_NAMES = {
-    Mail: "mails to the administrator",
-    Notice: "notices to owners of jobs",
-    Energy: "orders to halt or wake nodes",
-}
 
 
 class ControlDelivery:
@@ -40,8 +33,8 @@ class ControlDelivery:
         """Send the effects of a transaction."""
         with self._mutex:
             self.effects += effects
-            for effect in effects:
-                self._dealer.send(frames.encode(effect))
+            for message in announcements(effects):
+                self._dealer.send(frames.encode(message))
 
     def is_confirmed(self) -> bool:
         """Return whether the server answers a request that was sent after all effects."""
@@ -76,8 +69,7 @@ def delivering(opened: Runtime) -> Iterator[None]:
 
 def losses(effects: Sequence[Effect]) -> list[str]:
     """Return messages about the effects that are lost without a server, because it cannot find them in the database."""
-    counts = Counter(type(effect) for effect in effects if not isinstance(effect, Wake | Ask | Due))
-    return [
-        f"{_NAMES[kind]} that are lost, because the OAR server does not answer: {count}"
-        for kind, count in counts.items()
-    ]
+    count = sum(isinstance(effect, Energy) for effect in effects)
+    return [f"orders to halt or wake nodes that are lost, because the OAR server does not answer: {count}"] * bool(
+        count
+    )

@@ -62,9 +62,6 @@ from oar.lib.bus.messages import (
     Energy,
     EnergyCommand,
     JobAction,
-    Mail,
-    Notice,
-    ReservationMail,
     Tag,
     Wake,
 )
@@ -352,7 +349,7 @@ class Almighty:
             case ReportReply(peer, text):
                 if self._sockets.lines:
                     self._sockets.lines.answer(peer, text)
-            case Wake() | Ask() | Energy() | Notice() | ReservationMail() | Mail() | Due() as frame:
+            case Wake() | Ask() | Energy() | Due() as frame:
                 self._treat(frame)
             case other:
                 self._on_question(sender, other)

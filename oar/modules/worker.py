@@ -21,7 +21,7 @@ from oar.lib.base import processes
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable
 from oar.lib.bus import frames, sockets
 from oar.lib.bus.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
-from oar.lib.bus.messages import Effect, Energy
+from oar.lib.bus.messages import Effect, Energy, announcements
 from oar.lib.control_delivery import delivering
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
@@ -225,8 +225,8 @@ class PassWorker:
         log.info("the configuration was read again")
 
     def _deliver(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            self._tell(effect)
+        for message in announcements(effects):
+            self._tell(message)
 
     def _tell(self, frame: Frame) -> None:
         if not self._dealer.send(frames.encode(frame)):

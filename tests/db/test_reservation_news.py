@@ -7,12 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from oar.lib.bus.messages import Ask, Effect, JobAction, ReservationMail
+from oar.lib.bus.messages import Effect, ReservationMail, ReservationNews
 from oar.lib.config.files import Config
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.server_scripts import tell_site
-from oar.modules.runner.dispatch import Action
-from oar.modules.runner.user_notices import ReservationNewsfeed
 from tests.builders import add_resources, execute_sql
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 
@@ -26,40 +24,26 @@ def number(site: Site) -> int:
     return made
 
 
-def told(site: Site, newsfeed: ReservationNewsfeed, *frames: int) -> list[Action]:
+def news(site: Site, sent: list[Effect]) -> list[tuple[str, str]]:
+    """Return events and states of the lines that the site is notified of, and forget them."""
+    lines = [effect.line for effect in sent if isinstance(effect, ReservationNews)]
+    del sent[:]
     with site.database.begin() as tx:
-        return newsfeed.tell(tx, frames)
+        return [(line.event, line.state) for line in tx.reservation_logs.lines(lines)]
 
 
-def started(site: Site) -> ReservationNewsfeed:
-    """Return the news since now."""
-    newsfeed = ReservationNewsfeed()
-    with site.database.begin() as tx:
-        newsfeed.begin(tx)
-    return newsfeed
-
-
-def test_each_line_is_told_once_and_none_from_before(site: Site, sent: list[Effect], number: int) -> None:
-    newsfeed, frame = started(site), site.get(number).frame_id
+def test_the_site_is_notified_of_each_line_once(site: Site, sent: list[Effect], number: int) -> None:
+    assert site.get(number).frame_id
     del sent[:]
     site.round(NOW + 100)
-    assert Ask(JobAction.AR_EVENT, frame) in sent
-    events = [action.args[2:] for action in told(site, newsfeed, frame)]
-    assert events == [(str(site.get(number).number), "START TIME REACHED", "r")]
-    assert told(site, newsfeed, frame) == []
+    assert news(site, sent) == [("START TIME REACHED", "r")]
     site.round(NOW + 200)
-    assert [action.args[3:] for action in told(site, newsfeed, frame)] == [
-        ("END TIME REACHED", "x"),
-        ("TERMINATED", "x"),
-    ]
+    assert news(site, sent) == [("END TIME REACHED", "x"), ("TERMINATED", "x")]
 
 
 def test_whoever_ends_a_reservation_its_end_is_mailed_once(site: Site, sent: list[Effect], number: int) -> None:
-    newsfeed, frame = started(site), site.get(number).frame_id
+    frame = site.get(number).frame_id
     site.delete(ALICE, number)
-    assert not [effect for effect in sent if isinstance(effect, ReservationMail)]
-    for _ in range(2):
-        told(site, newsfeed, frame, 0)
     (mail,) = [effect for effect in sent if isinstance(effect, ReservationMail)]
     assert (mail.frame_id, mail.recipients, mail.topic[:8]) == (frame, ("alice",), "[AR END]")
     assert "was deleted by alice.\nReserved 0, used 0" in mail.text

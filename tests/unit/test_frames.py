@@ -150,7 +150,7 @@ def test_jobs_may_be_asked_for_as_oar_3_does() -> None:
         -1, 42, 0, "N", "77"
     )
     assert decode_request(b'{"cmd": "HALT", "nodes": ["n1"]}') == Energy(EnergyCommand.HALT, ("n1",))
-    for action in (JobAction.RUN, JobAction.SIGNAL, JobAction.KILL, JobAction.TELL, JobAction.AR_EVENT):
+    for action in (JobAction.RUN, JobAction.SIGNAL, JobAction.KILL, JobAction.TELL):
         assert decode_request(encode_request(Ask(action, 7))) == Ask(action, 7)
 
 

@@ -16,6 +16,7 @@ from oar.lib.base.errors import OarError
 from oar.lib.bus.messages import (
     Ask,
     Due,
+    Effect,
     Energy,
     EnergyCommand,
     JobAction,
@@ -23,6 +24,7 @@ from oar.lib.bus.messages import (
     Notice,
     NoticeTag,
     ReservationMail,
+    ReservationNews,
     Tag,
     Wake,
 )
@@ -225,11 +227,10 @@ class Waited:
     code: int
 
 
-Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 Frame = (
     Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Away | Load | Standby | Active | Alive | Lost
     | LookAgain | EndReport | ReportReply
-    | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effects
+    | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effect
 )  # fmt: skip
 
 _TYPES: Mapping[str, type[Frame]] = {
@@ -260,6 +261,7 @@ _TYPES: Mapping[str, type[Frame]] = {
     "JOB": Ask,
     "NOTICE": Notice,
     "AR_MAIL": ReservationMail,
+    "AR_NEWS": ReservationNews,
     "MAIL": Mail,
     "ENERGY": Energy,
     "DUE": Due,
@@ -375,7 +377,7 @@ _JOB_COMMANDS = {
     "OARRUNJOB": JobAction.RUN,
     "LEONEXTERMINATE": JobAction.EXTERMINATE,
     **{name.value: name for name in (JobAction.RUN, JobAction.END, JobAction.EXTERMINATE, JobAction.KILL)},
-    **{name.value: name for name in (JobAction.SIGNAL, JobAction.TELL, JobAction.AR_EVENT)},
+    **{name.value: name for name in (JobAction.SIGNAL, JobAction.TELL)},
 }
 
 

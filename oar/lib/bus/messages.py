@@ -1,7 +1,7 @@
 """The types of the messages on the bus and of the effects of a transaction.
 
 A message is a doorbell: it may be lost, duplicated or late without harm. Effects are values in ``tx.outbox``;
-``oar.lib.runtime`` delivers them after the commit, never before.
+``oar.lib.runtime`` delivers them after the commit, never before. Mails and notices are also stored by the transaction.
 
 See docs/design/bus.rst, "Principles" and "Effects".
 """
@@ -45,7 +45,7 @@ class JobAction(StrEnum):
     CHECK = "CHECK"  #: not of a job: ``lines`` are nodes that should check what failed there
     ENERGY = "ENERGY"  #: not of a job: nodes are to be halted or woken; which ones is in the event log
     HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
-    AR_EVENT = "AR_EVENT"  #: of a frame: the log of its advance reservation has new lines
+    SEND = "SEND"  #: not of a job: the outbox has new messages
 
 
 class OarsubLine(StrEnum):
@@ -123,6 +123,12 @@ class ReservationMail(NamedTuple):
     text: str
 
 
+class ReservationNews(NamedTuple):
+    """Notify the site of a line in the log of an advance reservation."""
+
+    line: int
+
+
 class Mail(NamedTuple):
     """A mail to the administrator."""
 
@@ -143,7 +149,9 @@ class Due(NamedTuple):
     date: int
 
 
-Effect = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
+#: Effects that the transaction stores in the table ``outbox``, so that no crash loses them.
+Stored = Notice | ReservationMail | ReservationNews | Mail
+Effect = Wake | Ask | Energy | Due | Stored
 
 
 def without_repetitions(effects: Sequence[Effect]) -> list[Effect]:
@@ -161,6 +169,16 @@ def without_repetitions(effects: Sequence[Effect]) -> list[Effect]:
             seen.add(effect)
             kept.append(effect)
     return kept
+
+
+def announcements(effects: Sequence[Effect]) -> "list[Wake | Ask | Energy | Due]":
+    """Return the messages about effects: one message announces all stored effects.
+
+    >>> announcements([Mail("a", "b"), Wake(Tag.TERM), Mail("c", "d")])
+    [Wake(tag=<Tag.TERM: 'Term'>), Ask(action=<JobAction.SEND: 'SEND'>, job_id=0, lines=())]
+    """
+    others = [effect for effect in effects if not isinstance(effect, Stored)]
+    return others if len(others) == len(effects) else [*others, Ask(JobAction.SEND, 0)]
 
 
 def encode_request(effect: Wake | Ask) -> bytes:

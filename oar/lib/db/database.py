@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, Fenced, StatementTooLong
-from oar.lib.bus.messages import without_repetitions
+from oar.lib.bus.messages import Stored, without_repetitions
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction, retry
@@ -76,11 +76,15 @@ class Database:
     def begin(self, since: float | None = None) -> Iterator[Transaction]:
         """Open a transaction, commit it at the end of the block, then deliver its outbox.
 
+        Mails and notices in the outbox are stored with the transaction.
+
         ``since``: when the caller began to wait for the database, by the monotonic clock. Raises DatabaseUnavailable if
         the database is not reachable, Fenced if another server has taken over.
         """
         with self._transaction("write", since) as tx:
             yield tx
+            if tx.outbox and (stored := [effect for effect in tx.outbox if isinstance(effect, Stored)]):
+                tx.unsent.add(stored)
         if tx.outbox and self.deliver:
             self.deliver(without_repetitions(tx.outbox))
 

@@ -55,7 +55,7 @@ VIEWS = (
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
 SECRET = (
     *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
-    *("history_positions", "policy_log", "server_state", "task_runs", "server_generation", "servers"),
+    *("history_positions", "outbox", "policy_log", "server_state", "task_runs", "server_generation", "servers"),
     *schema_accounts.SECRET,
 )
 
@@ -592,6 +592,14 @@ table(
     Column("stop_day", Integer, primary_key=True, autoincrement=False),
     Column("hour", Integer, primary_key=True, autoincrement=False),
     number("resource_seconds"),
+)
+table(
+    "outbox",
+    "Mails and notices that are not sent yet, and lines of reservation logs of which the site is not notified yet.",
+    sequence_number("outbox_id"),
+    number("date"),
+    string("job_user", 255),
+    long_text("message"),
 )
 table(
     "server_state",

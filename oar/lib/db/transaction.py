@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from oar.lib.monitoring.sql_figures import Figures
     from oar.lib.nodes.sql_nodes import Nodes
     from oar.lib.nodes.sql_resources import Resources
+    from oar.lib.notifications.sql_outbox import UnsentMessages
     from oar.lib.planning.sql_plan import StoredPlan
     from oar.lib.planning.sql_rounds import Rounds
     from oar.lib.reservations.sql_faults import ReservationFaults
@@ -99,6 +100,7 @@ class Transaction(Statements):
     servers: "Lazy[Servers]" = Lazy("oar.lib.db.servers", "Servers")
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_admission", "SubmissionChecks")
     system: "Lazy[System]" = Lazy("oar.lib.db.system", "System")
+    unsent: "Lazy[UnsentMessages]" = Lazy("oar.lib.notifications.sql_outbox", "UnsentMessages")
     usage: "Lazy[Usage]" = Lazy("oar.lib.history.sql_usage", "Usage")
 
 

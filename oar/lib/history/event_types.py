@@ -85,6 +85,8 @@ class EventType(StrEnum):
     ADMISSION_RULE_FAILED = "ADMISSION_RULE_FAILED"
     #: The administrators were mailed about a fault, which the description names: not again within a day.
     FAULT_MAILED = "FAULT_MAILED"
+    #: Too many messages wait in the outbox: the oldest ones of the user with the most were deleted.
+    MESSAGES_DROPPED = "MESSAGES_DROPPED"
     ADM_RULES_MSG_OUT = "ADM_RULES_MSG_OUT"
     ADM_RULES_MSG_ERR = "ADM_RULES_MSG_ERR"
     SWITCH_INTO_TERMINATE_STATE = "SWITCH_INTO_TERMINATE_STATE"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from oar.lib.bus.messages import Ask, JobAction
+from oar.lib.bus.messages import Ask, JobAction, ReservationNews
 from oar.lib.jobs import lifecycle as job_lifecycle
 from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.states import JobState
@@ -59,13 +59,11 @@ def note(
 ) -> None:
     """Log an event of a reservation and notify subscribers; the event need not change its state.
 
-    ``is_mailed``: also send mails to users who subscribed to such events.  The Runner mails the end of a reservation,
-    since a command may cause it.
+    ``is_mailed``: also send mails to users who subscribed to such events.
     """
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
-    tx.reservation_logs.log(row)
-    tx.outbox.append(Ask(JobAction.AR_EVENT, reservation.frame_id))
-    if is_mailed and event is not ReservationEvent.TERMINATED:
+    tx.outbox.append(ReservationNews(tx.reservation_logs.log(row)))
+    if is_mailed:
         mails.send(tx, reservation, event, message)
 
 
@@ -160,18 +158,25 @@ def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> 
         return []
     ids = [each.id for each in closed]
     write_bills(tx, closed)
-    tx.reservation_logs.log_all(
+    lines = tx.reservation_logs.log_all(
         [ReservationLog(each.id, tx.now, ReservationEvent.TERMINATED, each.state) for each in closed]
     )
-    tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
+    tx.outbox.extend(map(ReservationNews, lines))
     tx.reservations.drop_change(ids, "the advance reservation has ended")
     _end_frames(tx, closed)
     tx.reservations.close(ids, tx.now)
+    _mail_ends(tx, [each.id for each in closed if "e" in each.mail_options])
     for queue in {each.queue for each in closed}:
         tx.queues.drop_orphan(queue)
     for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in a fixed order
         _request_next_occurrence(tx, each, {})
     return closed
+
+
+def _mail_ends(tx: "Transaction", ids: Sequence[int]) -> None:
+    bills = tx.reservation_logs.select_bills(ids) if ids else {}
+    for reservation in tx.reservations.select(ids) if ids else ():
+        mails.send(tx, reservation, ReservationEvent.TERMINATED, "", bills[reservation.id])
 
 
 def _request_next_occurrence(tx: "Transaction", reservation: AdvanceReservation, conflicts: Conflicts) -> None:

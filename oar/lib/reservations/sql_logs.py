@@ -15,17 +15,18 @@ from oar.lib.reservations.states import ReservationState
 
 _LOG = """
     INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author)
-    VALUES (%s, %s, %s, %s, %s, %s, %s)"""
+    VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING reservation_log_id"""
 
 _LOG_ALL = """
-    INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s"""
+    INSERT INTO reservation_logs (reservation_id, date, event, state, hostname, message, author) VALUES %s
+    RETURNING reservation_log_id"""
 
 _LAST_LINE = "SELECT COALESCE(max(reservation_log_id), 0) FROM reservation_logs"
 
-_NEW_LINES = """
+_LINES = """
     SELECT l.reservation_log_id, v.frame_id, v.reservation_id, v.ar_id, l.event, l.state
     FROM reservations v JOIN reservation_logs l ON l.reservation_id = v.reservation_id
-    WHERE v.frame_id = ANY(%s) AND v.frame_id <> 0 AND l.reservation_log_id > %s ORDER BY l.reservation_log_id"""
+    WHERE l.reservation_log_id = ANY(%s) AND v.frame_id <> 0 ORDER BY l.reservation_log_id"""
 
 #: The lines of requests that were not granted have a state of their own: whether a line is shown never changes.
 _SHOWN_LINES = """
@@ -168,24 +169,25 @@ _USAGE = """
 class ReservationLogs(Table):
     """Log lines, and revisions: the attributes of a reservation from one change to the next."""
 
-    def log(self, row: ReservationLog) -> None:
-        """Store an event."""
+    def log(self, row: ReservationLog) -> int:
+        """Store an event; return the number of its line."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.execute(_LOG, row)
+        line: int = self._tx.value(_LOG, row)
+        return line
 
-    def log_all(self, rows: Sequence[ReservationLog]) -> None:
-        """Store events of several reservations."""
+    def log_all(self, rows: Sequence[ReservationLog]) -> list[int]:
+        """Store events of several reservations; return the numbers of their lines."""
         self._tx.topics.add(Topic.RESERVATIONS)
-        self._tx.insert_many(_LOG_ALL, rows)
+        return [row[0] for row in self._tx.insert_returning(_LOG_ALL, rows)]
 
     def last_line(self) -> int:
         """Return the number of the newest line of the log; 0 if it is empty."""
         line: int = self._tx.value(_LAST_LINE)
         return line
 
-    def new_lines(self, frames: Collection[int], after: int) -> list[LogLine]:
-        """Return the lines after a line, about the reservations of these frames, in the order of writing."""
-        return [LogLine(*row) for row in self._tx.rows(_NEW_LINES, (list(frames), after))]
+    def lines(self, ids: Collection[int]) -> list[LogLine]:
+        """Return lines about granted reservations, in the order of writing."""
+        return [LogLine(*row) for row in self._tx.rows(_LINES, (list(ids),))]
 
     def logs(self, ids: Collection[int]) -> list[ReservationLog]:
         """Return the events of reservations, for each reservation in order of time."""

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from oar.lib import logs, runtime
 from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.bus.messages import Ask, Effect, JobAction
+from oar.lib.bus.messages import Ask, Effect, JobAction, announcements
 from oar.lib.control_delivery import delivering
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.locks import Locks
@@ -189,8 +189,8 @@ class Answers:
 
     def deliver(self, effects: Sequence[Effect]) -> None:
         """Send the effects of a transaction to the Runner."""
-        for effect in effects:
-            self.write(effect)
+        for message in announcements(effects):
+            self.write(message)
 
 
 def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO) -> None:

@@ -20,7 +20,7 @@ from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus import frames, sockets
 from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import Away, BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
-from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
+from oar.lib.bus.messages import Ask, Effect, JobAction, Tag, Wake, announcements
 from oar.lib.db.connections import use_own_waits
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
@@ -44,7 +44,7 @@ from oar.modules.runner.dispatch import (
     next_action,
 )
 from oar.modules.runner.end_reports import EndReports
-from oar.modules.runner.user_notices import ReservationNewsfeed, UserNotices
+from oar.modules.runner.user_notices import UserNotices
 
 log = logging.getLogger("runner")
 
@@ -78,7 +78,7 @@ class Runner:
         self._notices = UserNotices(config, runtime_.database, self._dispatch.add)
         self._end_reports = EndReports()
         self._launch_needs = launch_needs.LaunchNeedsWatch()
-        self._reservation_news = ReservationNewsfeed()
+        self._has_messages = True  #: the outbox may have new messages
         self._bipbips: dict[int, BipbipProcess] = {}
         self._poll = sockets.Poll(dealer)
         self._reports: list[EndReport] = []  #: that have come and are not stored
@@ -100,8 +100,6 @@ class Runner:
             self._poll.add(parent)
         for number in range(self._dispatch.workers):
             self._start(number)
-        with self._database.begin() as tx:
-            self._reservation_news.begin(tx)
         self._tell(Ready())
         while not self._is_over(signals):
             self._turn(signals)
@@ -109,7 +107,7 @@ class Runner:
             bipbip.end()
         for bipbip in self._bipbips.values():
             bipbip.close()
-        self._notices.mailer.close(5)
+        self._notices.close(5)
         return 0
 
     def _is_over(self, signals: processes.Signals) -> bool:
@@ -140,9 +138,14 @@ class Runner:
         try:
             self._store_reports()
             self._follow_doorbells()
+            self._notices.settle()
+            if self._has_messages:
+                self._notices.send_waiting()
+                self._has_messages = False
             if time.monotonic() >= self._next_look:
                 self._follow_configuration()
                 self._look()
+                self._has_messages = True  # their announcement may be lost
                 self._next_look = time.monotonic() + LOOK_SECONDS
         except DatabaseUnavailable as error:
             log.error("the database cannot be reached: %s", error)
@@ -152,17 +155,12 @@ class Runner:
 
     def _treat(self, frame: Frame) -> None:
         match frame:
+            case Ask(JobAction.SEND):
+                self._has_messages = True
             case Ask():
                 self._doorbells.append(frame)
             case EndReport():
                 self._reports.append(frame)
-            case Notice():
-                self._notices.send(frame)
-            case ReservationMail():
-                self._notices.send_about_reservation(frame)
-            case Mail(subject, text):
-                log.warning("%s: %s", subject, text.strip().replace("\n", "; "))
-                self._notices.mailer.administrators(subject, text)
             case Ping():
                 self._tell(Pong())
             case StopChild():
@@ -175,11 +173,11 @@ class Runner:
 
     def _deliver(self, effects: Sequence[Effect]) -> None:
         """Handle the effects for the Runner itself, and send the others to Almighty."""
-        for effect in effects:
-            if isinstance(effect, Ask | Notice | ReservationMail | Mail):
-                self._treat(effect)
+        for message in announcements(effects):
+            if isinstance(message, Ask):
+                self._treat(message)
             else:
-                self._tell(effect)
+                self._tell(message)
 
     def _report_load(self) -> None:
         now = time.monotonic()
@@ -207,7 +205,6 @@ class Runner:
             jobs = {job.job_id: job for job in tx.job_runs.in_hand(ids)} if ids else {}
             told_jobs = [ask.job_id for ask in doorbells if ask.action is JobAction.TELL]
             owners = tx.jobs.owners(told_jobs) if told_jobs else {}
-            self._tell_of_reservations(tx, {ask.job_id for ask in doorbells if ask.action is JobAction.AR_EVENT})
         for ask in dict.fromkeys(doorbells):
             if ask.action in HOST_ACTIONS:
                 self._add(host_action(HOST_ACTIONS[ask.action], host) for host in ask.lines)
@@ -222,15 +219,6 @@ class Runner:
                 kind = JOB_ACTIONS.get(ask.action)
                 action = Action(kind, job.job_id, job.head_host) if kind else next_action(job, 0)
                 self._add([action] if action else [])
-
-    def _tell_of_reservations(self, tx: Transaction, frame_ids: Collection[int]) -> None:
-        """Mail the events of advance reservations. If the site has a script for them, add the actions that run it."""
-        actions = self._reservation_news.tell(tx, frame_ids) if frame_ids else []
-        if not self._runtime.config.reservation_event_exec_file:
-            return
-        for action in actions:
-            if not self._dispatch.add(action):
-                log.warning("too many scripts of advance reservations are waiting: left out is %s", action.args)
 
     def _follow_configuration(self) -> None:
         """Reload oar.conf if it has changed; an invalid file is ignored. Bipbips reload it themselves."""
@@ -304,6 +292,8 @@ class Runner:
                 case ActionEnded(action, _, True):
                     self._note_failure(action)
                 case ActionEnded(action, retry_after, _):
+                    if action.message and retry_after is None:
+                        self._notices.finish(action.message)
                     self._dispatch.finish(action, time.monotonic(), retry_after)
                 case RunAction() | InterruptLaunch():
                     log.warning("unexpected answer %s", answer)

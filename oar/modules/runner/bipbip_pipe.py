@@ -59,6 +59,7 @@ def encode(message: PipeMessage) -> bytes:
     if isinstance(message, RunAction | ActionEnded):
         action = message.action
         content |= {"kind": action.kind, "job_id": action.job_id, "host": action.host, "args": action.args}
+        content["message"] = action.message
     return json.dumps(content).encode() + b"\n"
 
 
@@ -79,9 +80,11 @@ def decode(line: bytes) -> PipeMessage:
 
 
 def _read_action(content: dict[str, object]) -> Action:
-    args = content["args"]
+    args, message = content["args"], content["message"]
     assert isinstance(args, list)
-    return Action(ActionKind(str(content["kind"])), int(str(content["job_id"])), str(content["host"]), tuple(args))
+    assert isinstance(message, int)
+    kind, job_id = ActionKind(str(content["kind"])), int(str(content["job_id"]))
+    return Action(kind, job_id, str(content["host"]), tuple(args), message=message)
 
 
 class BipbipProcess:

@@ -87,6 +87,7 @@ class Action:
     host: str = field(default="", compare=False)  #: of a job: its head, where the command runs
     args: tuple[str, ...] = ()
     user: str = field(default="", compare=False)  #: of TELL: the owner of the oarsub
+    message: int = 0  #: its row in the outbox, which is removed when the action has ended; 0: none
 
     @property
     def subject(self) -> str:

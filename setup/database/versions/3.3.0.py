@@ -14,6 +14,10 @@ def upgrade():
     op.execute(
         "CREATE TABLE public.task_runs (task varchar(32) PRIMARY KEY, last_success bigint NOT NULL DEFAULT 0)"
     )
+    op.execute(
+        "CREATE TABLE public.outbox (outbox_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
+        " job_user varchar(255) NOT NULL DEFAULT '', message text NOT NULL DEFAULT '')"
+    )
     op.execute("CREATE TABLE public.server_state (name varchar(32) PRIMARY KEY, value text NOT NULL DEFAULT '')")
     op.execute(
         "CREATE TABLE public.launch_holds (hold_id bigserial PRIMARY KEY,"
