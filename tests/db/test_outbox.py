@@ -100,7 +100,7 @@ def test_a_transaction_without_messages_has_no_further_statement(
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("oar.lib.notifications.sql_outbox.UnsentMessages.add", refuse)
+    monkeypatch.setattr("oar.lib.db.outbox.UnsentMessages.add", refuse)
     decide(database, Wake(Tag.TERM), Ask(JobAction.RUN, 1))
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from oar.lib.accounts.sql_accounts import Accounts
     from oar.lib.accounts.sql_projects import Projects
     from oar.lib.db.invariants import Invariants
+    from oar.lib.db.outbox import UnsentMessages
     from oar.lib.db.servers import Servers
     from oar.lib.db.system import System
     from oar.lib.desktop.sql_desktop import DesktopComputers
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from oar.lib.monitoring.sql_figures import Figures
     from oar.lib.nodes.sql_nodes import Nodes
     from oar.lib.nodes.sql_resources import Resources
-    from oar.lib.notifications.sql_outbox import UnsentMessages
     from oar.lib.planning.sql_plan import StoredPlan
     from oar.lib.planning.sql_rounds import Rounds
     from oar.lib.reservations.sql_faults import ReservationFaults
@@ -100,7 +100,7 @@ class Transaction(Statements):
     servers: "Lazy[Servers]" = Lazy("oar.lib.db.servers", "Servers")
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("oar.lib.submission.sql_admission", "SubmissionChecks")
     system: "Lazy[System]" = Lazy("oar.lib.db.system", "System")
-    unsent: "Lazy[UnsentMessages]" = Lazy("oar.lib.notifications.sql_outbox", "UnsentMessages")
+    unsent: "Lazy[UnsentMessages]" = Lazy("oar.lib.db.outbox", "UnsentMessages")
     usage: "Lazy[Usage]" = Lazy("oar.lib.history.sql_usage", "Usage")
 
 

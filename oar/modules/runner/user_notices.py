@@ -16,13 +16,13 @@ from oar.lib.base.errors import BadRequest, DatabaseUnavailable
 from oar.lib.bus.messages import Mail, Notice, NoticeTag, ReservationMail, ReservationNews
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.outbox import UnsentMessage
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.sql_jobs import ArraySummary
 from oar.lib.logs import of_job
 from oar.lib.notifications.mailer import Mailer
 from oar.lib.notifications.notices import Subscription, mail_subject, one_line, parse_subscription
-from oar.lib.notifications.sql_outbox import UnsentMessage
 from oar.lib.reservations.records import LogLine
 from oar.modules.runner.dispatch import Action, ActionKind
 
