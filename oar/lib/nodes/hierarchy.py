@@ -71,10 +71,8 @@ def _nesting(columns: Mapping[str, Column], size: int) -> list[Column]:
 
 def run_starts(columns: Sequence[Column]) -> list[int] | None:
     """Return the first rows of the blocks with equal values; return None if a block is not a run of rows."""
-    starts = {0} if columns[0] else set()
-    for column in columns:
-        starts.update(itertools.compress(itertools.count(1), map(ne, column, column[1:])))
-    firsts = sorted(starts)
+    starts = [[0, *itertools.compress(itertools.count(1), map(ne, column, column[1:]))] for column in columns if column]
+    firsts = starts[0] if len(starts) == 1 else sorted(set().union(*starts))
     values = zip(*(map(column.__getitem__, firsts) for column in columns), strict=True)
     return firsts if len(firsts) == len(set(values)) else None
 

@@ -44,13 +44,17 @@ def section_bounds(resources: ResourceColumns) -> tuple[int, ...]:
     starts: Sequence[int] = range(size)
     for column in resources.columns.values():
         firsts = run_starts([column])
-        if firsts and max(right - left for left, right in pairwise((*firsts, size))) <= SIZE:
-            starts = min(starts, firsts, key=len)
+        if firsts and len(firsts) < len(starts) and _longest((*firsts, size)) <= SIZE:
+            starts = firsts
     bounds = [0]
     for start, behind in pairwise((*starts, size)):
         if behind - bounds[-1] > SIZE:
             bounds.append(start)
     return (*bounds, size)
+
+
+def _longest(bounds: Sequence[int]) -> int:
+    return max(right - left for left, right in pairwise(bounds))
 
 
 class _Part(NamedTuple):
