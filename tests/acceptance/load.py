@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from tests.acceptance.faults import Machine, assert_sound
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
 
 #: State, wait status and number of starts of a job that ran.
 RAN = ("Terminated", str(7 << 8), 1)
@@ -43,8 +43,8 @@ class Load:
         """Return what the clients have printed to standard error."""
         return (self._home / "errors").read_text()
 
-    def wait_for_service(self, *, within: float) -> None:
-        """Wait until jobs are accepted and started again, at most the seconds of the specification."""
+    def wait_for_service(self, *, within: float = PATIENCE) -> None:
+        """Wait until jobs are accepted and started again."""
         accepted, started = len(self.acknowledged()), self.started()
         wait_until(
             lambda: len(self.acknowledged()) > accepted and self.started() > started,

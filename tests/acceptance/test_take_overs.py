@@ -1,0 +1,175 @@
+"""Faults of the active server under a load of jobs: another server takes over, no job is lost and none runs twice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from room import layout
+
+from oar.lib.db.lock_keys import SERVER_LOCK
+from tests.acceptance.conftest import SETTINGS, own_room
+from tests.acceptance.faults import LATE, RAN, Machine, Scene, Step, stops_in
+from tests.acceptance.harness import Cluster, wait_until
+from tests.acceptance.load import Load
+from tests.acceptance.test_crashes import OF_BIPBIPS
+
+pytestmark = pytest.mark.slow
+
+#: Seconds in which another server must be active after a fault.
+TAKE_OVER_SECONDS = 15
+_OPTIONS = ("--nodes", "2", "--cores", "8", "--servers", "2", "--fast-db")
+_SETTINGS = [word for line in SETTINGS for word in ("--set", line)]
+_CURES = {"cut": "heal", "cut-database": "heal", "hang": "resume"}
+#: Words in the command lines of the processes that an action kills.
+_KILLED = {"kill-all": "oar.modules.", "kill-warden": "oar.modules.warden"}
+
+#: Records the generation of each session that writes about jobs.
+_RECORD = """
+CREATE SCHEMA fault_log;
+CREATE TABLE fault_log.writes (id bigserial, generation bigint);
+CREATE FUNCTION fault_log.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO fault_log.writes (generation)
+    SELECT substring(current_setting('application_name') FROM ' g([0-9]+)')::bigint;
+    RETURN NULL;
+END $$;
+""" + "".join(
+    f"CREATE TRIGGER fault_log AFTER INSERT OR UPDATE ON {table} EXECUTE FUNCTION fault_log.record();"
+    for table in ("jobs", "job_runs", "event_logs", "assigned_resources")
+)
+#: Writes that were committed after one of a later generation.
+_INTERLEAVED = """
+SELECT * FROM (
+    SELECT generation, max(generation) OVER (ORDER BY pg_xact_commit_timestamp(xmin), generation) AS latest
+    FROM fault_log.writes WHERE generation IS NOT NULL) w
+WHERE generation < latest"""
+_HOLDERS = f"""
+SELECT a.client_addr, a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.classid = {SERVER_LOCK[0]} AND l.objid = {SERVER_LOCK[1]} AND l.granted"""
+_GENERATIONS = """
+SELECT DISTINCT substring(application_name FROM ' g([0-9]+)') FROM pg_stat_activity
+WHERE application_name ~ ' g[0-9]+'"""
+
+
+class Servers:
+    """Two servers with one database."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.names = layout.SERVERS
+        self._hosts = {facts["address"]: name for name, facts in cluster.status()["machines"].items()}
+
+    def active(self) -> str:
+        """Return the host of the session that holds the server lock, '' if none does."""
+        rows = self.cluster.sql(_HOLDERS)
+        assert len(rows) <= 1, f"several holders of the server lock: {rows}"
+        return self._hosts[rows[0][0]] if rows else ""
+
+    def other(self, name: str) -> str:
+        """Return the host of the other server."""
+        return next(other for other in self.names if other != name)
+
+    def do(self, name: str, action: str) -> None:
+        """Apply an action to a server."""
+        if action in _KILLED:
+            for process in Machine(self.cluster, name).processes(_KILLED[action]):
+                process.kill()
+        else:
+            self.cluster.server_on(name).do(action)
+
+    def cure(self, name: str, fault: str) -> None:
+        """Undo a fault, and wait until the server is active or standby."""
+        self.do(name, _CURES.get(fault, "start"))
+        if fault in _CURES:
+            self.do(name, "start")
+        wait_until(lambda: self.parts(name) >= {"almighty", "warden"}, f"{name} is active or standby")
+
+    def parts(self, name: str) -> set[str]:
+        """Return the programs of the server that run on a host."""
+        commands = [process.command for process in Machine(self.cluster, name).processes("oar.modules.")]
+        return {command.partition("oar.modules.")[2].split()[0] for command in commands}
+
+    def wait_for_take_over(self, by: str) -> None:
+        """Wait until a server is the active one."""
+        wait_until(lambda: self.active() == by, lambda: f"{by} is active: {self.active()}", within=TAKE_OVER_SECONDS)
+
+    def assert_sound(self) -> None:
+        """Check that generations did not interleave, and that nothing of a former one is left."""
+        active = wait_until(self.active, "a server is active")
+        standby = self.other(active)
+        wait_until(
+            lambda: self.parts(standby) == {"almighty", "warden"},
+            lambda: f"{standby} is standby: {self.parts(standby)}",
+        )
+        wait_until(lambda: len(self.cluster.sql(_GENERATIONS)) == 1, lambda: str(self.cluster.sql(_GENERATIONS)))
+        interleaved = self.cluster.sql(_INTERLEAVED)
+        assert not interleaved, f"writes after those of a later generation: {interleaved}"
+
+
+@pytest.fixture(scope="module")
+def both(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    with own_room(request, "servers", *_OPTIONS, *_SETTINGS) as cluster:
+        cluster.sql(_RECORD)
+        yield Servers(cluster)
+
+
+@pytest.fixture
+def servers(both: Servers) -> Iterator[Servers]:
+    """Two servers, of which one is active and the other standby."""
+    for name in both.names:
+        both.do(name, "start")
+    wait_until(lambda: all(both.parts(name) >= {"almighty", "warden"} for name in both.names), "both run")
+    wait_until(both.active, "one of them is active")
+    yield both
+    both.cluster.calm()
+
+
+@contextlib.contextmanager
+def load_on_standby(servers: Servers) -> Iterator[Load]:
+    """Have clients on the standby, and check at the end that no job was lost."""
+    with Load(servers.cluster, host=servers.other(servers.active())) as load:
+        load.wait_for_jobs(10)
+        yield load
+        load.wait_for_jobs(5)
+        load.stop()
+    load.assert_nothing_lost()
+    servers.assert_sound()
+
+
+@pytest.mark.parametrize("fault", ["kill-all", "kill", "power-off", "cut", "cut-database", "hang"])
+def test_another_server_takes_over(servers: Servers, fault: str) -> None:
+    active = servers.active()
+    with load_on_standby(servers) as load:
+        servers.do(active, fault)
+        try:
+            servers.wait_for_take_over(servers.other(active))
+            load.wait_for_service()
+        finally:
+            servers.cure(active, fault)
+
+
+def test_a_server_without_its_warden_does_no_harm(servers: Servers) -> None:
+    active = servers.active()
+    with load_on_standby(servers) as load:
+        servers.do(active, "kill-warden")
+        load.wait_for_service()
+        servers.cure(active, "kill")
+
+
+def test_a_take_over_at_each_step_of_a_job_loses_nothing(servers: Servers) -> None:
+    active = servers.active()
+    with stops_in(servers.cluster) as stops:
+        scene = Scene(servers.cluster, stops)
+        jobs = scene.submit(OF_BIPBIPS)
+        scene.let_end(*jobs[-2:])
+        stops.wait_for(jobs)
+        stops.wait_for(scene.submit([Step("toLaunch", LATE)]))
+        servers.do(active, "kill-all")
+        servers.wait_for_take_over(servers.other(active))
+        stops.lift()
+        servers.cure(active, "kill-all")
+        scene.let_end()
+        scene.assert_all(RAN)
+    servers.assert_sound()
