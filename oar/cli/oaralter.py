@@ -3,7 +3,7 @@
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_selection import JobCriteria, OutcomeReport, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, no_job_given, select_jobs, show_usage
 from oar.cli.common.options import Join, machine_formats, option
 from oar.lib.base.errors import NoSuchJob, UserError
 from oar.lib.base.formats import Format
@@ -71,8 +71,10 @@ def main(
         dependencies=tuple(text for text in dependencies if text) if dependencies else None,
         requests=requests or None,
     )
-    if not identifiers or changes == JobChanges():
-        return show_usage()
+    if not identifiers:
+        return no_job_given(context)
+    if changes == JobChanges():
+        return show_usage("No change is given: write one before the jobs, as -l walltime=2:00, -n NAME or -q QUEUE")
     report = OutcomeReport(machine)
     selection = select_jobs(context, JobCriteria(identifiers, array))
     report.complain(BAD_ID, selection.complaints)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, no_job_given, select_jobs
 from oar.cli.common.options import DIGITS, Stop, machine_formats, option
 from oar.lib.base.errors import ServerUnavailable
 from oar.lib.base.formats import Format
@@ -76,7 +76,7 @@ def main(
 ) -> int:
     """Act on the jobs."""
     if criteria.is_nothing:
-        return show_usage()
+        return no_job_given(context)
     signal = None if checkpoint or signal_text is None else _signal(signal_text)
     if not (checkpoint or signal) and (force or besteffort) and not context.user.is_admin:
         option = "--force-terminate-finishing-job" if force else "-b"
@@ -198,7 +198,7 @@ def _signal(text: str) -> _Signal:
             return _Signal(names[name], name)
     if DIGITS.issuperset(text) and 1 <= len(text) <= 2 and 1 <= int(text) <= 64:
         return _Signal(int(text), numbers.get(int(text), str(int(text))))
-    raise Stop(f'Unknown signal "{text}"')
+    raise Stop(f'Unknown signal "{text}"\n# Write a name or a number: USR1, SIGTERM, 9')
 
 
 def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _Signal | None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, no_job_given, select_jobs
 from oar.cli.common.options import machine_formats, option
 from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
@@ -25,7 +25,7 @@ def request(
 ) -> int:
     """Request a change of the selected jobs and print the outcomes; return the exit code."""
     if criteria.is_nothing:
-        return show_usage()
+        return no_job_given(context)
     report = OutcomeReport(machine)
     selection = select_jobs(context, criteria, states)
     report.complain(IMPOSSIBLE, selection.complaints)

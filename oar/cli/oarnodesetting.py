@@ -148,11 +148,11 @@ def _change_request(
 ) -> NodeChange:
     """Check the request before anything is written.  Raises Stop, BadSettings."""
     if state is not None and state not in list(ResourceState):
-        raise Stop("/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected")
+        raise Stop(f"/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected, not {state}")
     if maintenance is not None and maintenance not in _SWITCH:
-        raise Stop("/!\\ Bad maintenance mode value. Possible values are: on | off")
+        raise Stop(f"/!\\ Bad maintenance mode value. Possible values are: on | off, not {maintenance}")
     if drain is not None and drain not in _SWITCH:
-        raise Stop("/!\\ Bad drain mode value. Possible values are: on | off")
+        raise Stop(f"/!\\ Bad drain mode value. Possible values are: on | off, not {drain}")
     if drain:
         texts = [*texts, f"drain={'YES' if drain == 'on' else 'NO'}"]
     with context.database.snapshot() as tx:

@@ -12,7 +12,7 @@ from oar.cli.oarqueue import print_queues
 from oar.lib.access.records import User
 from oar.lib.base.errors import ServerUnavailable
 from oar.lib.base.times import format_date
-from oar.lib.bus.messages import Ask, Wake
+from oar.lib.bus.messages import Ask, Tag, Wake
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
@@ -67,7 +67,7 @@ def main(
 
     effect = frames.effect_of(None if tag == "TERM" else tag)
     if effect is None:
-        raise Stop(f"Unknown tag '{tag}'.")
+        raise Stop(f"Unknown tag '{tag}'.\n# Write one of: {', '.join([*Tag, 'TERM'])}")
     if changes:
         with context.database.begin() as tx:
             try:

@@ -54,7 +54,9 @@ def main(
 ) -> int:
     """List, remove, add, rename, in this order."""
     pairs = [tuple(name.strip() for name in text.split(",")) for text in renamed]
-    if not (list_ or added or deleted or renamed) or any(len(pair) != 2 or not all(pair) for pair in pairs):
+    if any(len(pair) != 2 or not all(pair) for pair in pairs):
+        return show_usage(f'-r takes OLD,NEW, not "{renamed[-1]}"')
+    if not (list_ or added or deleted or renamed):
         return show_usage()
     if added or deleted or renamed:
         context.require_admin()

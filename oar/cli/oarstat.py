@@ -206,7 +206,8 @@ class OarstatOptions(NamedTuple):
             "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
                 self.fields is not None and (details or self.compact)
             ),
-            "--color must be auto, always or never": self.color not in ("auto", "always", "never"),
+            f'--color must be auto, always or never, not "{render.visible(self.color)}"': self.color
+            not in ("auto", "always", "never"),
             "--follow can only be combined with job ids, --array, --user, --queue, --since and --json": self.follow
             and self._shows_something_else,
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
@@ -264,9 +265,11 @@ class _Oarstat:
         if options.gantt is not None:
             return [_gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)]
         if options.state and self._ids is None:
-            raise Stop("--state can only be used with an id")
+            raise Stop(
+                "--state can only be used with an id\n# Write oarstat -s -j ID; jobs in a state: oarstat --states R"
+            )
         if (options.events or options.properties) and self._ids is None and not options.arrays:
-            raise Stop("No job specified")
+            raise Stop("No job specified\n# Write a job id: oarstat -e -j JOB_ID")
         matching = _matching(context, options.sql)
         with context.database.snapshot() as tx:
             arrays, named = _given(options.arrays), next(reversed(options.advance_reservation), None)
@@ -423,6 +426,9 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
         return None
     from oar.lib.db.user_sql import Subject, evaluate
 
+    with suppress(BadRequest):
+        parse_date(condition)
+        raise Stop(f"# Error: -S takes a condition: write --since {condition}")
     return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 
 

@@ -57,6 +57,9 @@ def _complain(context: Context, error: BadSubmission) -> int:
     if error.usage:
         click.echo(context.command.get_usage(click.get_current_context()), err=error.code is not Code.COMMAND)
     if error.usage and error.code is Code.COMMAND:
+        arguments = context.arguments
+        if "-J" in arguments and len(arguments) > 2:
+            print_error("# -J prints JSON; the name of a job is -n NAME")
         print_error(_WAYS)
     if error.verify:
         print_error(VERIFY)
@@ -85,7 +88,12 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
         from oar.cli.oarsub_parts import job_shell
 
         return job_shell.connect(call, line.names)
-    check_modes(options.job, spec_of(options.job, context.user.name, command or ("-" if options.scan else "")))
+    try:
+        check_modes(options.job, spec_of(options.job, context.user.name, command or ("-" if options.scan else "")))
+    except BadSubmission as error:
+        if error.code is Code.COMMAND and not command:
+            error.args = (f"{error}{command_line.hint_on_missing(context.arguments)}",)
+        raise
     if options.scan:
         line = command_line.with_script(call, line, command)
         command = line.command

@@ -227,10 +227,10 @@ EMPTY_CONDITION = "/!\\ Your SQL clause returns nothing and there is no resource
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["-s", "Sleeping", "-r", "1"], 1, BAD_STATE),
-        (["-s", "alive", "-r", "1"], 1, BAD_STATE),
-        (["-m", "yes", "-r", "1"], 1, "/!\\ Bad maintenance mode value. Possible values are: on | off"),
-        (["-d", "yes", "-r", "1"], 1, "/!\\ Bad drain mode value. Possible values are: on | off"),
+        (["-s", "Sleeping", "-r", "1"], 1, f"{BAD_STATE}, not Sleeping"),
+        (["-s", "alive", "-r", "1"], 1, f"{BAD_STATE}, not alive"),
+        (["-m", "yes", "-r", "1"], 1, "/!\\ Bad maintenance mode value. Possible values are: on | off, not yes"),
+        (["-d", "yes", "-r", "1"], 1, "/!\\ Bad drain mode value. Possible values are: on | off, not yes"),
         (["-a", "-r", "1"], 1, "/!\\ You cannot use -r|--resource or --sql and -a|--add options at a same time"),
         (["-s", "Dead", "-r", "999999"], 2, "/!\\ Cannot find resources to set in OAR database."),
         (["-s", "Dead", "-h", "n9"], 4, "/!\\ Node n9 does not exist in OAR database."),

@@ -26,6 +26,7 @@ from tests.process.this_machine import free_ports
 ROOT = User("root", 0)
 WRITE = f"W{WAY_OUT[1:]}"
 WAY = f"# {WRITE}\n"
+STATES = "\n# Write letters or names, as W,R,H or Waiting"
 
 
 class Users(Frontend):
@@ -310,7 +311,9 @@ def test_which_jobs_take_no_signal(frontend: Users) -> None:
 
 @pytest.mark.parametrize("word", ["FOO", "0", "65", "-9", "9 9", "\u0661"])
 def test_an_unknown_signal_is_refused(frontend: Users, word: str) -> None:
-    assert frontend.oardel(f"--signal={word}", 1) == CommandResult(1, "", f'Unknown signal "{word}"\n')
+    assert frontend.oardel(f"--signal={word}", 1) == CommandResult(
+        1, "", f'Unknown signal "{word}"\n# Write a name or a number: USR1, SIGTERM, 9\n'
+    )
 
 
 # -- for administrators -----------------------------------------------------------------------------------------------
@@ -418,7 +421,7 @@ def test_jobs_by_whose_they_are_their_state_and_their_name(frontend: Users) -> N
         told = json.loads(frontend.oardel("-J", "-s", "TERM", *words).out)
         assert [each["job_id"] for each in told] == found
     assert frontend.oardel("-u", "carol") == CommandResult(0, "", "# Warning: no such job of carol.\n")
-    assert frontend.oardel("--state", "W,Z") == CommandResult(1, "", 'Unknown state "Z"\n')
+    assert frontend.oardel("--state", "W,Z") == CommandResult(1, "", f'Unknown state "Z"{STATES}\n')
 
 
 def test_option_all_means_own_jobs_and_for_administrators_all_jobs(frontend: Users) -> None:
@@ -433,7 +436,7 @@ def test_option_all_means_own_jobs_and_for_administrators_all_jobs(frontend: Use
         told = json.loads(frontend.oardel("-J", "-s", "TERM", *words, user=user).out)
         assert [each["job_id"] for each in told] == found
     assert frontend.oardel("--all", "--state", "Hold", user=ROOT) == CommandResult(0, "", "# Warning: no such job.\n")
-    assert frontend.oardel("--state", "") == CommandResult(1, "", 'Unknown state ""\n')
+    assert frontend.oardel("--state", "") == CommandResult(1, "", f'Unknown state ""{STATES}\n')
 
 
 def test_each_job_is_confirmed(frontend: Users, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ class TestJob:
 
     def test_the_old_spelling_of_the_checkpoint(self, site: LoginNode) -> None:
         result = site.oarsub("-k", "600", "--signal", "2", "-t", "idempotent", "/path/prog")
-        assert result.err == '# Warning: "-k <seconds>" is obsolete, use --checkpoint.\n'
+        assert result.err.splitlines()[0] == '# Warning: "-k <seconds>" is obsolete, use --checkpoint.'
         (job,) = site.jobs()
         assert (job.checkpoint, job.checkpoint_signal, job.command) == (600, 2, "/path/prog")
 
@@ -228,6 +228,7 @@ class TestScript:
         result = site.oarsub("-n", "typed", "-t", "state=permissive", "-l", "nodes=1", "-S", path)
         assert result.err == (
             "# Warning: ignore script value for name parameter: script; another value was given on the command line.\n"
+            "# Warning: -d /script: this directory does not exist here, the job fails where it does not.\n"
         )
         (job,) = site.jobs()
         with site.database.begin() as tx:

@@ -21,6 +21,7 @@ from oar.lib.submission.resource_request import EXAMPLE
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
+NOT_STDERR = "# -e exports the key of the job; the file for standard error is -E FILE\n"
 VERIFY = "# Error: please verify your job submission syntax.\n"
 NOT_ENOUGH = "# There are not enough resources for your request\n"
 WAYS = "# A command: oarsub 'sleep 60'; a script: oarsub -S ./job.sh, or oarsub -S - < job.sh; a shell: oarsub -I\n"
@@ -29,7 +30,11 @@ TOGETHER = "# each part of the request can be satisfied alone, but not all parts
 #: What cannot be submitted: words, exit code, stderr.
 REFUSED = [
     ((), 5, f"# Error: a command is needed.\n{WAYS}"),
-    (("a", "b"), 5, f'# Error: only one command is accepted, quote it or put it after "--".\n{WAYS}'),
+    (
+        ("a", "b"),
+        5,
+        f"# Error: only one command is accepted, quote it or put it after \"--\".\n# Write: oarsub 'a b'\n{WAYS}",
+    ),
     (("-l", "nodes=2x", "x"), 18, f"# Error: cannot recognize the resource description: nodes=2x\n# {EXAMPLE}\n"),
     (
         ("-l", "walltime=1:xx", "x"),
@@ -156,7 +161,11 @@ REFUSED = [
     (("--signal", "²", "x"), 1, "# Error: unknown signal ².\n"),
     (("--signal", "1" * 5000, "x"), 1, f"# Error: unknown signal {'1' * 5000}.\n"),
     (("--checkpoint", 2**31, "x"), 8, f"# Error: the checkpoint delay is longer than 2147483647 s.\n{VERIFY}"),
-    (("-e", "/tmp/key", "x"), 8, f"# Error: {NO_KEY_OPTION}\n{VERIFY}"),
+    (
+        ("-e", "/tmp/key", "x"),
+        8,
+        f"# Error: {NO_KEY_OPTION}\n{NOT_STDERR}{VERIFY}",
+    ),
     (
         ("-k", "-i", "/no/where", "x"),
         8,

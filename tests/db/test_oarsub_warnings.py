@@ -75,7 +75,7 @@ def test_two_jobs_in_one_dependency_are_a_job_and_seconds(site: LoginNode) -> No
         (["-n", "4", "-l", "nodes=4"], ""),
         (["-n", "a4"], ""),
         (["-d", "afterok:12"], "-d sets the directory of the job to afterok:12. To wait for a job, write -a JOB_ID."),
-        (["-d", "after"], ""),
+        (["-d", "after"], "-d after: this directory does not exist here, the job fails where it does not."),
     ],
 )
 def test_letters_that_mean_something_else_elsewhere(site: LoginNode, words: list[str], said: str) -> None:
@@ -113,7 +113,7 @@ def test_options_in_a_script_without_s_get_one_warning(site: LoginNode, tmp_path
     for command in (f"{path} 1 2", f"bash {path} 1 2", f"'{path}' 1 2"):
         result = site.oarsub(command)
         assert (result.exit, result.err) == (0, said and f"# Warning: {path}: {said.format(path=path)}\n")
-    for other in (f"{path}.not_there", "true", f"echo {path}"):
+    for other in ("true", f"echo {path}"):
         assert site.oarsub(other).err == ""
 
 
@@ -129,7 +129,8 @@ def test_a_script_that_the_job_cannot_start(site: LoginNode, tmp_path: Path, mon
     assert site.oarsub("job.sh 1").err == (
         "# Warning: job.sh: the shell searches it in PATH, not in the current directory. Write: oarsub './job.sh 1'\n"
     )
-    assert site.oarsub("-d", "/", "job.sh").err == ""
+    missing = "# Warning: job.sh: this file does not exist here, the job ends with exit code 127 without it.\n"
+    assert site.oarsub("-d", "/", "job.sh").err == missing
 
 
 def test_the_script_that_is_read_is_the_script_that_runs(

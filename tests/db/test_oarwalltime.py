@@ -210,7 +210,9 @@ def test_only_a_running_job_may_change(frontend: Frontend, state: JobState) -> N
 @pytest.mark.parametrize("text", ["1:x", "+", "", "+-1", "1:2:3:4", "1.5", "\u0663", "+1 ; drop", "1" * 30])
 def test_a_change_that_is_none(frontend: Frontend, text: str) -> None:
     job = running(frontend)
-    assert ask(frontend, job, text) == CommandResult(1, "Bad request: syntax error.\n", f"# {CHANGE_FORM}\n")
+    assert ask(frontend, job, text) == CommandResult(
+        1, "Bad request: syntax error.\n", f"# {text!r} is not a change. {CHANGE_FORM}\n"
+    )
     assert change_of(frontend, job) == WalltimeChange()
 
 

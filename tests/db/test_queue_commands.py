@@ -163,7 +163,9 @@ def test_a_list_rings_nobody(console: Console, server: Server) -> None:
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_done(console: Console, server: Server) -> None:
-    assert console.type(oarnotify.main, "-d", "default", "x") == CommandResult(1, "", "Unknown tag 'x'.\n")
+    assert console.type(oarnotify.main, "-d", "default", "x") == CommandResult(
+        1, "", f"Unknown tag 'x'.\n# Write one of: {', '.join([*Tag, 'TERM'])}\n"
+    )
     assert queue_states(console)["default"] == "Active"
     assert heard(server) == []
 

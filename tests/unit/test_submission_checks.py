@@ -262,10 +262,11 @@ class TestReservations:
         with pytest.raises(BadSubmission) as error:
             job_reservation.parse(text, NOON)
         assert error.value.exit_code == 7
+        wrong = text.partition(",")[2] if which == "end" else text
         assert str(error.value) == (
             f"syntax error in <{which} date> for the -r or --reservation option."
             ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".\n'
-            "# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30."
+            f"# {checks.quote(wrong)} is none. Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30."
         )
 
     def test_an_end_before_the_start(self) -> None:

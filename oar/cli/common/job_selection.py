@@ -88,6 +88,10 @@ def select_jobs(
             ids, unknown = control.jobs_of_arrays(tx, found.ids) if criteria.array else (list(found.ids), [])
         complaints += [f"[ERROR] {complaint}" for complaint in found.complaints]
         complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
+    if complaints and criteria._replace(identifiers=(), array=False) != JobCriteria():
+        return JobSelection(
+            (), (*complaints, "# Nothing was done: remove these words, or the options that select jobs")
+        )
     matching = None if criteria.sql is None else _satisfying(context, criteria.sql)
     if criteria.everything or criteria.users or criteria.states is not None or criteria.name is not None:
         ids += _filtered(context, criteria, suitable, matching)
@@ -152,15 +156,23 @@ def _live_states(text: str) -> Collection[JobState]:
     for name in text.replace(",", " ").split() or [text]:
         meant = states_of(name) - FINAL
         if not meant:
-            raise Stop(f'Unknown state "{name}"')
+            raise Stop(f'Unknown state "{name}"\n# Write letters or names, as W,R,H or Waiting')
         states |= meant
     return states
 
 
-def show_usage() -> int:
-    """Print the help of the command, which has nothing to do; return its exit code."""
+def show_usage(mistake: str = "") -> int:
+    """Print the help of the command, which has nothing to do, and the mistake; return the exit code."""
     click.echo(click.get_current_context().get_help(), err=True)
+    if mistake:
+        click.echo(f"# {mistake}", err=True)
     return 1
+
+
+def no_job_given(context: Context) -> int:
+    """Print the help of a command that is given options and no job; return the exit code."""
+    reason = f"No job is given: {job_lists.WAY_OUT}" if context.arguments else ""
+    return show_usage(reason)
 
 
 class OutcomeRecord(NamedTuple):

@@ -81,11 +81,11 @@ class OptionReader:
         self.repeated: dict[str, RepeatedOption] = {}
         self._places: dict[str, int] = {}  #: of the options that are no lists, in ``options``
         self._unread: list[str] = []
+        self._mistakes: dict[str, None] = {}  #: messages of wrong options
 
     def read(self, arguments: Sequence[str]) -> list[str]:
         """Return the canonical arguments.  Raises BadOption, with the messages of all wrong options."""
         self._unread = list(reversed(arguments))
-        mistakes: dict[str, None] = {}
         while self._unread:
             argument = self._unread.pop()
             if argument == "--":
@@ -95,9 +95,9 @@ class OptionReader:
             try:
                 self._argument(argument)
             except BadOption as error:
-                mistakes[str(error)] = None
-        if mistakes:
-            raise BadOption("\n".join(mistakes))
+                self._mistakes[str(error)] = None
+        if self._mistakes:
+            raise BadOption("\n".join(self._mistakes))
         return [*self.options, "--", *self.operands]
 
     def _argument(self, argument: str) -> None:
@@ -162,12 +162,18 @@ class OptionReader:
         """Return a line that helps who wrote an unknown long option; '' if nothing is like it."""
         from oar.lib.base.texts import did_you_mean
 
-        if here := way_here(self._command, written):
+        if here := self._of_command() or way_here(self._command, written):
             return here
         dashes = "-" if self._words else "--"
         known = [f"{dashes}{long_name}" for long_name in self._long if long_name != "debug"]
         guess = did_you_mean(f"{dashes}{written}", known, quote="")
         return guess.replace("# Did", "  did") if self._words else guess
+
+    def _of_command(self) -> str:
+        """Return a line about an option that was perhaps meant for the command of a job."""
+        if self._command != "oarsub" or self._mistakes or not self.operands or self.operands[0].startswith("-"):
+            return ""
+        return f"\n# Quote a command that has options: oarsub '{self.operands[0]} ...', or write it after --"
 
     def _bundle(self, letters: str) -> None:
         """Read flags of one letter, and at the end perhaps an option with its argument."""
@@ -176,7 +182,9 @@ class OptionReader:
             letter, letters = letters[0], letters[1:]
             form = self._short.get(letter)
             if form is None:
-                raise BadOption(f"Unknown option: {letter}{way_here(self._command, whole, letter)}")
+                raise BadOption(
+                    f"Unknown option: {letter}{self._of_command() or way_here(self._command, whole, letter)}"
+                )
             if not form.takes:
                 self.options.append(form.spelling)
             elif form.takes in _BEGINNINGS and letters:
@@ -292,6 +300,9 @@ _SELECTION = {
     "a": "--all",
     "me": "-u",
     "t": "--state STATES",
+    **dict.fromkeys(
+        ("9", "15", "KILL", "TERM", "INT", "HUP", "USR1", "USR2", "STOP", "CONT"), "oardel -s SIGNAL JOB_ID"
+    ),
 }
 _WAYS: Mapping[str, Mapping[str, str]] = {
     "oarsub": _SUBMISSION,

@@ -118,8 +118,23 @@ def join_words(words: Sequence[str], dashes: int | None) -> str:
     if len(words) > 1 and dashes == 0:
         return shlex.join(words)
     if len(words) > 1:
-        raise ValueError('only one command is accepted, quote it or put it after "--".')
+        raise ValueError(f'only one command is accepted, quote it or put it after "--".{_hint_on_words(words)}')
     return words[0] if words else ""
+
+
+def _hint_on_words(words: Sequence[str]) -> str:
+    """Return a line that corrects several words without ``--``."""
+    if re.match(r"[A-Za-z_]+=", words[0]):
+        return f"\n# {words[0]} is part of -l: join the parts with commas, as -l nodes=2,walltime=1:00"
+    return f"\n# Write: oarsub {shlex.quote(' '.join(words))}"
+
+
+def hint_on_missing(arguments: Sequence[str]) -> str:
+    """Return a line if an option seems to have taken the command as its value."""
+    option, value = arguments[-2:] if len(arguments) > 1 else ("", "")
+    if not option.startswith("-") or value.startswith("-") or not value.strip():
+        return ""
+    return f"\n# {option} used {shlex.quote(value)} as its value: write {option} VALUE {shlex.quote(value)}"
 
 
 def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLine:
@@ -195,6 +210,10 @@ _SHELL_WORDS = frozenset(
         *("set", "shopt", "test", "time", "trap", "ulimit", "umask", "until", "wait", "while"),
     )
 )
+#: Endings of names of scripts.
+_SCRIPT_ENDS = (".sh", ".bash", ".py", ".pl", ".R")
+#: A longer walltime in hours without a unit was perhaps meant in minutes.
+_LONGEST_PLAIN = 24
 #: A file name that a shell does not expand.
 _PLAIN = re.compile(r"[\w./+@:,%-]+")
 
@@ -209,6 +228,27 @@ def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
         yield f"-d sets the directory of the job to {options.directory}. To wait for a job, write -a JOB_ID."
     if command and not line.options.scan and not options.interactive:
         yield from _script_doubts(call, command)
+    yield from _directory_doubts(call)
+    for text in options.requests:
+        match = re.search(r"(?a)\bwalltime\s*=\s*(\d+)\s*\Z", text)
+        if match and int(match[1]) > _LONGEST_PLAIN:
+            yield f"walltime={match[1]} means {match[1]} hours. For {match[1]} minutes, write walltime={match[1]}m."
+
+
+def _directory_doubts(call: OarsubCall) -> Iterator[str]:
+    """Yield warnings about directories of the job and of its output files that are missing here."""
+    from oar.cli.common.render import visible
+
+    options = call.options.job
+    if options.directory and not call.files.is_directory(options.directory):
+        if _DEPENDENCY.match(options.directory):
+            return
+        yield visible(f"-d {options.directory}: this directory does not exist here, the job fails where it does not.")
+        return
+    for option, path in (("-O", options.stdout), ("-E", options.stderr)):
+        place = os.path.dirname(path or "")
+        if place and "%" not in place and not call.files.is_directory(os.path.join(options.directory or "", place)):
+            yield visible(f"{option} {path}: the directory {place} does not exist here. Run: mkdir -p {place}")
 
 
 def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
@@ -222,6 +262,10 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
     path = os.path.join(call.options.job.directory or "", script.path)
     try:
         file = call.files.read(path)
+    except FileNotFoundError:
+        if script.is_program and ("/" in script.path or script.path.endswith(_SCRIPT_ENDS)):
+            yield visible(f"{script.path}: this file does not exist here, the job ends with exit code 127 without it.")
+        return
     except OSError:
         return
     place = script.path if "/" in script.path else f"./{script.path}"

@@ -171,6 +171,8 @@ class _Parser:
         if token.text == ")" and not expected:
             raise invalid("a ')' has no '('", token.start)
         instead = f", expected '{expected}'" if expected else ""
+        if token.text.lower() == "user" and "job_user" in self._table.types:
+            instead = ', did you mean "job_user"?'
         raise invalid(f"unexpected {shortened(token.text)}{instead}", token.start)
 
     # -- operators

@@ -227,7 +227,8 @@ def _parse_change(text: str, walltime: int) -> int:
     try:
         seconds = parse_duration(match["duration"] if match else "")
     except BadRequest:
-        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error", CHANGE_FORM) from None
+        way_out = f"{text!r} is not a change. {CHANGE_FORM}"
+        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error", way_out) from None
     sign = match["sign"] if match else ""
     return {"+": seconds, "-": -seconds, "": seconds - walltime}[sign]
 

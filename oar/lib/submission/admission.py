@@ -160,6 +160,8 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
     except BadCondition as error:
         is_name = text is not None and text.replace("-", "").isidentifier()
         way_out = "\n# A queue is named with -q, nodes with --nodelist" if is_name else ""
+        if "unknown column" in str(error) and not is_name and "did you mean" not in str(error):
+            way_out = "\n# The properties and their values: oarnodes"
         raise BadSubmission(Code.REQUEST, f"{error}{way_out}") from None
 
 

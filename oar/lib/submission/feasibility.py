@@ -129,7 +129,7 @@ class Cluster:
                     lack = _lack(group, blocks, f'"{properties}"', is_whole=is_whole)
                     return f"{lack} (with the conditions of the admission rules)"
                 quoted = f'"{user_condition}"' if words is None and user_condition else words or ""
-                return _lack(group, blocks, quoted, is_whole=is_whole)
+                return _lack(group, blocks, quoted, is_whole=is_whole) + _order_hint(group.levels)
         return "each part of the request can be satisfied alone, but not all parts together"
 
     def _nothing_at_all(self) -> str:
@@ -141,7 +141,8 @@ class Cluster:
 
 
 #: How messages name a value of a property, if not by the name of the property.
-_LABELS = {"network_address": "node", "resource_id": "resource"}
+_NODE = "network_address"
+_LABELS = {_NODE: "node", "resource_id": "resource"}
 
 
 def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
@@ -158,6 +159,24 @@ def _lack(group: Group, blocks: int, condition: str, *, is_whole: bool) -> str:
     if is_whole and outermost.quantity == ALL:
         asked += ", which means the whole cluster: use BEST for the resources that are available"
     return f"{blocks or 'no'} {label} {verb}, {asked}"
+
+
+#: Parts of nodes, which come after the node in a request.
+_NODES = {_NODE: "nodes"}
+_INSIDE_NODES = frozenset(("cpu", "core", "thread", "gpu", "gpudevice", FINEST))
+
+
+def _order_hint(levels: Sequence[Level]) -> str:
+    """Return a line if a part of nodes comes before the node."""
+    names = [level.property for level in levels]
+    at = names.index(_NODE) if _NODE in names else 0
+    if _INSIDE_NODES.isdisjoint(names[:at]):
+        return ""
+    written = [
+        f"{_NODES.get(name, name)}={format_quantity(levels[place].quantity)}" for place, name in enumerate(names)
+    ]
+    ordered = "/".join([written[at], *written[:at], *written[at + 1 :]])
+    return f"\n# The levels go from the outside in: write {ordered} (for each node), not {'/'.join(written)}"
 
 
 def _inner_text(levels: Sequence[Level]) -> str:

@@ -45,7 +45,8 @@ def is_key_requested(options: JobOptions, *, forced: bool) -> bool:
     if options.use_job_key or forced:
         return True
     if options.key_inline or options.key_file or options.key_export:
-        raise BadRequest(NO_KEY_OPTION)
+        hint = "\n# -e exports the key of the job; the file for standard error is -E FILE" if options.key_export else ""
+        raise BadRequest(f"{NO_KEY_OPTION}{hint}")
     return False
 
 

@@ -15,7 +15,7 @@ from oar.lib.base.times import (
     parse_date_near,
 )
 from oar.lib.jobs.states import JobState, Reservation
-from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.checks import BadSubmission, Code, quote
 
 if TYPE_CHECKING:
     from oar.lib.jobs.records import Job
@@ -109,7 +109,7 @@ def _date(text: str, day: int, origin: int, which: str) -> int:
         Code.RESERVATION,
         f"syntax error in <{which} date> for the -r or --reservation option."
         ' It takes a date as argument with the format: "YYYY-MM-DD hh:mm:ss".'
-        "\n# Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
+        f"\n# {quote(text)} is none. Or write: now, 18:30, tomorrow 8:00, friday 18:30, +2h, +1d, +1:30.",
     )
 
 

@@ -21,10 +21,10 @@ ANSWER_SECONDS = 20.0
 KILL_SECONDS = 2.0
 
 #: Only plain files are opened: a pipe would make the reader wait for a writer.
-_READ = 'test -f "$1" && head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
+_READ = 'test -e "$1" || exit 4; test -f "$1" && head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
 #: The file may exist with looser rights: they are taken away before anything is written.
 _WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
-_NOT_EXECUTABLE = 3
+_NOT_EXECUTABLE, _MISSING = 3, 4
 _SUM = 'test -f "$1" && exec md5sum < "$1"'
 _BLOCK = 1 << 20
 _POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
@@ -89,9 +89,17 @@ class UserFiles:
             with open(path, "rb") as file:
                 return UserFile(file.read(LARGEST_FILE), os.access(path, os.X_OK))
         code, data = self._run(_READ, path, b"")
+        if code == _MISSING:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if code not in (0, _NOT_EXECUTABLE):
             raise PermissionError(f"cannot read {path}")
         return UserFile(data, code == 0)
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether the user sees a directory."""
+        if self._is_own:
+            return os.path.isdir(path)
+        return self._run('test -d "$1"', path, b"")[0] == 0
 
     def read_part(self, path: str, offset: int, most: int, *, lines: int = 0) -> FilePart:
         """Return a part of a plain file. With ``lines``, return this many lines from its end, and ignore ``offset``.
