@@ -1,4 +1,4 @@
-"""Manual pages from the reference documents: one for each command of docs/commands.rst, and oar.conf(5).
+"""Manual pages from the reference documents: one for each command of docs/commands.rst, oar(7) and oar.conf(5).
 
 The documents contain the text; this module formats their few kinds of blocks. An unknown kind is an error, so that no
 text gets lost.
@@ -13,8 +13,18 @@ from dataclasses import dataclass
 #: Section of the manual for the commands of each chapter of docs/commands.rst.
 CHAPTERS = {"For users": 1, "Advance reservations": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
 
+#: What oar(7) says before it lists the commands.
+_OVERVIEW = (
+    "OAR is a batch scheduler for HPC clusters. Users submit jobs; OAR chooses nodes and start times, runs the jobs"
+    " there, and records their end and their use of resources.",
+    "``oarsub ./job.sh`` submits a job. ``oarstat`` lists the jobs, and ``oarstat --explain`` says why a job waits or"
+    " how it ended. ``oardel`` deletes a job. ``oarnodes`` lists the nodes. Each command has ``--help``.",
+)
 #: The paragraph of docs/commands.rst between the options of a command and its examples.
 _EXAMPLES = "Examples:"
+
+#: The names of a command, the section of its page, and the blocks about it.
+_Entry = tuple[list[str], int, list[str]]
 
 _HEADING = re.compile(r"^(.+)\n([=-])\2+$", re.MULTILINE)
 _LITERAL = re.compile(r"``(.+?)``")
@@ -43,6 +53,7 @@ def pages(commands: str, configuration: str) -> Iterator[Page]:
     """Return all pages, from the texts of docs/commands.rst and docs/configuration.rst."""
     yield Page("oar.conf", 5, _configuration_page(configuration))
     entries = list(_entries(commands))
+    yield Page("oar", 7, _overview_page(entries))
     for names, section, body in entries:
         related = [each[0][0] for each in entries if each[1] == section and each[0] != names]
         yield Page(names[0], section, _command_page(names, section, body, related))
@@ -69,7 +80,7 @@ def _blocks(text: str) -> Iterator[str]:
     return (block for each in re.split(r"\n\n+", text) if (block := each.strip("\n")) and not block.startswith(".. "))
 
 
-def _entries(commands: str) -> Iterator[tuple[list[str], int, list[str]]]:
+def _entries(commands: str) -> Iterator[_Entry]:
     section = 0
     for title, underline, blocks in _parts(commands):
         if underline == "-":
@@ -91,13 +102,40 @@ def _configuration_page(text: str) -> str:
     return "".join(parts)
 
 
+def _overview_page(entries: Sequence[_Entry]) -> str:
+    parts = [
+        _begin("oar", 7, ["oar"], "a batch scheduler for HPC clusters"),
+        *_chapter("description", _OVERVIEW),
+        *_chapter("commands for users", [_overview_entry(entry) for entry in entries if entry[1] == 1]),
+        *_chapter("commands for administrators", [_overview_entry(entry) for entry in entries if entry[1] == 8]),
+        _title("files"),
+        ".TP\n.I /etc/oar/oar.conf\nThe configuration:\n.BR oar.conf (5).\n",
+        ".TP\n.I ~/.oarsubrc\nOptions of your submissions, one on each line.\n",
+        _title("see also"),
+        ".BR oarsub (1),\n.BR oarstat (1),\n.BR oardel (1),\n.BR oarnodes (1),\n.BR oar.conf (5)\n",
+    ]
+    return "".join(parts)
+
+
+def _overview_entry(entry: _Entry) -> str:
+    names, _, blocks = entry
+    return f"``{names[0]}``\n    {_summary(blocks)}."
+
+
+def _summary(blocks: Sequence[str]) -> str:
+    """Return the first sentence about a command, without its full stop."""
+    usage_and_text = [block for block in blocks if not _is_entry(block)]
+    text = usage_and_text[1] if re.fullmatch(_LITERAL, usage_and_text[0]) else usage_and_text[0]
+    return _NEW_SENTENCE.split(" ".join(text.split()))[0].rstrip(".")
+
+
 def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], related: Sequence[str]) -> str:
     split = blocks.index(_EXAMPLES) if _EXAMPLES in blocks else len(blocks)
     blocks, examples = blocks[:split], blocks[split + 1 :]
     usage = [block for block in blocks[:1] if re.fullmatch(_LITERAL, block)]
     said = [block for block in blocks[len(usage) :] if not _is_entry(block)]
     options = [block for block in blocks if _is_entry(block)]
-    summary = _NEW_SENTENCE.split(" ".join(said[0].split()))[0].rstrip(".")
+    summary = _summary(blocks)
     others = [f".BR {_plain(name)} ({section})" for name in sorted(related)]
     others.append(".BR oar.conf (5)")
     parts = [

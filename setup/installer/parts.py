@@ -108,9 +108,9 @@ def manual(target: Target, is_wanted: Callable[[manpages.Page], bool] = lambda p
 
 
 def configuration(target: Target, place: str) -> None:
-    """Install the configuration with the defaults of all keys, and its page.  ``place``: target directory."""
+    """Install the configuration with the defaults of all keys, its page and oar(7).  ``place``: target directory."""
     shipped(target, "etc/oar.conf", place, 0o640, is_configuration=True)
-    manual(target, lambda page: page.section == 5)
+    manual(target, lambda page: page.section in (5, 7))
 
 
 def _examples(target: Target, names: Iterable[str]) -> None:

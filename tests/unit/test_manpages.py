@@ -71,6 +71,12 @@ def test_a_page_shows_the_examples_of_its_command() -> None:
     assert all(line in text for command in COMMANDS if command.name == "oarstat" for line in command.examples)
 
 
+def test_the_overview_has_a_line_for_each_command() -> None:
+    text = shown("oar")
+    assert pages()["oar"].path == "man7/oar.7"
+    assert not [command.name for command in COMMANDS if f"       {command.name} " not in text.replace("\n", " \n")]
+
+
 def test_oar_conf_tells_every_key() -> None:
     text = shown("oar.conf")
     assert not [option.key for option in Config.options() if option.key not in text]
