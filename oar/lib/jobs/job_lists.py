@@ -17,8 +17,8 @@ _ID = "[0-9]{1,18}"
 _RANGE = rf"({_ID})(?:-({_ID}))?"
 #: ``120[3-7]``, and as in Slurm and PBS ``120_3``, ``120_[3-7]``, ``120[]``.
 _ELEMENTS = rf"({_ID})(?:_?\[([^]]*)\]|_({_ID}))"
-#: The separators of a list are outside brackets.
-_SEPARATORS = r"[,\s]+(?![^\[]*\])"
+#: A part of a list; commas and blanks in brackets do not end it.
+_PART = r"(?:[^,\s\[]|\[[^]]*\]?)+"
 
 
 class BadJobList(BadRequest):
@@ -54,7 +54,7 @@ def parse(text: str) -> list[JobRange]:
     >>> parse("22-25,120[3]")
     [JobRange(first=22, last=25, array=0), JobRange(first=3, last=3, array=120)]
     """
-    parts = [part for part in re.split(_SEPARATORS, text.strip()) if part]
+    parts = re.findall(_PART, text)
     if not parts:
         raise BadJobList(text)
     return [job_range for part in parts for job_range in _parse_part(part)]
