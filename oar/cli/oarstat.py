@@ -357,7 +357,7 @@ def _ids(context: Context, jobs: Sequence[str | None], arguments: Sequence[str])
     lists: list[str] = [text for text in jobs if text]
     others: list[str] = []
     for text in arguments:
-        (lists if text[:1] in DIGITS else others).append(text)
+        (lists if text[:1] in DIGITS and text.upper() == text.lower() else others).append(text)
     _check_others(context, others, EXIT_NO_JOB_GIVEN if jobs and not lists else 1)
     # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
     if not lists:
@@ -384,6 +384,8 @@ def _check_others(context: Context, names: Sequence[str], exit_code: int) -> Non
     for name in names:
         shown = render.visible(name)
         if name not in queues:
+            if name[:1] in DIGITS:
+                job_lists.parse(name)  # tells what is wrong with the list
             from oar.lib.jobs.states import states_of
 
             way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"

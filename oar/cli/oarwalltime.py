@@ -1,6 +1,6 @@
 """oarwalltime: request a change of the walltime of a job, or show its status."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -61,7 +61,7 @@ def main(
         return BAD_SYNTAX
     ids = _ids(context, arguments[0])
     if len(arguments) == 1:
-        return max(_show(context, job_id, machine) for job_id in ids)
+        return _show(context, ids, machine)
     options = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
     return _request(context, ids, options, machine)
 
@@ -114,36 +114,31 @@ def _request(context: Context, ids: Iterable[int], options: WalltimeRequest, mac
 # -- status -----------------------------------------------------------------------------------------------------------
 
 
-def _show(context: Context, job_id: int, machine: Format | None) -> int:
-    """Print the walltime of a job and its change requests."""
+def _show(context: Context, ids: Sequence[int], machine: Format | None) -> int:
+    """Print the walltimes of jobs and their change requests; the records of several jobs by id."""
     config = context.runtime.config
+    records: dict[int, dict[str, object]] = {}
+    code = 0
     if not config.walltime_change_enabled:
-        _print_nothing("FUNCTIONALITY IS DISABLED", machine)
+        click.echo("FUNCTIONALITY IS DISABLED", err=machine is not None)
         click.echo(f"# {WAY_TO_ENABLE}", err=True)
-        return NOTHING_TO_SHOW
-    try:
-        with context.database.snapshot() as tx:
-            status = walltime.walltime_status(tx, config, job_id)
-    except NoSuchJob:
-        _print_nothing("UNKNOWN JOB", machine)
-        return NOTHING_TO_SHOW
-    if machine is None:
-        click.echo("".join(f"{line}\n" for line in _lines(status)), nl=False)
-    else:
-        _print_record(_record(status), machine)
-    return 0
-
-
-def _print_nothing(reason: str, machine: Format | None) -> None:
+        ids, code = (), NOTHING_TO_SHOW
+    for job_id in ids:
+        try:
+            with context.database.snapshot() as tx:
+                status = walltime.walltime_status(tx, config, job_id)
+        except NoSuchJob:
+            click.echo("UNKNOWN JOB", err=machine is not None)
+            code = NOTHING_TO_SHOW
+            continue
+        records[job_id] = _record(status)
+        if machine is None:
+            click.echo("".join(f"{line}\n" for line in _lines(status)), nl=False)
     if machine is not None:
-        _print_record({}, machine)
-    click.echo(reason, err=machine is not None)
+        from oar.lib.base.formats import dump
 
-
-def _print_record(record: dict[str, object], machine: Format) -> None:
-    from oar.lib.base.formats import dump
-
-    click.echo(dump(record, machine), nl=False)
+        click.echo(dump(records if len(ids) > 1 else next(iter(records.values()), {}), machine), nl=False)
+    return code
 
 
 def _record(status: WalltimeStatus) -> dict[str, object]:

@@ -19,7 +19,8 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.job_lists import WAY_OUT
 from oar.lib.jobs.states import JobState, JobType, Reservation
-from tests.builders import add_job, add_resources, execute_sql
+from tests.builders import add_array, add_job, add_resources, execute_sql
+from tests.db.reservation_rows import add_reservation
 from tests.frontend import ALICE, Frontend
 from tests.process.this_machine import free_ports
 
@@ -197,6 +198,22 @@ def test_a_list_without_jobs(frontend: Users) -> None:
     }.items():
         assert frontend.type(oardel.main, text) == CommandResult(4, "", f"[ERROR] {reason}\n")
     assert f"= {job} " in frontend.type(oardel.main, f"{job}-{job + 9000}").out
+
+
+def test_a_range_leaves_out_frames_of_advance_reservations(frontend: Users) -> None:
+    frame, job = add_job(frontend.database), add_job(frontend.database)
+    add_reservation(frontend.database, frame_id=frame)
+    assert frontend.type(oarhold.main, f"{frame}-{job}").out.startswith(f"[{job}] Hold request")
+    assert [each.state for each in frontend.jobs()] == [JobState.WAITING, JobState.HOLD]
+
+
+def test_ranges_with_array_are_of_array_ids(frontend: Users) -> None:
+    first, *others = add_array(frontend.database, 3)
+    result = frontend.oardel("--array", f"{first}-{first + 1000}")
+    assert (result.exit, result.err) == (0, "")
+    assert result.out.endswith(f"The job(s) [ {first} {others[0]} {others[1]} ] will be deleted in the near future.\n")
+    refused = frontend.oardel("--array", f"{first}[1]")
+    assert "# With --array write ids of arrays; without it the elements 120[3]\n" in refused.err
 
 
 @pytest.mark.parametrize("order", ["before", "behind"])

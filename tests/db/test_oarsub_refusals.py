@@ -121,6 +121,11 @@ REFUSED = [
         8,
         '# Error: the type postpone needs a date: "2031-13-01" is not a date (no calendar has it)\n' + VERIFY,
     ),
+    (
+        ("-t", "deadline=2h", "x"),
+        8,
+        f"# Error: the date 2h of a type is in the past: 2h from now is +2h.\n{VERIFY}",
+    ),
     (("--exclude", "elsewhere", "x"), 8, f"# Error: there is no node 'elsewhere'.\n{VERIFY}"),
     (("--nodelist", "noed-1,node-2", "x"), 8, f"# Error: there is no node 'noed-1', did you mean 'node-1'?\n{VERIFY}"),
     (("--nodelist", "a' OR 1=1 --", "x"), 8, f'# Error: bad node name "a\' OR 1=1 --".\n{VERIFY}'),

@@ -402,3 +402,11 @@ def test_programs_get_one_document(frontend: Frontend) -> None:
         "whole": False,
     }
     assert ask(frontend, "--json", 4711) == CommandResult(2, "{}\n", "UNKNOWN JOB\n")
+
+
+def test_the_walltimes_of_several_jobs_are_one_document(frontend: Frontend) -> None:
+    jobs = [running(frontend), running(frontend)]
+    shown = json.loads(ask(frontend, f"{jobs[0]},{jobs[1]}", "-J").out)
+    assert {number: record["job_id"] for number, record in shown.items()} == {str(job): job for job in jobs}
+    frontend.config = Config()
+    assert ask(frontend, f"{jobs[0]},{jobs[1]}").out == "FUNCTIONALITY IS DISABLED\n"

@@ -19,9 +19,11 @@ def test_ids_ranges_and_elements_of_arrays(text: str, ranges: list[JobRange]) ->
     assert parse(text) == ranges
 
 
-@pytest.mark.parametrize("text", ["", ",", "12-", "-12", "12-3", "a", "12[3", "12]", "12[[3]]", "1-20000", "9" * 19])
+@pytest.mark.parametrize(
+    "text", ["", ",", "12-", "-12", "12-3", "a", "12[3", "12]", "12[[3]]", "1-20000", "0_3", "0[3]", "9" * 19]
+)
 def test_other_texts_are_refused_with_the_way_out(text: str) -> None:
-    with pytest.raises(BadJobList, match=r"is not a list of jobs: (write|1-20000 has more than)"):
+    with pytest.raises(BadJobList, match=r"is not a list of jobs: (write|0 is not|1-20000 has more than)"):
         parse(text)
 
 

@@ -86,6 +86,8 @@ def select_jobs(
         with context.database.snapshot() as tx:
             found = job_lists.find(tx, ranges)
             ids, unknown = control.jobs_of_arrays(tx, found.ids) if criteria.array else (list(found.ids), [])
+        typed = {part.first for part in ranges if part.first == part.last}
+        unknown = [array_id for array_id in unknown if array_id in typed or not ids]
         complaints += [f"[ERROR] {complaint}" for complaint in found.complaints]
         complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
     if complaints and criteria._replace(identifiers=(), array=False) != JobCriteria():
@@ -107,7 +109,10 @@ def _ranges(criteria: JobCriteria) -> tuple[list[JobRange], list[str]]:
     kind = "job array" if criteria.array else "job"
     for text in criteria.identifiers:
         try:
-            ranges += job_lists.parse(text)
+            parsed = job_lists.parse(text)
+            if criteria.array and any(part.array for part in parsed):
+                raise BadJobList(text, "with --array write ids of arrays; without it the elements 120[3]")
+            ranges += parsed
         except BadJobList as error:
             reason = "All your jobs: --all" if text.lower() == "all" else f"{error.reason[0].upper()}{error.reason[1:]}"
             complaints.append(f'[ERROR] "{text}" is not a valid {kind} identifier\n# {reason}')

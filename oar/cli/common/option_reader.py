@@ -22,7 +22,7 @@ from oar.cli.common.options import (
 )
 
 #: The argument of an option that takes numbers or jobs only, and may be omitted.
-_BEGINNINGS = {"digits": "[0-9,]*[0-9][0-9,]*", "jobs": r"[0-9,]*[0-9][][0-9,_*-]*"}
+_BEGINNINGS = {"digits": "(?=,*[0-9])[0-9,]+", "jobs": r"(?=,*[0-9])[][0-9,_*-]+"}
 
 
 class OptionForm(NamedTuple):

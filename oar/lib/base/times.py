@@ -139,7 +139,7 @@ def parse_date_near(text: str, day: int | None, origin: int | None, *, unit: int
     if day is not None and origin is not None:
         date = _relative_date(written, origin, unit)
         date = _day_time(written, day, is_past=is_past) if date is None else date
-        date = _grid_engine_date(written, origin) if date is None else date
+        date = _grid_engine_date(written, origin, unit) if date is None else date
         if date is not None:
             return date
         raise BadRequest(f'"{text}" is not a date: use {DATE_FORMS}')
@@ -194,10 +194,13 @@ def is_weekday(text: str) -> bool:
     return bool(named and named[1].lower() in _WEEK)
 
 
-def _grid_engine_date(text: str, now: int) -> int | None:
-    """Return the Unix time of ``[[CC]YY]MMDDhhmm[.SS]``, None for another text. Raises NoSuchDay."""
+def _grid_engine_date(text: str, now: int, unit: int) -> int | None:
+    """Return the Unix time of ``[[CC]YY]MMDDhhmm[.SS]``, None for another text. Raises NoSuchDay.
+
+    Only the reservation commands, which count seconds, accept ``YYMMDDhhmm``: ten digits look like a Unix time.
+    """
     match = re.fullmatch(_DIGITS, text)
-    if not match:
+    if not match or (unit != 1 and match["year"] and not match["century"]):
         return None
     rest = match["rest"]
     parts = [int(rest[place : place + 2]) for place in (0, 2, 4, 6)] + [int(match["second"] or 0)]

@@ -1,7 +1,7 @@
 """Lists of jobs as people type them: ``118,120``, ``22-25``, ``120[3-7]`` (elements of array 120)."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadRequest
@@ -68,6 +68,8 @@ def _parse_part(text: str) -> Iterator[JobRange]:
     if not match:
         raise BadJobList(text)
     array, indices = int(match[1]), match[2] or match[3] or "*"
+    if not array:
+        raise BadJobList(text, "0 is not the id of an array")
     if indices == "*":
         yield JobRange(1, 0, array)
         return
@@ -88,30 +90,35 @@ def _range(text: str, first: str, last: str | None, array: int = 0) -> JobRange:
 
 
 def find(tx: "Transaction", ranges: Iterable[JobRange]) -> FoundJobs:
-    """Return the jobs of a list; a single id is returned even if no job has it."""
+    """Return the jobs of a list; a single id is returned even if no job has it.
+
+    A range leaves out the frames of advance reservations, as other selections of several jobs do.
+    """
     ids: list[int] = []
     complaints: list[str] = []
+    arrays: dict[int, dict[int, int]] = {}  #: the id of each index
     for part in ranges:
         if not part.array and part.first == part.last:
             found = [part.first]
         elif not part.array:
-            found = sorted(tx.jobs.states(part.numbers))
+            in_range = tx.jobs.states(part.numbers)
+            found = sorted(in_range.keys() - tx.reservations.of_frames(in_range))
             complaints += [] if found else [f"no job has an id from {part.first} to {part.last}."]
         else:
-            found, complaint = _elements(tx, part)
+            if part.array not in arrays:
+                arrays[part.array] = {job.array_index: job.id for job in tx.jobs.of_arrays([part.array])}
+            found, complaint = _elements(part, arrays[part.array])
             complaints += [complaint] if complaint else []
         ids += found
     return FoundJobs(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
-def _elements(tx: "Transaction", part: JobRange) -> tuple[list[int], str]:
-    """Return the jobs of an array with these indices, and a complaint if there is none."""
-    jobs = tx.jobs.of_arrays([part.array])
-    found = [job.id for job in jobs if not part.last or part.first <= job.array_index <= part.last]
+def _elements(part: JobRange, jobs: Mapping[int, int]) -> tuple[list[int], str]:
+    """Return the jobs of an array with these indices, and a complaint if there is none. ``jobs``: ids by index."""
     if not jobs:
         return [], f"array {part.array} does not exist."
-    if found:
-        return found, ""
-    indices = [job.array_index for job in jobs]
+    indices = sorted(jobs) if not part.last else [index for index in part.numbers if index in jobs]
+    if indices:
+        return [jobs[index] for index in indices], ""
     shown = f"{part.first}-{part.last}" if part.last > part.first else f"{part.first}"
-    return [], f"array {part.array} has no job with index {shown}: its indices are {min(indices)}-{max(indices)}."
+    return [], f"array {part.array} has no job with index {shown}: its indices are {min(jobs)}-{max(jobs)}."

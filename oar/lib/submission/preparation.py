@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadCondition, BadRequest
-from oar.lib.base.times import format_date, parse_date
+from oar.lib.base.times import format_date, is_age, parse_date
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import JobSpec
 from oar.lib.jobs.states import JobType, JobTypeName
@@ -159,6 +159,8 @@ def _full_date(text: str, now: int) -> str:
     with suppress(BadRequest):
         parse_date(text)
         return text
+    if is_age(text):
+        raise BadSubmission(Code.REQUEST, f"the date {text} of a type is in the past: {text} from now is +{text}.")
     with suppress(BadRequest):
         return format_date(parse_date(text, now))
     return text
