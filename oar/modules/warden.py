@@ -7,6 +7,7 @@ See docs/design/availability.rst, "The warden".
 """
 
 import logging
+import math
 import os
 import select
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from oar.lib import logs, runtime
 from oar.lib.base import processes
 from oar.lib.base.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
+from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.base.version import VERSION, explain_schema_mismatch
 from oar.lib.bus import frames
 from oar.lib.bus.exit_codes import ServerCode
@@ -38,8 +40,10 @@ REPORT_SECONDS = 10.0
 #: With several servers, a holder that has sent nothing for so many seconds loses the lock. It must be longer than the
 #: time after which a server without an answer has ended (``almighty.SILENCE_SECONDS`` and ``almighty.KILL_SECONDS``).
 SILENT_HOLDER_SECONDS = 10
-#: Pause while the sessions of a former server end, in seconds.
-_ENDING_PAUSE = 0.02
+#: Sessions of a former server that need longer to end are logged; the pause between two looks at them, in seconds.
+SLOW_END_SECONDS, _ENDING_PAUSE = 5.0, 0.02
+#: Seconds after the end of Almighty after which this process ends, even in the middle of a statement.
+LONGEST_ORPHAN = 5.0
 
 
 class Mismatch(ConfigError):
@@ -53,7 +57,11 @@ def take_over(tx: Transaction, server_name: str = "") -> int:
     before has been checked, and the second step ends its session, or waits for its commit.
     """
     generation = tx.servers.next_generation(server_name)
-    while tx.servers.end_former_sessions(generation):
+    warning = time.monotonic() + SLOW_END_SECONDS
+    while left := tx.servers.end_former_sessions(generation):
+        if time.monotonic() > warning:
+            log.warning("the take-over waits for the end of %d sessions of a former server in PostgreSQL", left)
+            warning = math.inf
         time.sleep(_ENDING_PAUSE)
     return generation
 
@@ -71,6 +79,8 @@ class Warden:
         self._generation: int | None = None  #: of this server once it is active
         self._standby: Standby | None = None  #: what was reported last
         self._next_report = 0.0
+        self._digest = config_digest(opened.config)
+        self._failures = HourlyLimit(1)
 
     def turn(self) -> float:
         """Take or check the lock, and report the result. Return the time in seconds until the next turn.
@@ -96,11 +106,8 @@ class Warden:
     def close(self) -> None:
         """Release the lock."""
         if self._locks is not None:
-            role, self._next_report = ServerRole.STOPPED, 0.0
-            try:
-                self._report(self._locks, role)
-            except DatabaseUnavailable as error:
-                log.info("the end of this server is not stored: %s", error)
+            self._next_report = 0.0
+            self._report(self._locks, ServerRole.STOPPED)
         self._disconnect()
 
     def follow_configuration(self) -> None:
@@ -108,6 +115,7 @@ class Warden:
         config = self._runtime.changed_config()
         if config is not None:
             self._runtime.config = config
+        self._digest = config_digest(self._runtime.config)
         self._next_report = 0.0
 
     def _connect(self) -> Locks:
@@ -135,9 +143,10 @@ class Warden:
         if self._is_holder:
             _check_schema(locks)  # it may have been upgraded since this server waits
             former = locks.look(_generation)
-            self._generation = locks.look(lambda tx: take_over(tx, self._name))
-            self._tell(self._announce(locks, self._generation, former))
-            self._next_report = 0.0
+            number = locks.look(lambda tx: take_over(tx, self._name))
+            active = self._announce(locks, number, former)
+            self._generation, self._next_report = number, 0.0
+            self._tell(active)
             return
         holder = locks.look(lambda tx: tx.system.lock_holder(SERVER_LOCK))
         if self._standby is None or self._standby.holder != holder:
@@ -146,14 +155,14 @@ class Warden:
 
     def _announce(self, locks: Locks, number: int, former: Generation) -> Active:
         """Return the report of a take-over. Store an event if another server was active before."""
-        locks.look(lambda tx: tx.servers.fence_others(self._name))
+        self._inform(locks, lambda tx: tx.servers.fence_others(self._name))
         name = former.server_name
         if name in ("", self._name):
             return Active(number)
         is_wanted = former.wanted == self._name
         reason = "an administrator asked for it" if is_wanted else f"{name} no longer holds the server lock"
         text = f"{self._name} has taken over from {name}: {reason}"
-        locks.look(lambda tx: tx.events.add(EventType.SERVER_TAKE_OVER, 0, text))
+        self._inform(locks, lambda tx: tx.events.add(EventType.SERVER_TAKE_OVER, 0, text))
         return Active(number, name, reason)
 
     def _guard(self, locks: Locks, generation: int, sent: float) -> None:
@@ -171,10 +180,16 @@ class Warden:
         if time.monotonic() < self._next_report:
             return
         self._next_report = time.monotonic() + REPORT_SECONDS
-        config = self._runtime.config
+        port, host = self._runtime.config.server_port, os.uname().nodename
         role = role or (ServerRole.STANDBY if self._generation is None else ServerRole.ACTIVE)
-        report = ServerReport(self._name, os.uname().nodename, config.server_port, role, VERSION, config_digest(config))
-        locks.look(lambda tx: tx.servers.report(report))
+        report = ServerReport(self._name, host, port, role, VERSION, self._digest)
+        self._inform(locks, lambda tx: tx.servers.report(report))
+
+    def _inform(self, locks: Locks, work: Callable[[Transaction], object]) -> None:
+        """Store what only informs others. A failure is logged; it must not release the lock."""
+        failure = locks.try_to_store(work)
+        if failure and self._failures.allows(failure, time.monotonic()):
+            log.warning("what this server reports of itself is not stored: %s", failure)
 
 
 def _check_schema(locks: Locks) -> None:
@@ -197,6 +212,8 @@ def watch(opened: Runtime) -> int:
     """Hold or await the lock until a signal, or the end of Almighty. Return the exit code."""
     with processes.signals() as signals:
         parent = processes.watch_parent(os.environ)
+        if parent:
+            parent.limit_life(LONGEST_ORPHAN)
         poll = select.poll()
         for source in (signals, parent) if parent else (signals,):
             poll.register(source, select.POLLIN)

@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -238,6 +239,21 @@ def test_the_digest_covers_options_and_files_of_the_site_and_nothing_of_one_host
     assert config_digest(config.replace(server_port=7777)) != digest
     quotas.write_text("{ }")
     assert config_digest(config) != digest
+
+
+def test_the_digest_ignores_files_that_cannot_be_read_and_those_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    config = Config(quotas_conf_file=str(tmp_path))
+    digest = config_digest(config)
+    monkeypatch.setattr(Path, "iterdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    assert config_digest(config) != digest
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    digest = config_digest(Config(quotas_conf_file=""))
+    (tmp_path / "other").write_text("text")
+    assert config_digest(Config(quotas_conf_file="")) == digest
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from oar.lib.base.errors import ConfigError
@@ -48,19 +49,24 @@ def config_digest(config: Config) -> str:
         if option.secret or option.name in _OF_HOST:
             continue
         digest.update(f"{option.key}={option.text(value)}\n".encode())
-        if isinstance(value, str) and option.kind.target in _OF_SITE and not value.startswith(_OF_SYSTEM):
-            path = Path(value.partition(" ")[0])
-            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-                digest.update(_content(file))
+        if value and isinstance(value, str) and option.kind.target in _OF_SITE and not value.startswith(_OF_SYSTEM):
+            for content in _contents(Path(value.partition(" ")[0])):
+                digest.update(content)
     return digest.hexdigest()
 
 
-def _content(path: Path) -> bytes:
+def _contents(path: Path) -> Iterator[bytes]:
+    """Yield the content of a regular file, or of those in a directory. Yield the error if one cannot be read."""
     try:
-        with path.open("rb") as file:
-            return file.read(_LONGEST_FILE)
+        if path.is_dir():
+            for file in sorted(path.iterdir()):
+                if file.is_file():
+                    yield from _contents(file)
+        elif path.is_file() or not path.exists():
+            with path.open("rb") as stream:
+                yield stream.read(_LONGEST_FILE)
     except OSError as error:
-        return str(error.strerror).encode()
+        yield str(error.strerror).encode()
 
 
 def _is_short_form(name: str, host: str) -> bool:

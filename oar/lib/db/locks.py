@@ -29,6 +29,9 @@ _HOLDER_FROM_HERE = """
 _TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 #: PostgreSQL needs a moment to end a session.
 _ACQUIRE_SOON = "SET lock_timeout TO '5s'; SELECT pg_advisory_lock(%s, %s)"
+#: Waits neither for the rows of others nor for a replica.
+_BEGIN_BRIEFLY = """
+    BEGIN; SET LOCAL lock_timeout TO '1s'; SET LOCAL statement_timeout TO '2s'; SET LOCAL synchronous_commit TO off"""
 _LOCK_NOT_AVAILABLE, _READ_ONLY = "55P03", "25006"
 
 
@@ -92,6 +95,14 @@ class Locks:
         finally:
             tx.end()
 
+    def try_to_store(self, work: "Callable[[Transaction], object]") -> str:
+        """Store what ``work`` writes, unless it has to wait. Return why this failed, '' if it did not."""
+        try:
+            self.look(lambda tx: _store_briefly(tx, work))
+        except (DatabaseUnavailable, psycopg2.Error) as error:
+            return str(error).strip().partition("\n")[0]
+        return ""
+
     def acquire_if_alive(self, key: tuple[int, int]) -> bool | None:
         """Try to take the lock as ``acquire`` does. Return None if the connection is lost."""
         try:
@@ -126,6 +137,17 @@ class Locks:
             if not tells_loss(error):
                 raise
             raise unavailable(error) from error
+
+
+def _store_briefly(tx: "Transaction", work: "Callable[[Transaction], object]") -> None:
+    tx.execute(_BEGIN_BRIEFLY)
+    try:
+        work(tx)
+        tx.execute("COMMIT")
+    except psycopg2.Error:
+        with contextlib.suppress(psycopg2.Error):
+            tx.execute("ROLLBACK")
+        raise
 
 
 def _is_free(address: str, port: int) -> bool:
