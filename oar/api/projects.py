@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
+from oar.api.accounting import shows_others
 from oar.api.parameters import PRINTABLE, STRICT, Text
 from oar.api.records import NamedResult
 from oar.api.responses import Answer, created
@@ -21,8 +22,8 @@ router = Router("administration")
 
 class ProjectShare(TypedDict):
     target: float
-    used: int
-    effective: float
+    used: int | None
+    effective: float | None
 
 
 class Project(TypedDict):
@@ -96,19 +97,25 @@ def projects_list(request: Request) -> ProjectPage:
     """Return the projects by name.
 
     `fair_share` is null with `PROJECTS=free`: the parts of the whole that should be used (`target`) and were used
-    (`effective`, `used` resource seconds), in the last `SCHEDULER_FAIRSHARING_WINDOW_SIZE` seconds.
+    (`effective`, `used` resource seconds), in the last `SCHEDULER_FAIRSHARING_WINDOW_SIZE` seconds. `used` and
+    `effective` are null if consumption is private (`API_ACCOUNTING_PRIVATE`) and the caller is no administrator.
     """
     who = asking(request)
     with who.database.snapshot() as tx:
-        return {"items": [cast("Project", shown.record) for shown in views.list_projects(tx, who.config)]}
+        shown = views.list_projects(tx, who.config, shows_usage=shows_others(who))
+        return {"items": [cast("Project", project.record) for project in shown]}
 
 
 @router.get("/v1/projects/{name}", "project", "Get a project")
 def get_project(request: Request, name: Name) -> ProjectDetails:
-    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator."""
+    """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator.
+
+    If consumption is private, `used` and `effective` have values only for the caller and for administrators.
+    """
     who = asking(request)
     with who.database.snapshot() as tx:
-        return cast("ProjectDetails", views.show_project(tx, who.config, who.caller.user, name).record)
+        shown = views.show_project(tx, who.config, who.caller.user, name, shows_usage=shows_others(who))
+        return cast("ProjectDetails", shown.record)
 
 
 @router.post(

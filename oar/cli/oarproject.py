@@ -215,6 +215,8 @@ def _member_line(shown: ShownMember) -> str:
 
 
 def _share(share: ShareUse) -> str:
+    if share.used is None or share.effective is None:
+        return f"target {share.target:.1%}"
     return f"target {share.target:.1%}, used {share.effective:.1%} ({share.used / 3600:,.1f} resource hours)"
 
 

@@ -17,6 +17,7 @@ from oar.lib.db.database import Database
 from oar.lib.jobs.states import ProjectMode
 from tests.api.conftest import Api
 from tests.builders import add_job
+from tests.db.test_user_limits import consume
 from tests.frontend import Frontend
 
 NOBODY = "nobody"
@@ -98,6 +99,27 @@ def test_projects_have_their_fair_share(api: Api, anonymous: httpx.Client) -> No
     assert whole["fair_share"] == {"target": 1.0, "used": 0, "effective": 0.0}
     assert part["fair_share"]["target"] == 0.5  # alice has the other half
     assert anonymous.get("/v1/projects/physics.cms").json()["fair_share"] == part["fair_share"]
+
+
+@pytest.mark.usefixtures("physics")
+def test_private_usage_is_shown_to_its_user_and_to_administrators(
+    api: Api, anonymous: httpx.Client, nobody: httpx.Client, admin: httpx.Client, database: Database
+) -> None:
+    api.runtime.config = Config(projects=ProjectMode.MEMBERS, api_accounting_private=True)
+    consume(database, NOBODY, "physics.cms", 30)
+    consume(database, "alice", "physics", 10)
+    with database.begin() as tx:
+        tx.projects.add(Member("physics", NOBODY))
+        tx.projects.add(Member("physics.cms", "alice"))
+    for reader in (anonymous, nobody):
+        shares = [item["fair_share"] for item in reader.get("/v1/projects").json()["items"]]
+        assert [share["used"] for share in shares] == [share["effective"] for share in shares] == [None, None]
+        assert shares[0]["target"] == 1.0
+    for reader, used in ((nobody, {"alice": None, NOBODY: 30}), (admin, {"alice": 0, NOBODY: 30})):
+        details = reader.get("/v1/projects/physics.cms").json()
+        assert {member["user"]: member["fair_share"]["used"] for member in details["members"]} == used
+        assert details["fair_share"]["used"] == (30 if reader is admin else None)
+    assert [item["fair_share"]["effective"] for item in admin.get("/v1/projects").json()["items"]] == [1.0, 0.75]
 
 
 @pytest.mark.usefixtures("physics")

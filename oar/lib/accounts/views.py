@@ -18,8 +18,8 @@ class ShareUse(NamedTuple):
     """What a project or a user should use of the whole, and what it used in the window of fair share."""
 
     target: float
-    used: int  #: resource seconds
-    effective: float  #: part of the use of all
+    used: int | None  #: resource seconds; None if the usage is private
+    effective: float | None  #: part of the use of all
 
 
 class ShownMember(NamedTuple):
@@ -65,18 +65,23 @@ def _member(shown: ShownMember) -> dict[str, object]:
     }
 
 
-def list_projects(tx: "Transaction", config: "Config") -> list[ShownProject]:
-    """Return all projects by name."""
-    use = _Use(tx, config)
+def list_projects(tx: "Transaction", config: "Config", *, shows_usage: bool = True) -> list[ShownProject]:
+    """Return all projects by name; ``shows_usage``: also what they used."""
+    use = _Use(tx, config, shows_usage=shows_usage)
     return [ShownProject(project, use.of_project(project.name)) for project in tx.projects.all()]
 
 
-def show_project(tx: "Transaction", config: "Config", user: "User | None", name: str) -> ProjectDetails:
-    """Return a project as a user sees it.  Raises NoSuchProject."""
+def show_project(
+    tx: "Transaction", config: "Config", user: "User | None", name: str, *, shows_usage: bool = True
+) -> ProjectDetails:
+    """Return a project as a user sees it.  Raises NoSuchProject.
+
+    ``shows_usage``: also what the project and all its members used; otherwise only what the user used.
+    """
     project = next((project for project in tx.projects.all() if project.name == name), None)
     if project is None:
         raise NoSuchProject(name)
-    use = _Use(tx, config)
+    use = _Use(tx, config, user, shows_usage=shows_usage)
     is_visible = user is not None and project_changes.may_see_members(tx, user, name)
     members = [ShownMember(member, use.of_member(member)) for member in tx.projects.members([name])]
     above = use.of_project(project.parent) if project.parent else None
@@ -85,10 +90,11 @@ def show_project(tx: "Transaction", config: "Config", user: "User | None", name:
 
 
 class _Use:
-    """The consumption in the window of fair share, and the targets."""
+    """The consumption in the window of fair share as far as the reader may see it, and the targets."""
 
-    def __init__(self, tx: "Transaction", config: "Config") -> None:
+    def __init__(self, tx: "Transaction", config: "Config", reader: "User | None" = None, *, shows_usage: bool) -> None:
         self._is_shared = config.projects is not ProjectMode.FREE
+        self._reader, self._shows_usage = reader and reader.name, shows_usage
         since = tx.now - config.scheduler_fairsharing_window_size
         queues = [queue.name for queue in tx.queues.all()] if self._is_shared else []
         rows = tx.rounds.consumption(queues, since, tx.now)
@@ -104,13 +110,16 @@ class _Use:
         self._by_project = with_sub_projects(by_project, shares.projects)
 
     def of_project(self, name: str) -> ShareUse | None:
-        return self._share(self._targets.get(name, 0.0) / 100, self._by_project.get(name, 0))
+        used = self._by_project.get(name, 0) if self._shows_usage else None
+        return self._share(self._targets.get(name, 0.0) / 100, used)
 
     def of_member(self, member: Member) -> ShareUse | None:
         if member.entry.startswith("@"):
             return None
         key = member.project, member.entry
-        return self._share(self._member_targets.get(key, 0.0), self._by_member.get(key, 0))
+        used = self._by_member.get(key, 0) if self._shows_usage or member.entry == self._reader else None
+        return self._share(self._member_targets.get(key, 0.0), used)
 
-    def _share(self, target: float, used: int) -> ShareUse | None:
-        return ShareUse(target, used, used / self._total) if self._is_shared else None
+    def _share(self, target: float, used: int | None) -> ShareUse | None:
+        effective = None if used is None else used / self._total
+        return ShareUse(target, used, effective) if self._is_shared else None

@@ -154,8 +154,8 @@ const PROJECTS = [
   { key: "parent", label: t("usage.part_of"), cell: (each) => h("bdi", {}, each.parent ?? "–") },
   { key: "shares", label: t("usage.shares"), kind: "number", cell: (each) => number(each.shares) },
   { key: "target", label: t("usage.target"), kind: "number", cell: (each) => percent(each.fair_share.target, 1) },
-  { key: "effective", label: t("usage.is"), kind: "number", cell: (each) => percent(each.fair_share.effective, 1) },
-  { key: "used", label: t("usage.used_hours"), kind: "number", cell: (each) => hours(each.fair_share.used) },
+  { key: "effective", label: t("usage.is"), kind: "number", cell: (each) => (each.fair_share.used === null ? "–" : percent(each.fair_share.effective, 1)) },
+  { key: "used", label: t("usage.used_hours"), kind: "number", cell: (each) => (each.fair_share.used === null ? "–" : hours(each.fair_share.used)) },
 ];
 
 const PREDICTIONS = [
