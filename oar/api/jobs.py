@@ -535,8 +535,11 @@ def _outcomes(text: str | None) -> frozenset[Outcome] | None:
     """Return the outcomes of a comma-separated list, None for all.  Raises BadRequest."""
     if text is None:
         return None
+    names = split_list(text)
+    if not names:
+        raise BadRequest(f"{text!r} is an empty list: outcome must be one of {', '.join(Outcome)}")
     try:
-        return frozenset(map(Outcome, split_list(text)))
+        return frozenset(map(Outcome, names))
     except ValueError as error:
         raise BadRequest(f"{error}: outcome must be one of {', '.join(Outcome)}") from None
 

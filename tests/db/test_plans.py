@@ -14,6 +14,8 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.history.sql_history import _STATE_CHANGES
 from oar.lib.jobs.records import JobPlace, JobQuery
 from oar.lib.jobs.sql_listings import Listings
+from oar.lib.jobs.states import Outcome
+from tests.builders import execute_sql
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -105,6 +107,20 @@ def test_the_details_of_a_job_are_found_by_indexes_in_a_database_of_a_few_weeks(
     assert not set(re.findall(r"Seq Scan on (\w+)", plan)) & GROWING, plan
 
 
+def test_jobs_with_a_rare_outcome_are_found_by_an_index_and_few_are_read(database: Database) -> None:
+    fill(database, finished=2000, live=20)
+    ends = "SELECT job_id, stop_time, CASE WHEN row_number() OVER () < 4 THEN 'WALLTIME' ELSE 'SUCCESS' END"
+    execute_sql(database, f"INSERT INTO job_ends (job_id, date, code) {ends} FROM jobs WHERE accounted = 'YES'")
+    execute_sql(database, "UPDATE jobs SET array_id = 1")
+    execute_sql(database, "ANALYZE")
+    query, place = JobQuery(states=None, outcomes=frozenset({Outcome.TIMEOUT})), JobPlace(1, newest_first=True)
+    with database.snapshot() as tx:
+        explained = Explained(tx)
+        assert Listings(cast(Transaction, explained)).folded(query, place).rows
+    assert "using job_ends_code" in explained.plans[0]
+    assert explained.parameters[1][-2] == 10 * place.limit
+
+
 def assert_live_jobs_are_known_to_be_few(connection: Any) -> None:
     """Whoever takes them for a part of all reads through the past as soon as it is long."""
     with connection.cursor() as cursor:
@@ -128,9 +144,11 @@ class Explained:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self.plans: list[str] = []
+        self.parameters: list[Any] = []
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         self.plans.append("\n".join(self._tx.column(f"EXPLAIN {sql}", parameters)))
+        self.parameters.append(parameters)
         return self._tx.rows(sql, parameters)
 
 

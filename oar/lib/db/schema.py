@@ -507,6 +507,7 @@ table(
     Column("date", BigInteger, nullable=False),
     Column("code", String(32), nullable=False),
     long_text("data", "{}"),
+    Index("job_ends_code", "code", "job_id"),
 )
 table(
     "job_usage",

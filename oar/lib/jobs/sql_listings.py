@@ -581,7 +581,7 @@ class Listings(Table):
 
     def _arrays(self, query: JobQuery, place: JobPlace) -> tuple[list[int], int | None]:
         """Return the arrays for a page, and the last job that was read for them (None at the end of the list)."""
-        is_indexed = not (query.nodes or query.types or query.text)
+        is_indexed = not (query.nodes or query.types or query.text or query.outcomes is not None)
         most = MOST_READ if is_indexed else min(MOST_READ, _READ_FOR_A_ROW * place.limit)
         where, parameters = _joined([*_conditions(query), *_behind(place)])
         sql = _ARRAYS.format(where=where, **_direction(place))

@@ -32,6 +32,7 @@ def upgrade():
     op.execute(
         "CREATE INDEX jobs_waiting_user ON public.jobs (job_user) WHERE state IN ('Waiting', 'Hold', 'toLaunch')"
     )
+    op.execute("CREATE INDEX job_ends_code ON public.job_ends (code, job_id)")
     op.execute(
         "CREATE TABLE public.projects (project_name varchar(255) PRIMARY KEY, description text NOT NULL DEFAULT '',"
         " parent varchar(255), state varchar(8) NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'closed')),"
