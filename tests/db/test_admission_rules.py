@@ -64,7 +64,7 @@ class TestDefaultRules:
     def test_the_longest_walltime_holds_once_its_rule_is_turned_on(self, site: Site) -> None:
         with site.database.begin() as tx:
             (rule,) = [rule for rule in tx.admission_rules.all() if rule.priority == 18]
-        week, more = ("-l", "nodes=1,walltime=168"), ("-l", "nodes=1,walltime=168:0:1")
+        week, more = ("-l", "nodes=1,walltime=168:0"), ("-l", "nodes=1,walltime=168:0:1")
         assert site.submit(*more, "x").exit == 0
         assert site.rule("--modify", rule.id, "--enabled").exit == 0
         assert site.submit(*week, "x").exit == 0
@@ -186,7 +186,7 @@ class TestDefaultRules:
         [
             *((kind, "") for kind in ("xyz", "qos=1", "no_quotas", "besteffort=1", "")),
             ("container=a b", "# Write container=NAME\n"),
-            ("postpone=tomorrow", "# Write postpone=YYYY-MM-DD hh:mm:ss\n"),
+            ("postpone=some-day", "# Write postpone=YYYY-MM-DD hh:mm:ss\n"),
             ("timesharing=me,*", "# Write timesharing=user,name with * for any of them\n"),
             ("token=a", "# Write token:NAME=NUMBER\n"),
         ],

@@ -268,7 +268,7 @@ def test_mails_tell_begin_error_repair_and_end(site: Site, sent: list[Effect]) -
     shown = [datetime.fromtimestamp(NOW + seconds).astimezone().isoformat(" ") for seconds in (10, 100)]
     start, end = (f"{date[:19]} {date[19:]}" for date in shown)
     assert mail.text.splitlines()[-3:-1] == [f"Start:     {start}", f"End:       {end}"]
-    assert lose("Alive", NOW + 100) == []  # the Runner tells the end
+    assert lose("Alive", NOW + 100) == [("[AR END]: ", named)]
 
 
 def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> None:

@@ -50,18 +50,18 @@ def test_an_array_says_how_many_of_its_jobs_run_at_a_time(site: Site) -> None:
 def test_the_lines_of_a_file_may_be_limited_too(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "parameters"
     path.write_text("1\n2\n3\n")
-    result = site.oarsub("--array", "%2", "--array-param-file", path, "./run")
+    result = site.oarsub("--array", "%2", "--array-param-file", path, "run")
     assert (result.exit, result.err) == (0, "")
-    assert [(job.command, job.array_limit) for job in site.jobs()] == [("./run 1", 2), ("./run 2", 2), ("./run 3", 2)]
+    assert [(job.command, job.array_limit) for job in site.jobs()] == [("run 1", 2), ("run 2", 2), ("run 3", 2)]
 
 
 def test_a_size_beside_a_file_is_ignored_with_a_warning(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "parameters"
     path.write_text("1\n2\n")
-    result = site.oarsub("--array", 5, "--array-param-file", path, "./run")
+    result = site.oarsub("--array", 5, "--array-param-file", path, "run")
     assert (result.exit, len(site.jobs())) == (0, 2)
     assert result.err == "# Warning: --array 5 is ignored: the parameter file has 2 lines.\n"
-    assert site.oarsub("--array", 2, "--array-param-file", path, "./run").err == ""
+    assert site.oarsub("--array", 2, "--array-param-file", path, "run").err == ""
 
 
 @pytest.mark.parametrize("size", ["4%0", "4%-1", "0%1"])

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from oar.lib.jobs.views import JobColumns, JobTimes, JobView
     from oar.lib.nodes.views import JobOnNode, NodeReason, ResourceView
 
-#: Control characters, and what readers of Unicode take for the end of a line.
+#: Control characters, what readers of Unicode take for the end of a line, and bytes that are not UTF-8 (surrogates).
 _HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}
+_HIDDEN |= {code: f"\\x{code & 0xFF:02x}" for code in range(0xDC80, 0xDD00)}
 _HIDDEN |= {9: "\\t", 10: "\\n", 13: "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def visible(text: str) -> str:
-    r"""Return the text with control characters shown: ``\n``, ``\t``, ``\xHH``.
+    r"""Return the text with control characters and wrong bytes shown: ``\n``, ``\t``, ``\xHH``.
 
     >>> print(visible("a\nstate = Running"))
     a\nstate = Running
