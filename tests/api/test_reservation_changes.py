@@ -190,8 +190,8 @@ def test_who_may_not_is_told_so(
     denied = _ask(nobody, start="+1h")
     assert (denied.status_code, denied.json()["type"]) == (403, "denied")
     assert denied.json()["hint"].startswith("ask an administrator")
-    bad = known("root", "admin").post("/v1/reservations", json={"start": "yesterday", **HOUR})
-    assert (bad.status_code, "yesterday" in bad.json()["detail"]) == (400, True)
+    bad = known("root", "admin").post("/v1/reservations", json={"start": "some day", **HOUR})
+    assert (bad.status_code, "some day" in bad.json()["detail"]) == (400, True)
 
 
 @pytest.mark.usefixtures("scheduler")

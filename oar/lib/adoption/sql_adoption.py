@@ -29,8 +29,8 @@ _LARGEST = 2**31 - 1
 #: Rows that a new database has: others mean that somebody works with it.
 _FIRST_ROWS = {"gantt_jobs_predictions": 1, "gantt_jobs_predictions_visu": 1}
 _NOT_ASKED = {"schema", "alembic_version", "queues", "scheduler", "admission_rules", "admission_rules_log"}
-_NOT_ASKED |= {"policy_log", "history_positions", "outbox", "server_state", "task_runs", "api_tokens"}
-_NOT_ASKED |= {"usersets", "userset_entries", "sge_version"}
+_NOT_ASKED |= {"policy_log", "history_positions", "outbox", "server_generation", "server_state", "servers", "task_runs"}
+_NOT_ASKED |= {"api_tokens", "usersets", "userset_entries", "sge_version"}
 
 _COLUMNS = """
     SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
