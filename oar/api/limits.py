@@ -72,10 +72,12 @@ def get_limits(request: Request, user: UserName = None) -> Limits:
 
     Each rule counts the jobs of its `queue`, `project`, `type` and `user`; null stands for all. `next_end` is the
     counted job whose walltime ends first. `place` is the user's place among the `users` with waiting jobs; `ahead` has
-    the users with a smaller karma, null if consumption is private.
+    the users with a smaller karma, null if consumption is private. Projects in which the user has no jobs are shown to
+    the user and to administrators only.
     """
     who = asking(request)
     name = who.caller.identified().name if user is None else user
     check_usage_shown(who, name)
     with who.database.snapshot() as tx:
-        return cast("Limits", user_limits.limits_of(tx, who.config, name, shows_others=shows_others(who)).record)
+        limits = user_limits.limits_of(tx, who.config, name, who.caller.user, shows_others=shows_others(who))
+        return cast("Limits", limits.record)

@@ -11,14 +11,16 @@ from oar.kao.rounds import user_limits
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.user_limits import RuleUse, UserLimits, limits_of
 from oar.lib.access.records import User
+from oar.lib.accounts.records import Member, Project
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.states import JobPriority, JobState, JobTypeName
+from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, Frontend
 
 RUNNING = JobState.RUNNING
+ROOT = User("root", 0)
 
 
 def store(database: Database, path: str, text: str) -> None:
@@ -32,7 +34,7 @@ def quotas(database: Database, **sections: object) -> None:
 
 def limits(database: Database, config: Config, user: str = "alice") -> UserLimits:
     with database.snapshot() as tx:
-        return limits_of(tx, config, user)
+        return limits_of(tx, config, user, ROOT)
 
 
 def used(rule: RuleUse) -> dict[str, tuple[float, float]]:
@@ -120,6 +122,35 @@ def test_the_projects_of_a_user_are_bounded(
     assert [rule.project for rule in limits(database, QUOTAS).rules] == ["a", "b", "default"]
 
 
+@pytest.mark.parametrize("mode", [ProjectMode.KNOWN, ProjectMode.MEMBERS])
+def test_projects_without_jobs_are_shown_to_the_user_and_to_administrators(
+    database: Database, cores: list[int], mode: ProjectMode
+) -> None:
+    """The projects of a user tell of which he is a member."""
+    quotas(database, quotas={"*,/,*,*": [3], "*,*,*,/": [5]})
+    with database.begin() as tx:
+        for name in ("secret", "ml"):
+            tx.projects.create(Project(name))
+            tx.projects.add(Member(name, "bob"))
+        tx.projects.set_default("bob", "secret")
+    config = QUOTAS.replace(projects=mode, job_priority=JobPriority.FAIRSHARE)
+
+    def shown(caller: User | None) -> set[str]:
+        with database.snapshot() as tx:
+            found = limits_of(tx, config, "bob", caller)
+        assert {"*,/,*,*", "*,*,*,/"} == {rule.rule for rule in found.rules}
+        projects = {share.project for share in found.fair_share}
+        assert projects == {rule.project for rule in found.rules if rule.rule == "*,/,*,*"}
+        return projects
+
+    assert shown(None) == shown(ALICE) == {"default"}
+    add_job(database, user="bob", project="ml")
+    assert shown(None) == shown(ALICE) == {"ml"}
+    assert shown(User("bob", 1)) == shown(ROOT) == {"ml", "secret"}
+    typed = show(database, config, "-u", "bob").out
+    assert ("Project ml: karma" in typed, "secret" in typed) == (True, False)
+
+
 def test_a_broken_file_limits_nothing(database: Database, cores: list[int]) -> None:
     store(database, Config().quotas_conf_file, "{")
     assert limits(database, QUOTAS).rules == ()
@@ -151,7 +182,7 @@ def test_fair_share_has_terms_and_a_place_among_users(database: Database, cores:
     assert share.ahead is not None
     assert [(user.user, user.by) for user in share.ahead] == [("bob", "user"), ("carol", "user")]
     with database.snapshot() as tx:
-        assert limits_of(tx, config, "alice", shows_others=False).fair_share[-1].ahead is None
+        assert limits_of(tx, config, "alice", ROOT, shows_others=False).fair_share[-1].ahead is None
     assert "        ahead: bob (karma " in show(database, config).out
     (job,) = found.jobs
     assert (job.order, job.priority) == ("FAIRSHARE", None)

@@ -22,6 +22,7 @@ from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
+    from oar.lib.access.records import User
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
@@ -114,12 +115,15 @@ class UserLimits(NamedTuple):
         }
 
 
-def limits_of(tx: "Transaction", config: "Config", user: str, *, shows_others: bool = True) -> UserLimits:
+def limits_of(
+    tx: "Transaction", config: "Config", user: str, caller: "User | None", *, shows_others: bool = True
+) -> UserLimits:
     """Return what limits a user, by the policies that the server read last.
 
+    Only the user and administrators see all projects that he may choose; other callers see those of his jobs.
     ``shows_others``: also the users whose waiting jobs come first.
     """
-    reader = _Reader(tx, config, user)
+    reader = _Reader(tx, config, user, shows_choice=caller is not None and (caller.is_admin or caller.name == user))
     return UserLimits(
         user,
         tx.now,
@@ -130,14 +134,14 @@ def limits_of(tx: "Transaction", config: "Config", user: str, *, shows_others: b
 
 
 class _Reader:
-    def __init__(self, tx: "Transaction", config: "Config", user: str) -> None:
+    def __init__(self, tx: "Transaction", config: "Config", user: str, *, shows_choice: bool) -> None:
         self._tx = tx
         self._config = config
         self._user = user
         self._settings = settings_of(config)
         self._queues = {queue.name: policy for queue in tx.queues.all() if (policy := policy_of(queue.policy))}
         self._orders = {name: policy.order_by(self._settings) for name, policy in self._queues.items()}
-        self._projects = _projects_of(tx, config, user)
+        self._projects = _projects_of(tx, config, user, shows_choice=shows_choice)
         self._weights = self._read_weights() if JobPriority.MULTIFACTOR in self._orders.values() else Weights()
 
     def quotas(self) -> Iterator[RuleUse]:
@@ -213,9 +217,11 @@ class _Reader:
             return Weights()
 
 
-def _projects_of(tx: "Transaction", config: "Config", user: str) -> list[str]:
-    """Return the projects of the user's jobs, and those that he may choose."""
+def _projects_of(tx: "Transaction", config: "Config", user: str, *, shows_choice: bool) -> list[str]:
+    """Return the projects of the user's jobs; ``shows_choice``: also those that he may choose."""
     used = tx.accounts.projects_of(user, MAX_PROJECTS)
+    if config.projects is not ProjectMode.FREE and not shows_choice:
+        return used or [config.project]  # rules that count no single project need one
     if config.projects is ProjectMode.MEMBERS:
         return sorted({*used, *tx.projects.of_entries(projects.entries_of(tx, user))})
     default = tx.projects.default_of(user) if config.projects is ProjectMode.KNOWN else ""
