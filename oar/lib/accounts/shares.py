@@ -77,15 +77,18 @@ def read_shares(tx: "Transaction", config: "Config", rows: Iterable[Row], waitin
     return SharedProjects(projects, targets_of(present, tx.projects.members(), active))
 
 
-def targets_of(projects: Sequence[Project], members: Iterable[Member], active: Collection[Active]) -> Targets:
+def targets_of(projects: Iterable[Project], members: Iterable[Member], active: Collection[Active]) -> Targets:
     """Return the targets; ``projects``: those that take jobs."""
     takers = _takers(members, active)
+    children: dict[str | None, list[Project]] = {}
+    for project in projects:
+        children.setdefault(project.parent, []).append(project)
     parts: dict[str, float] = {}
     by_member: dict[tuple[str, str], float] = {}
     unread: list[tuple[str | None, float]] = [(None, 1.0)]
     while unread:
         parent, part = unread.pop()
-        below = [project for project in projects if project.parent == parent]
+        below = children.get(parent, [])
         own = takers.get(parent, {}) if parent is not None else {}
         total = sum(project.shares for project in below) + sum(own.values())
         for project in below:
