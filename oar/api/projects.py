@@ -157,11 +157,10 @@ def project_delete(request: Request, name: Name) -> NamedResult:
 
 @router.put("/v1/projects/{name}/members/{entry}", "project_add", "Add a member to a project")
 def project_add(request: Request, name: Name, entry: Entry, body: MemberUpdate | None = None) -> NamedResult:
-    """Add a member, or change role and shares, as `oarproject --add` does. Managers and administrators only."""
+    """Add a member, or replace role and shares, which default to `member` and 1. Managers and administrators only."""
     body = body or MemberUpdate()
-    member = records.Member(name, entry, MemberRole(body.role), body.shares)
     with changing(request) as act:
-        project_changes.add(act.tx, act.user, name, [member])
+        project_changes.add(act.tx, act.user, name, [entry], role=MemberRole(body.role), shares=body.shares)
     return {"name": name, "done": "added", "warnings": act.warnings}
 
 

@@ -12,7 +12,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.lib.accounts import project_changes, views
-from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.records import Project
 from oar.lib.accounts.states import MemberRole, ProjectState
 from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownMember, ShownProject
 from oar.lib.base.errors import UserError
@@ -41,7 +41,12 @@ _LONGEST_FILE = 1 << 24
 @option("--parent", default=None, metavar="NAME", help="With --create: the project above it.")
 @option("--description", default="", metavar="TEXT", help="With --create: its description.")
 @option("--add", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users, @usersets or @groups.")
-@option("--role", type=OneOf([*MemberRole]), default=None, help="With --add: role of the users (default: member).")
+@option(
+    "--role",
+    type=OneOf([*MemberRole]),
+    default=None,
+    help="With --add: role of the users (default: member; present members keep their role).",
+)
 @option("--remove", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Remove users, @usersets or @groups.")
 @option("--default", "default", default=None, metavar="NAME", help="Set your default project, or that of USER.")
 @option(
@@ -119,13 +124,12 @@ class Changes(NamedTuple):
 
 def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transaction], None]]:
     """Yield the changes in the order in which they are made."""
-    user, role = context.user, MemberRole(request.role or MemberRole.MEMBER)
+    user, role = context.user, MemberRole(request.role) if request.role else None
     if (name := request.created) is not None:
         project = Project(name, request.description, request.parent)
         yield partial(project_changes.create, user=user, project=project)
     for users, name in request.added:
-        members = [Member(name, entry, role) for entry in _entries(users)]
-        yield partial(project_changes.add, user=user, name=name, members=members)
+        yield partial(project_changes.add, user=user, name=name, entries=_entries(users), role=role)
     for users, name in request.removed:
         yield partial(project_changes.remove, user=user, name=name, members=_entries(users))
     if request.default is not None:

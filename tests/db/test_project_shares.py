@@ -39,7 +39,7 @@ def test_siblings_share_the_part_of_their_parent_and_members_that_of_their_proje
         Member("physics", "carla", MemberRole.MANAGER),
         Member("biology", "alice"),
     ]
-    targets = targets_of(TREE, members, ())
+    targets = targets_of(iter(TREE), members, ())  # projects are read once, however many have sub-projects
     assert targets.projects == {"physics": 0.75, "biology": 0.25, "physics.cms": 0.375, "physics.atlas": 0.375}
     assert targets.members == {
         ("physics.cms", "alice"): 0.25,
@@ -166,7 +166,7 @@ def test_limits_show_the_karma_of_the_scheduler(site: Database) -> None:
     config = FAIR.replace(projects=ProjectMode.MEMBERS)
     karma = schedule(read(site, config)).karma
     with site.snapshot() as tx:
-        (share,) = limits_of(tx, config, "bob").fair_share
+        (share,) = limits_of(tx, config, "bob", ROOT).fair_share
     assert share.karma == pytest.approx(karma[min(karma) + 1])
     assert (share.place, share.users) == (3, 3)
 
@@ -186,7 +186,7 @@ def test_oarproject_shows_target_and_use(site: Database) -> None:
     assert "    Members: alice, bob\n" in free
 
 
-def test_managers_set_the_shares_of_members(site: Database) -> None:
+def test_managers_set_the_shares_of_members_and_adding_them_again_keeps_them(site: Database) -> None:
     create(site)
     with site.begin() as tx:
         tx.projects.add(Member("physics", "dora", MemberRole.MANAGER))
@@ -194,8 +194,11 @@ def test_managers_set_the_shares_of_members(site: Database) -> None:
     assert frontend.type(oarproject.main, "--shares", "4", "physics.cms", "bob", user=dora).exit == 0
     for words in (("4", "biology", "carol"), ("4", "physics.cms")):
         assert frontend.type(oarproject.main, "--shares", *words, user=dora).exit != 0
+    assert frontend.type(oarproject.main, "--add", "bob,eva", "physics.cms", "--role", "manager", user=dora).exit == 0
+    assert frontend.type(oarproject.main, "--add", "bob,finn", "physics.cms", user=dora).exit == 0
     assert 'no member of the project "physics.cms"' in (
         frontend.type(oarproject.main, "--shares", "4", "physics.cms", "eve", user=dora).err
     )
     with site.snapshot() as tx:
-        assert {member.entry: member.shares for member in tx.projects.members()}["bob"] == 4
+        members = {member.entry: (member.role, member.shares) for member in tx.projects.members(["physics.cms"])}
+    assert members == {"alice": ("member", 1), "bob": ("manager", 4), "eva": ("manager", 1), "finn": ("member", 1)}

@@ -41,12 +41,26 @@ def create(tx: "Transaction", user: User, project: Project) -> None:
         raise WrongState(f'the project "{project.name}" exists. Show it: oarproject --show "{project.name}"')
 
 
-def add(tx: "Transaction", user: User, name: str, members: Sequence[Member]) -> None:
-    """Add members to a project, or change their role.  Raises NotAllowed, BadRequest, NoSuchProject."""
+def add(
+    tx: "Transaction",
+    user: User,
+    name: str,
+    entries: Iterable[str],
+    *,
+    role: MemberRole | None = None,
+    shares: int | None = None,
+) -> None:
+    """Add members to a project, or change their role and shares; None keeps those of present members.
+
+    Raises NotAllowed, BadRequest, NoSuchProject.
+    """
     _check_manages(tx, user, name)
-    for member in members:
-        _check_entry(member.entry)
-        tx.projects.add(member)
+    present = {member.entry: member for member in tx.projects.members([name])}
+    for entry in entries:
+        _check_entry(entry)
+        member = present.get(entry, Member(name, entry))
+        kept = member.shares if shares is None else shares
+        tx.projects.add(member._replace(role=role or member.role, shares=kept))
 
 
 def remove(tx: "Transaction", user: User, name: str, members: Sequence[str]) -> None:
