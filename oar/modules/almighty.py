@@ -93,6 +93,8 @@ ORPHAN_PATIENCE = 20.0
 #: Time after a stop for the modules to end their pass, and for all children to end, in seconds.
 PASS_TO_END = 5.0
 LONGEST_STOP = 40.0
+#: Time for the warden to release the lock, once all other children have ended.
+WARDEN_TO_END = 5.0
 #: One of several servers whose warden has no answer of PostgreSQL for so many seconds is no longer active. Its children
 #: then have so many seconds to end. The sum must be shorter than the time after which PostgreSQL releases the lock
 #: (``connections.LOCK_TCP_LIMITS``, ``warden.SILENT_HOLDER_SECONDS``).
@@ -194,7 +196,7 @@ class Almighty:
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
-        self._restarts = RunnerRestarts(database_settings(config).servers, orphan_patience)
+        self._restarts = RunnerRestarts(database_settings(config).servers, orphan_patience, self._are_several)
         self._log_file = config.log_file
         self._load = Load(0, 0)
         self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it
@@ -465,7 +467,7 @@ class Almighty:
         now = time.monotonic()
         self._is_active = True
         self._environment[runtime.GENERATION] = str(report.generation)
-        self._restarts.is_standby, self._restarts.locked_out_since = False, None
+        self._restarts.is_standby, self._restarts.is_away, self._restarts.locked_out_since = False, False, None
         self._restarts.first_start = self._warden.alive = now
         self._sockets.bind(self._config)
         for source in (*self._sockets.requests, self._sockets.lines):
@@ -624,16 +626,17 @@ class Almighty:
                 for module in Module:
                     self._children.retire(module, "its pass takes too long for a stop", now, signal.SIGKILL)
         self._children.end_all()
-        self._stop_warden(begin + longest)
+        self._stop_warden(signals, min(begin + longest + 1, time.monotonic() + WARDEN_TO_END))
         if self._exit is None and not self._return_reason:
             self._mailer.administrators("Stop OAR server", f"The OAR server {VERSION} has stopped.")
         self._mailer.close(5)
 
-    def _stop_warden(self, end: float) -> None:
+    def _stop_warden(self, signals: processes.Signals, end: float) -> None:
         """Let the warden release the lock."""
         self._warden.send_signal(signal.SIGTERM)
-        while (child := self._warden.child) and child.poll() is None and (now := time.monotonic()) < end + 1:
-            self._poll.wait(end + 1 - now)
+        while (child := self._warden.child) and child.poll() is None and (now := time.monotonic()) < end:
+            self._poll.wait(end - now)
+            signals.clear()
             child.read()
 
 
@@ -680,9 +683,11 @@ def serve(
                 )
                 code = almighty.run(signals)
             if code == AGAIN:
-                pid_file.keep_over_exec()
-                os.execv(sys.executable, sys.orig_argv)
-            return code
+                processes.hold_signals()
+                if not signals.stop:
+                    pid_file.keep_over_exec()
+                    os.execv(sys.executable, sys.orig_argv)
+            return ServerCode.STOPPED if code == AGAIN else code
         finally:
             pid_file.release()
 

@@ -129,6 +129,7 @@ class RunnerRestarts:
 
     database: str  #: where it is
     orphan_patience: float
+    are_several: bool = False  #: servers: each waits for as long as it takes, also one that was active before
     is_ready: bool = False  #: it has been ready once
     is_working: bool = False  #: it has been ready since its last start
     first_start: float = 0.0
@@ -187,6 +188,8 @@ class RunnerRestarts:
         """Return how the server must end because it waits for too long, None if it continues."""
         if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:
             return ServerEnd(ServerCode.RUNNING, "an Almighty process must be already started")
-        if self.is_away and not (self.is_ready or self.is_standby) and now - self.first_start > DATABASE_PATIENCE:
+        if not self.is_away or self.is_ready or self.are_several:
+            return None
+        if now - self.first_start > DATABASE_PATIENCE:
             return ServerEnd(ServerCode.DATABASE, f"the database could not be reached for {DATABASE_PATIENCE:.0f} s")
         return None

@@ -1,5 +1,6 @@
 """The bus with real sockets: commands, children, the line port with all kinds of clients, silent oarsubs."""
 
+import select
 import socket
 import threading
 import time
@@ -327,10 +328,23 @@ def test_the_active_server_is_found_among_those_that_refuse_or_say_nothing(
         assert heard(pull, 1) == [b'{"cmd": "Qsub"}']
 
 
+class OneAtATime:
+    """A poll that reports one descriptor at a time, as if the others became ready a moment later."""
+
+    def __init__(self, real: "select.poll") -> None:
+        self._real = real
+        self.register, self.unregister = real.register, real.unregister
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        return self._real.poll(milliseconds)[:1]
+
+
 def test_a_server_that_is_stopped_is_passed_over(
     context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doorbell, "_PATIENCE", 0.5)
+    poll = select.poll
+    monkeypatch.setattr(select, "poll", lambda: OneAtATime(poll()))
     port = free_ports(1)[0]
     with (
         socket.create_server(("127.0.0.2", port)),

@@ -215,6 +215,25 @@ def test_signals_set_flags_and_wake_a_poll() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+EXECUTED_AGAIN = """
+import os, signal, sys
+from oar.lib.base import processes
+with processes.signals() as taken:
+    if sys.argv[1:]:
+        print(taken.stop, taken.reload)
+    else:
+        processes.hold_signals()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        os.execv(sys.executable, [*sys.orig_argv, "again"])
+"""
+
+
+def test_signals_to_a_process_that_executes_its_program_again_are_not_lost() -> None:
+    outcome = processes.run([sys.executable, "-c", EXECUTED_AGAIN], timeout=60)
+    assert (outcome.code, outcome.output) == (0, "True True\n")
+
+
 def test_the_end_of_a_child_wakes_a_poll() -> None:
     with processes.signals() as taken:
         child = ChildProcess(["true"], environment=ENVIRONMENT)

@@ -61,8 +61,14 @@ def test_a_server_does_not_wait_for_its_database_or_for_another_server_for_ever(
 
 
 def test_a_standby_waits_for_ever() -> None:
-    restarts = RunnerRestarts(DATABASE, 20.0, first_start=100.0, is_standby=True, is_away=True)
+    restarts = RunnerRestarts(DATABASE, 20.0, are_several=True, first_start=100.0, is_standby=True, is_away=True)
     assert (restarts.end_of_wait(9999.0), restarts.word(9999.0)) == (None, "")
+
+
+def test_one_of_several_servers_waits_for_the_database_for_ever_also_if_it_was_active() -> None:
+    restarts = RunnerRestarts(DATABASE, 20.0, are_several=True, first_start=100.0, is_away=True)
+    assert restarts.end_of_wait(9999.0) is None
+    assert restarts.word(9999.0).startswith("waiting for the database at db:5432")
 
 
 def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:

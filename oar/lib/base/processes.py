@@ -33,6 +33,7 @@ _PR_SET_PDEATHSIG = 1
 LEAVING_SECONDS, _HOLDER_LOOK = 10.0, 0.01
 #: Flags of a process in the kernel's table (proc(5), field 9 of stat): it ends; a signal killed it.
 _ENDING_FLAGS = 0x4 | 0x400
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _TAIL_LINES = 20
 _TAIL_WIDTH = 500
 _TAIL_BYTES = 65536
@@ -71,14 +72,20 @@ class Signals:
         """Do nothing: the signal only wakes the poll."""
 
 
+def hold_signals() -> None:
+    """Let further signals wait for the ``signals`` of the program that this process executes next."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
+
+
 @contextmanager
 def signals() -> Iterator[Signals]:
     """Handle the signals of a daemon in the block, then restore the old handlers. Main thread only."""
     flags = Signals()
     old_wakeup = signal.set_wakeup_fd(flags._writer.fileno(), warn_on_full_buffer=False)
-    handlers = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), flags._on_stop)
+    handlers = dict.fromkeys(_STOPS, flags._on_stop)
     handlers |= {signal.SIGHUP: flags._on_reload, signal.SIGCHLD: flags._on_child}
     old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
     try:
         yield flags
     finally:

@@ -124,8 +124,9 @@ def _connections(hosts: Sequence[str], port: int) -> Iterator[tuple[str, socket.
     for descriptor in pending:
         poll.register(descriptor, select.POLLOUT)
     try:
-        while pending and (seconds := limit - time.monotonic()) > 0:
-            for descriptor, _ in poll.poll(seconds * 1000):
+        # Beyond the limit too: a stopped server, whose kernel accepts connections, may have used up the time.
+        while pending and (ready := poll.poll(max(0.0, limit - time.monotonic()) * 1000)):
+            for descriptor, _ in ready:
                 poll.unregister(descriptor)
                 host, stream = pending.pop(descriptor)
                 if stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
