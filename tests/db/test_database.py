@@ -82,6 +82,27 @@ def test_a_connection_that_dies_in_use_is_reported_as_such(database: Database) -
         tx.value("SELECT 1")
 
 
+def test_the_host_of_a_connection_that_dies_in_use_is_tried_last(settings: DatabaseSettings) -> None:
+    database = Database(settings._replace(host=f"{settings.host} no.such.host.invalid"))
+    with pytest.raises(DatabaseUnavailable), database.begin() as tx:
+        tx.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert [address.host for address in database.pool.hosts.in_order()] == ["no.such.host.invalid", settings.host]
+
+
+class DyingCursor(psycopg2.extensions.cursor):
+    """The cursor of a session that PostgreSQL ends: psycopg2 has no class for this error."""
+
+    def execute(self, query: object, parameters: object = None) -> None:
+        raise psycopg2.DatabaseError("server closed the connection unexpectedly")
+
+
+def test_a_session_that_dies_at_its_first_statement_is_a_database_that_is_away(settings: DatabaseSettings) -> None:
+    database = Database(settings._replace(patience=0))
+    database.pool.cursors = DyingCursor
+    with pytest.raises(DatabaseUnavailable, match="server closed the connection"):
+        database.locks()
+
+
 def test_work_is_done_again_after_a_deadlock(database: Database) -> None:
     meeting = threading.Barrier(2, timeout=120)
     met: set[str] = set()

@@ -375,7 +375,7 @@ class ConnectionPool:
 
     def drop(self, connection: PreparingConnection) -> None:
         """Close a lost connection. If there are several hosts, do not wait for this one again: it may be silent."""
-        if self.hosts.are_several:
+        if self.hosts.are_several and connection.info.host:  # it has none once it was closed
             self.hosts.try_last(Address(connection.info.host, connection.info.port))
             self._close_idle()
         connection.close()
@@ -454,7 +454,13 @@ class ConnectionPool:
             **login.limits.client_options(),
         )
         connection.autocommit = True
-        connection.cursor().execute(login.session)
+        try:
+            connection.cursor().execute(login.session)
+        except psycopg2.Error as error:
+            connection.close()
+            if tells_loss(error):
+                raise psycopg2.OperationalError(str(error)) from error
+            raise
         connection.is_prompt = False
         connection.prompt_seconds = min(CONNECT_SECONDS, self._settings.patience or CONNECT_SECONDS)
         return connection

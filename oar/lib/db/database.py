@@ -197,7 +197,7 @@ class Database:
                 try:
                     connection.cursor().execute("ROLLBACK")
                 except psycopg2.Error:
-                    connection.close()
+                    self.pool.drop(connection)
                 else:
                     self.pool.keep_writer(connection)
                 code, text = getattr(error, "pgcode", None), str(error).strip().partition("\n")[0]
