@@ -137,6 +137,15 @@ def test_a_mail_that_is_not_accepted_for_now_is_sent_later_and_delays_no_other(
     mailer.close(0)
 
 
+def test_a_deferred_mail_for_which_the_queue_has_no_room_is_reported(smtp: MailServer) -> None:
+    told: list[str] = []
+    mailer = Mailer(configured(smtp))
+    mailer._mails = MailQueue(max_of_users=0)
+    mailer._deferred = [(0.0, QueuedMail(("a@b",), "s", "t", told.append))]
+    assert mailer._next_mail() is None
+    assert told == ["too many mails are waiting"]
+
+
 def test_a_mail_that_was_never_accepted_is_dropped_after_some_days(
     smtp: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

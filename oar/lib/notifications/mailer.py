@@ -37,6 +37,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 60.0, 3600.0
 _LONGEST_LIFE = 5 * 86400
 #: Numbers of waiting mails to administrators and to users.
 _MAX_URGENT, _MAX_OF_USERS = 10_000, 10_000
+_TOO_MANY = "too many mails are waiting"
 _SMTP_PORT = 25
 #: SMTP: a code from 500 on is final.
 _FINAL_CODE = 500
@@ -210,7 +211,7 @@ class Mailer:
             refused = self._mails.add(mail)
             self._changed.notify()
         if refused is not None:
-            self._finish(refused, "too many mails are waiting")
+            self._finish(refused, _TOO_MANY)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mailer", daemon=True)
             self._thread.start()
@@ -235,6 +236,7 @@ class Mailer:
 
     def _next_mail(self) -> QueuedMail | None:
         """Wait for a mail that may be sent now; return None if a digest may be due, or at the end."""
+        refused: list[QueuedMail] = []
         with self._changed:
             while not (self._is_closed or self._is_due()) and (seconds := self._until_due()) != 0:
                 self._changed.wait(seconds)
@@ -242,9 +244,12 @@ class Mailer:
             for due, mail in [*self._deferred]:
                 if due <= now:
                     self._deferred.remove((due, mail))
-                    self._mails.add(mail)
+                    refused += filter(None, [self._mails.add(mail)])
             is_away = bool(self.failures) and (self._is_closed or now < self._next_try)
-            return None if is_away else self._mails.take()
+            mail_to_send = None if is_away else self._mails.take()
+        for mail in refused:
+            self._finish(mail, _TOO_MANY)
+        return mail_to_send
 
     def _is_due(self) -> bool:
         now = time.monotonic()
