@@ -143,6 +143,18 @@ def test_a_runner_that_ends_before_it_has_sent_a_message_leaves_it_to_the_next_o
     assert waiting(site.database) == []
 
 
+def test_a_message_of_a_later_release_is_kept_and_read_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = "INSERT INTO outbox (date, job_user, message) VALUES (0, '', '{\"type\": \"later\"}')"
+    execute_sql(site.database, add)
+    runner = site.runner()
+    runner.send_waiting()
+    monkeypatch.setattr("oar.lib.db.outbox.UnsentMessages.read", None)
+    runner.send_waiting()
+    runner.close(60)
+    with site.database.snapshot() as tx:
+        assert len(tx.unsent.ids()) == 1
+
+
 def test_a_mail_that_cannot_be_sent_is_noted_and_deleted(site: Site, smtp: MailServer) -> None:
     job_id = add_job(site.database)
     decide(site.database, notice(job_id, "mail:refused@site"), notice(job_id, "[ERROR]mail:a@b"), notice(job_id, "?"))

@@ -75,6 +75,8 @@ class UserNotices:
             messages = tx.unsent.read(new)
             news = [message.content.line for message in messages if isinstance(message.content, ReservationNews)]
             lines = {line.line: line for line in tx.reservation_logs.lines(news)} if news else {}
+        for number in set(new).difference(message.id for message in messages):
+            self._in_hand[number] = 1  # the Runner of a later release, which can parse it, delivers it
         for message in messages:
             self._in_hand[message.id] = 1
             try:
