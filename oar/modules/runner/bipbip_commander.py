@@ -15,7 +15,7 @@ from functools import partial
 
 from oar.lib import logs, runtime
 from oar.lib.base import processes
-from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable
+from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable, DatabaseWithoutRoom
 from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.bus import frames, sockets
 from oar.lib.bus.exit_codes import ServerCode
@@ -372,7 +372,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
             runner = Runner(opened, dealer)
             try:
                 restored_database.repair_if_restored(opened.database, opened.config.oar_run_dir)
-            except OSError as error:
+            except (OSError, DatabaseWithoutRoom) as error:  # Chronicle repeats the check
                 log.error("cannot check whether the database was restored: %s", error)
             ahead = retention.seconds_set_ahead(opened.database)
             with opened.database.begin() as tx:
