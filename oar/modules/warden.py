@@ -184,6 +184,16 @@ class Warden:
         role = role or (ServerRole.STANDBY if self._generation is None else ServerRole.ACTIVE)
         report = ServerReport(self._name, host, port, role, VERSION, self._digest)
         self._inform(locks, lambda tx: tx.servers.report(report))
+        if role is ServerRole.STANDBY and self._are_several:
+            self._inform(locks, self._note_newest_job)
+
+    def _note_newest_job(self, tx: Transaction) -> None:
+        """Store the largest job id in OAR_RUN_DIR, so that this server recognizes a restored database."""
+        from oar.lib.jobs.recovery import read_newest_job, write_newest_job  # on an active server, Chronicle does this
+
+        directory, newest = self._runtime.config.oar_run_dir, tx.system.newest_job()
+        if newest > read_newest_job(directory):
+            write_newest_job(directory, newest)
 
     def _inform(self, locks: Locks, work: Callable[[Transaction], object]) -> None:
         """Store what only informs others. A failure is logged; it must not release the lock."""

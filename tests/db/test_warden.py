@@ -2,28 +2,32 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import Mock
 
 import psycopg2
 import pytest
 
 from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.bus.frames import Active, Alive, Away, Frame
+from oar.lib.bus.frames import Active, Alive, Away, Frame, Standby
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.servers import Servers
+from oar.lib.jobs import recovery
 from oar.lib.runtime import Runtime
 from oar.modules import warden as module
 from oar.modules.warden import Warden, take_over
+from tests.builders import add_job
 
 
 class Watched:
     """A warden, and what it has reported to Almighty."""
 
-    def __init__(self, settings: DatabaseSettings) -> None:
+    def __init__(self, settings: DatabaseSettings, directory: Path) -> None:
         self.reports: list[Frame] = []
-        config = Config(server_hostnames=("srv1", "srv2"), server_name="srv1")
+        config = Config(server_hostnames=("srv1", "srv2"), server_name="srv1", oar_run_dir=str(directory))
         runtime = Runtime(config, Database(settings._replace(patience=0), application="oar:warden"))
         self.warden = Warden(runtime, self.reports.append)
 
@@ -35,8 +39,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(settings: DatabaseSettings) -> Iterator[Watched]:
-    made = Watched(settings)
+def watched(settings: DatabaseSettings, tmp_path: Path) -> Iterator[Watched]:
+    made = Watched(settings, tmp_path)
     yield made
     made.warden.close()
 
@@ -75,6 +79,25 @@ def test_a_report_that_cannot_be_stored_does_not_release_the_lock(
 ) -> None:
     monkeypatch.setattr(Servers, "report", Mock(side_effect=error))
     assert [watched.turn(), watched.turn()] == [[Active], [Alive]]
+
+
+@pytest.mark.parametrize(("ahead", "kept"), [(-1, 0), (90, 90)])
+def test_a_standby_keeps_the_largest_job_id(
+    watched: Watched, database: Database, tmp_path: Path, ahead: int, kept: int
+) -> None:
+    job_id = add_job(database)
+    recovery.write_newest_job(str(tmp_path), job_id + ahead)
+    with database.hold_lock(SERVER_LOCK):
+        assert watched.turn() == [Standby]
+    assert recovery.read_newest_job(str(tmp_path)) == job_id + kept
+
+
+def test_a_standby_that_cannot_write_its_file_goes_on(watched: Watched, database: Database, tmp_path: Path) -> None:
+    add_job(database)
+    (tmp_path / "newest_job").mkdir()
+    with database.hold_lock(SERVER_LOCK):
+        assert watched.turn() == [Standby]
+    assert watched.turn() == [Active]
 
 
 def test_a_take_over_that_waits_for_former_sessions_is_logged_once(

@@ -96,10 +96,10 @@ class Locks:
             tx.end()
 
     def try_to_store(self, work: "Callable[[Transaction], object]") -> str:
-        """Store what ``work`` writes, unless it has to wait. Return why this failed, '' if it did not."""
+        """Store what ``work`` writes here or in a file, unless it has to wait. Return why this failed, else ''."""
         try:
             self.look(lambda tx: _store_briefly(tx, work))
-        except (DatabaseUnavailable, psycopg2.Error) as error:
+        except (DatabaseUnavailable, psycopg2.Error, OSError) as error:
             return str(error).strip().partition("\n")[0]
         return ""
 
@@ -144,7 +144,7 @@ def _store_briefly(tx: "Transaction", work: "Callable[[Transaction], object]") -
     try:
         work(tx)
         tx.execute("COMMIT")
-    except psycopg2.Error:
+    except (psycopg2.Error, OSError):
         with contextlib.suppress(psycopg2.Error):
             tx.execute("ROLLBACK")
         raise
