@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.user_limits import RuleUse, UserLimits, limits_of
 from oar.lib.access.records import User
 from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.sql_accounts import Accounts, WaitingGroup
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
@@ -109,6 +111,72 @@ def test_a_limit_on_waiting_jobs_counts_as_a_submission_does(database: Database,
     add_job(database, user="bob")
     (rule,) = limits(database, Config()).rules
     assert (rule.kind, rule.user, used(rule)["jobs"]) == ("waiting", "alice", (1, 10))
+
+
+WAITING = {
+    "*,*,*,*": [10, 5],
+    "*,*,*,/": [10, 5],
+    "*,/,*,*": [10],
+    "*,/,*,/": [10, 5],
+    "/,*,*,*": [10],
+    "*,*,besteffort,*": [10, 5],
+    "*,ml,deploy,/": [10],
+    "besteffort,*,*,alice": [10, 5],
+}
+
+
+@pytest.mark.parametrize("rules", [*({key: WAITING[key]} for key in WAITING), WAITING])
+def test_one_statement_counts_the_waiting_jobs_of_all_rules(
+    database: Database, cores: list[int], monkeypatch: pytest.MonkeyPatch, rules: dict[str, list[int]]
+) -> None:
+    """The sums are those that a submission is compared with."""
+    quotas(database, waiting=rules)
+    for project in ("ml", "bio", "default"):
+        for types in ((), ("besteffort",), ("deploy", "deploy=standby", "besteffort")):
+            add_job(database, user="alice", project=project, types=types)
+            add_job(database, user="bob", project=project, types=types, state=JobState.HOLD)
+            add_job(database, user="bob", project="other", types=types, queue="besteffort")
+    add_job(database, user="alice", project="ml", queue="besteffort")
+    execute_sql(database, "UPDATE jobs SET message = 'R=' || job_id")
+    statements = []
+    read = Accounts.waiting_groups
+
+    def waiting_groups(accounts: Accounts, *values: Any, **names: Any) -> list[WaitingGroup]:
+        statements.append(read)
+        return read(accounts, *values, **names)
+
+    monkeypatch.setattr(Accounts, "waiting_groups", waiting_groups)
+    found = limits(database, Config()).rules
+    assert (len(statements), {rule.rule for rule in found}) == (1, set(rules))
+    with database.snapshot() as tx:
+        for rule in found:
+            present = tx.accounts.waiting((rule.queue, rule.project, rule.type, rule.user), has_seconds=True)
+            expected = {"jobs": present.jobs, "hours": present.seconds / 3600}
+            assert all(number == expected[name] for name, (number, _) in used(rule).items())
+    assert any(number for rule in found for number, _ in used(rule).values())
+
+
+def test_quotas_of_several_projects_queues_and_types_count_each_their_own_jobs(
+    database: Database, cores: list[int]
+) -> None:
+    keys = ("*,/,*,*", "/,*,*,/", "*,*,besteffort,*", "besteffort,/,*,*", "*,ml,deploy,/")
+    quotas(database, quotas={key: [100] for key in keys})
+    for place, (user, project) in enumerate([("alice", "ml"), ("alice", "bio"), ("bob", "ml"), ("bob", "other")]):
+        add_job(database, RUNNING, on=cores[place : place + 1], user=user, project=project)
+        add_job(database, RUNNING, on=cores[4:6], user=user, project=project, types=["besteffort"], queue="besteffort")
+    add_job(database, RUNNING, on=cores[7:], user="alice", project="ml", types=["deploy", "deploy=standby"])
+    sums = {
+        (rule.rule, rule.queue, rule.project): used(rule)["resources"][0] for rule in limits(database, QUOTAS).rules
+    }
+    assert {key: number for key, number in sums.items() if number} == {
+        ("*,/,*,*", None, "ml"): 3,
+        ("*,/,*,*", None, "bio"): 1,
+        ("/,*,*,/", "default", None): 3,
+        ("*,*,besteffort,*", None, None): 8,
+        ("besteffort,/,*,*", "besteffort", "ml"): 4,
+        ("besteffort,/,*,*", "besteffort", "bio"): 2,
+        ("*,ml,deploy,/", None, "ml"): 1,
+    }
 
 
 def test_the_projects_of_a_user_are_bounded(

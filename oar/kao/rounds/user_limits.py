@@ -14,9 +14,17 @@ from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights, states_of_all
 from oar.lib.accounts import projects, waiting_limits
-from oar.lib.accounts.limit_rules import KeyedRule, Pattern, binding_rules, pattern_of, rule_key, rules_by_key
+from oar.lib.accounts.limit_rules import (
+    KeyedRule,
+    Pattern,
+    WaitingRule,
+    binding_rules,
+    pattern_of,
+    rule_key,
+    rules_by_key,
+)
 from oar.lib.accounts.shares import read_shares
-from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob
+from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob, WaitingSum
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import JobTypes
@@ -147,9 +155,13 @@ class _Reader:
     def quotas(self) -> Iterator[RuleUse]:
         limited = [name for name, policy in self._queues.items() if policy.has_quotas(self._settings)]
         rules = self._quota_rules() if limited else ()
-        holding = self._tx.accounts.holding() if rules else []
-        for rule, pattern in _bound(rules, limited, self._projects, self._user):
-            yield _quota_use(rule, pattern, [job for job in holding if _counts(pattern, job)], self._tx.now)
+        bound = _bound(rules, limited, self._projects, self._user)
+        counted: dict[Pattern, list[HoldingJob]] = {pattern: [] for _, pattern in bound}
+        for job in self._tx.accounts.holding() if bound else ():
+            for pattern in counted.keys() & _quota_patterns(job):
+                counted[pattern].append(job)
+        for rule, pattern in bound:
+            yield _quota_use(rule, pattern, counted[pattern], self._tx.now)
 
     def _quota_rules(self) -> Sequence[QuotaRule]:
         """Return the rules of quotas that are in force now; none if the file cannot be read."""
@@ -165,13 +177,32 @@ class _Reader:
         index = waiting_limits.rules_of(self._tx.accounts.server_file(self._config.quotas_conf_file))
         rules = [rule for keyed in index.values() for _, rule in keyed]
         names = [queue.name for queue in self._tx.queues.all()]
-        for rule, pattern in _bound(rules, names, self._projects, self._user):
-            present = self._tx.accounts.waiting(pattern, has_seconds=rule.hours >= 0)
+        bound = _bound(rules, names, self._projects, self._user)
+        sums = self._waiting_sums(bound)
+        for rule, pattern in bound:
+            present = sums[pattern]
             measures = (
                 Measure("jobs", present.jobs, rule.jobs),
                 Measure("hours", present.seconds / 3600, rule.hours),
             )
             yield _rule_use("waiting", rule, pattern, measures)
+
+    def _waiting_sums(self, bound: Sequence[tuple[WaitingRule, Pattern]]) -> dict[Pattern, WaitingSum]:
+        """Return the sum of the waiting jobs of each pattern; one statement reads all jobs."""
+        sums = {pattern: WaitingSum(0, 0) for _, pattern in bound}
+        if not sums:
+            return {}
+        types = sorted({name for _, _, name, _ in sums if name is not None})
+        of_all = any(user is None for *_, user in sums)
+        has_seconds = any(rule.hours >= 0 for rule, _ in bound)
+        groups = self._tx.accounts.waiting_groups(
+            self._user, self._projects, types, of_all=of_all, has_seconds=has_seconds
+        )
+        for group in groups:
+            for pattern in sums.keys() & _patterns(group.queue, group.project, group.types, group.user):
+                former = sums[pattern]
+                sums[pattern] = WaitingSum(former.jobs + group.jobs, former.seconds + group.seconds)
+        return sums
 
     def fair_share(self, *, shows_others: bool) -> Iterator[FairShareUse]:
         if not (JobPriority.FAIRSHARE in self._orders.values() or self._weights.karma_weight):
@@ -246,15 +277,20 @@ def _bound(rules: Sequence[Rule], queues: Iterable[str], names: Sequence[str], u
     )
 
 
-def _counts(pattern: Pattern, job: HoldingJob) -> bool:
-    """Return whether a counter of quotas counts a job; besteffort jobs count among themselves only."""
+def _patterns(queue: str, project: str | None, types: Sequence[str], user: str | None) -> set[Pattern]:
+    """Return all patterns that select a job."""
+    return set(product((queue, None), (project, None), (*types, None), (user, None)))
+
+
+def _quota_patterns(job: HoldingJob) -> set[Pattern]:
+    """Return the patterns for which quotas count a job; besteffort jobs count among themselves only."""
     names = JobTypes(job.types).names
     if JobTypeName.CONTAINER in names or JobTypeName.NO_QUOTAS in names:
-        return False
-    if JobTypeName.BESTEFFORT in names and JobTypeName.BESTEFFORT not in (pattern[0], pattern[2]):
-        return False
-    pairs = zip(pattern, ((job.queue,), (job.project,), names, (job.user,)), strict=True)
-    return all(part is None or part in values for part, values in pairs)
+        return set()
+    patterns = _patterns(job.queue, job.project, names, job.user)
+    if JobTypeName.BESTEFFORT not in names:
+        return patterns
+    return {pattern for pattern in patterns if JobTypeName.BESTEFFORT in (pattern[0], pattern[2])}
 
 
 def _quota_use(rule: QuotaRule, pattern: Pattern, jobs: Sequence[HoldingJob], now: int) -> RuleUse:

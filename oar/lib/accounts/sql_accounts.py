@@ -14,14 +14,16 @@ from oar.lib.nodes.states import ResourceState
 _FILE = Prepared("SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1")
 
 #: The message of a job begins with the number of resources of its first alternative.
-_SECONDS = """
-    COALESCE(sum(substring(j.message FROM '^R=([0-9]+)')::bigint * (
+_SECONDS_OF_JOB = """
+    substring(j.message FROM '^R=([0-9]+)')::bigint * (
         SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
-        ORDER BY m.moldable_id LIMIT 1)), 0)::bigint"""
+        ORDER BY m.moldable_id LIMIT 1)"""
+_SECONDS = f"COALESCE(sum({_SECONDS_OF_JOB}), 0)::bigint"
 #: The job of an advance reservation itself does not count. Only jobs with a reservation are looked up as such.
-_WAITING = f"""
+_LIMITED = f"""
     FROM jobs j WHERE j.state IN ({", ".join(repr(str(state)) for state in LIMITED_WAITING)})
-      AND (j.reservation = 'None' OR {NO_FRAME})
+      AND (j.reservation = 'None' OR {NO_FRAME})"""
+_WAITING = f"""{_LIMITED}
       AND (%(queue)s::text IS NULL OR j.queue_name = %(queue)s)
       AND (%(project)s::text IS NULL OR j.project = %(project)s)
       AND (%(type)s::text IS NULL OR EXISTS (
@@ -32,6 +34,15 @@ _SUM_OF_ALL = f"SELECT count(*), {_SECONDS} {_WAITING}"
 #: Both find their rows by the index jobs_waiting_user.
 _NUMBER_OF_USER = f"{_NUMBER_OF_ALL} AND j.job_user = %(user)s"
 _SUM_OF_USER = f"{_SUM_OF_ALL} AND j.job_user = %(user)s"
+#: Other projects, types and users are not distinguished: the groups stay few.
+_WAITING_GROUPS = f"""
+    SELECT j.queue_name, CASE WHEN j.project = ANY(%(projects)s::text[]) THEN j.project END,
+        ARRAY(SELECT DISTINCT split_part(t.type, '=', 1) FROM job_types t
+              WHERE cardinality(%(types)s::text[]) > 0 AND t.job_id = j.job_id
+                AND split_part(t.type, '=', 1) = ANY(%(types)s::text[]) ORDER BY 1),
+        CASE WHEN j.job_user = %(user)s THEN j.job_user END,
+        count(*), COALESCE(sum(CASE WHEN %(has_seconds)s::boolean THEN {_SECONDS_OF_JOB} END), 0)::bigint
+    {_LIMITED} AND (%(of_all)s::boolean OR j.job_user = %(user)s) GROUP BY 1, 2, 3, 4"""
 _TYPES = "ARRAY(SELECT t.type FROM job_types t WHERE t.job_id = j.job_id AND t.types_index = 'CURRENT')"
 #: The jobs that hold resources. Time in suspension extends a walltime.
 _HOLDING = f"""
@@ -60,6 +71,17 @@ _COUNTED = "SELECT count(*) FROM resources WHERE type = 'default' AND state = AN
 class WaitingSum(NamedTuple):
     """Jobs that wait, and the resource seconds that they request."""
 
+    jobs: int
+    seconds: int
+
+
+class WaitingGroup(NamedTuple):
+    """Waiting jobs that the same rules count."""
+
+    queue: str
+    project: str | None  #: None: any that was not requested
+    types: Sequence[str]  #: those of the requested names that each job has
+    user: str | None  #: None: all others
     jobs: int
     seconds: int
 
@@ -108,6 +130,13 @@ class Accounts(Table):
         parameters = {"queue": queue, "project": project, "type": type_, "user": user, "but": but}
         row = self._tx.row(total if has_seconds else number, parameters)
         return WaitingSum(*row) if row else WaitingSum(0, 0)
+
+    def waiting_groups(
+        self, user: str, projects: Sequence[str], types: Sequence[str], *, of_all: bool, has_seconds: bool
+    ) -> list[WaitingGroup]:
+        """Return the waiting jobs of a user or of all users, in groups by queue, project, names of types, and user."""
+        parameters = {"user": user, "projects": projects, "types": types, "of_all": of_all, "has_seconds": has_seconds}
+        return [WaitingGroup(*row) for row in self._tx.rows(_WAITING_GROUPS, parameters)]
 
     def holding(self) -> list[HoldingJob]:
         """Return all jobs that hold resources, by id."""
