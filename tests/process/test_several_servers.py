@@ -140,7 +140,8 @@ def assert_no_interleaving(database: Database, at_least: int = 2) -> None:
 
 
 def kill_everything(server: Installation) -> None:
-    signal_all(children_of(server), signal.SIGKILL)
+    """Kill all processes, the warden first: otherwise it may have time to report the end of Almighty."""
+    signal_all([warden_of(server), *children_of(server)], signal.SIGKILL)
 
 
 def kill_almighty(server: Installation) -> None:
