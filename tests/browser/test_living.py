@@ -198,7 +198,7 @@ def test_a_page_that_was_cut_off_catches_up(visitor: Visitor, database: Database
         lifecycle.move_all(tx, [job], JobState.ERROR, because=for_no_reason(job))
     page.get_by_role("alert").wait_for()
     visitor.context.set_offline(False)
-    expect(page.locator("h1 .state")).to_contain_text("Error")
+    expect(page.locator("h1 .state")).to_contain_text("cancelled")
     expect(page.get_by_role("alert")).to_have_count(0)
     visitor.errors = [each for each in visitor.errors if "ERR_INTERNET_DISCONNECTED" not in each]
 
