@@ -221,3 +221,7 @@ def test_a_dry_run_tells_the_dates_it_has_read(site: LoginNode) -> None:
     assert first.startswith("# Guessed reservation start: 2031-03-04 10:00:00 end: 2031-03-04 12:00:00")
     assert (result.exit, last) == (0, "# Reservation valid --> OK")
     assert site.jobs() == []
+
+
+def test_an_estimate_needs_no_file(site: Site) -> None:
+    assert site.oarsub("--estimate", "-d", "/no/where", "./not-there.sh").err == ""

@@ -228,7 +228,8 @@ def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
         yield f"-d sets the directory of the job to {options.directory}. To wait for a job, write -a JOB_ID."
     if command and not line.options.scan and not options.interactive:
         yield from _script_doubts(call, command)
-    yield from _directory_doubts(call)
+    if not line.options.estimate:  # which needs no directory
+        yield from _directory_doubts(call)
     for text in options.requests:
         match = re.search(r"(?a)\bwalltime\s*=\s*(\d+)\s*\Z", text)
         if match and int(match[1]) > _LONGEST_PLAIN:
@@ -263,7 +264,8 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
     try:
         file = call.files.read(path)
     except FileNotFoundError:
-        if script.is_program and ("/" in script.path or script.path.endswith(_SCRIPT_ENDS)):
+        is_path = "/" in script.path or script.path.endswith(_SCRIPT_ENDS)
+        if script.is_program and is_path and not call.options.estimate:
             yield visible(f"{script.path}: this file does not exist here, the job ends with exit code 127 without it.")
         return
     except OSError:
