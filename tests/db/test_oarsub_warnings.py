@@ -223,5 +223,5 @@ def test_a_dry_run_tells_the_dates_it_has_read(site: LoginNode) -> None:
     assert site.jobs() == []
 
 
-def test_an_estimate_needs_no_file(site: Site) -> None:
+def test_an_estimate_needs_no_file(site: LoginNode) -> None:
     assert site.oarsub("--estimate", "-d", "/no/where", "./not-there.sh").err == ""
