@@ -31,7 +31,7 @@ _STEP = 20.0
 _LONGEST = 60.0
 #: Seconds until the next attempt, doubled with each failure: to connect to the mail server, and to send a mail that it
 #: did not accept.
-_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 60.0, 3600.0
 #: Seconds after which a mail that cannot be sent is dropped.
 _LONGEST_LIFE = 5 * 86400
