@@ -56,8 +56,10 @@ def mail_server(cluster: Cluster) -> Iterator[Post]:
 
     reader = threading.Thread(target=read, args=(iter(server.stdout),))
     reader.start()
-    yield post
-    cluster.as_user("carol").run("kill $(pgrep -u carol -f '^python3 - ')")
-    server.wait(PATIENCE)
-    reader.join(PATIENCE)
-    server.stdout.close()
+    try:
+        yield post
+    finally:
+        cluster.as_user("carol").run("kill $(pgrep -u carol -f '^python3 - ')")
+        server.wait(PATIENCE)
+        reader.join(PATIENCE)
+        server.stdout.close()
