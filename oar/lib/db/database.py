@@ -18,7 +18,7 @@ from oar.lib.db.transaction import Transaction, retry
 
 if TYPE_CHECKING:
     from oar.lib.bus.messages import Effect, Topic
-    from oar.lib.db.locks import Lock, Locks
+    from oar.lib.db.locks import Locks
     from oar.lib.db.notifications import GatheredTopics, Later
 
 T = TypeVar("T")
@@ -169,15 +169,13 @@ class Database:
         return Locks(self.pool.new_lock_holder())
 
     @contextmanager
-    def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
+    def hold_lock(self, key: tuple[int, int]) -> Iterator["Locks | None"]:
         """Hold an advisory lock on a separate connection during the block. Yield None if another process holds it."""
-        from oar.lib.db.locks import Lock
-
-        lock = Lock(self.pool.new_lock_holder, key)
+        locks = self.locks()
         try:
-            yield lock if lock.take() else None
+            yield locks if locks.acquire(key) or locks.take_from_dead(key) else None
         finally:
-            lock.close()
+            locks.close()
 
     def lock_holder(self, key: tuple[int, int]) -> str:
         """Return the holder of an advisory lock as ``application (pid n)``, '' if it is free."""

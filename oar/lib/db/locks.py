@@ -3,7 +3,7 @@
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable
@@ -54,21 +54,19 @@ class Locks:
         that session. The comparison with our own connection excludes an address that is shared by a NAT router. See
         docs/design/locks.rst, "Advisory locks". Raises DatabaseUnavailable.
         """
-        try:
-            cursor = self._connection.cursor()
-            cursor.execute(_HOLDER_FROM_HERE, key)
-            for pid, begun, address, port, own_port in cursor.fetchall():
-                if self._local_name() == (address, own_port) and _is_free(address, port):
-                    cursor.execute(_TERMINATE, (pid, begun))
-                    cursor.execute(_ACQUIRE_SOON, key)
-                    return True
-            return False
-        except psycopg2.Error as error:
-            if error.pgcode == _LOCK_NOT_AVAILABLE:
-                return False
-            if not tells_loss(error):
-                raise
-            raise unavailable(error) from error
+        with _converting_errors():
+            try:
+                cursor = self._connection.cursor()
+                cursor.execute(_HOLDER_FROM_HERE, key)
+                for pid, begun, address, port, own_port in cursor.fetchall():
+                    if self._local_name() == (address, own_port) and _is_free(address, port):
+                        cursor.execute(_TERMINATE, (pid, begun))
+                        cursor.execute(_ACQUIRE_SOON, key)
+                        return True
+            except psycopg2.Error as error:
+                if error.pgcode != _LOCK_NOT_AVAILABLE:
+                    raise
+        return False
 
     def _local_name(self) -> tuple[str, int]:
         """Return address and port of our end of the connection."""
@@ -85,13 +83,8 @@ class Locks:
 
         tx = Transaction(self._connection, None)
         try:
-            return work(tx)
-        except psycopg2.Error as error:
-            if error.pgcode == _READ_ONLY:
-                raise DatabaseReadOnly(f"PostgreSQL takes no changes: {str(error).strip()}") from error
-            if not tells_loss(error):
-                raise
-            raise unavailable(error) from error
+            with _converting_errors():
+                return work(tx)
         finally:
             tx.end()
 
@@ -129,14 +122,23 @@ class Locks:
         self._connection.close()
 
     def _value(self, sql: Prepared, parameters: Sequence[int]) -> Any:
-        try:
+        with _converting_errors():
             cursor = self._connection.cursor()
             cursor.execute(self._connection.preparations.call(sql, cursor.execute), parameters or None)
             return cursor.fetchall()[0][0]
-        except psycopg2.Error as error:
-            if not tells_loss(error):
-                raise
-            raise unavailable(error) from error
+
+
+@contextlib.contextmanager
+def _converting_errors() -> Iterator[None]:
+    """Convert the loss of the session to DatabaseUnavailable, and a refused change to DatabaseReadOnly."""
+    try:
+        yield
+    except psycopg2.Error as error:
+        if error.pgcode == _READ_ONLY:
+            raise DatabaseReadOnly(f"PostgreSQL takes no changes: {str(error).strip()}") from error
+        if not tells_loss(error):
+            raise
+        raise unavailable(error) from error
 
 
 def _store_briefly(tx: "Transaction", work: "Callable[[Transaction], object]") -> None:
@@ -158,28 +160,3 @@ def _is_free(address: str, port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-class Lock:
-    """One lock. It is taken again on a new connection if the connection was lost."""
-
-    def __init__(self, connect: Callable[[], PreparingConnection], key: tuple[int, int]) -> None:
-        self._connect = connect
-        self._key = key
-        self._locks: Locks | None = None
-
-    def take(self) -> bool:
-        """Take the lock, or check that it is still held. Take it again after the connection was lost.
-
-        Return False if another process holds the lock. Raises DatabaseUnavailable.
-        """
-        if self._locks is not None and self._locks.alive():
-            return True
-        self.close()
-        self._locks = Locks(self._connect())
-        return self._locks.acquire(self._key) or self._locks.take_from_dead(self._key)
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._locks is not None:
-            self._locks.close()
