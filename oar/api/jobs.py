@@ -510,8 +510,8 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> JobP
         if listing.details:
             items = list(jobs_details(job_columns(tx, jobs, who.privacy)))
         else:
-            causes = tx.job_runs.end_causes([job.id for job in jobs if job.is_final])
-            items = [job_item(ListedJob.of(job, causes.get(job.id))) for job in jobs]
+            outcomes = tx.job_runs.outcomes(jobs)
+            items = [job_item(ListedJob.of(job, outcomes.get(job.id))) for job in jobs]
         if listing.outlook:
             records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
             items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]

@@ -201,7 +201,8 @@ class OarstatOptions(NamedTuple):
             and not self.accounting,
             "--properties and --sql are exclusive": bool(self.properties and self.sql is not None),
             "--change needs --explain": bool(self.change and not self.explain),
-            "--limits can only be combined with --user and a machine format": self.limits and self._is_about_jobs,
+            "--limits can only be combined with --user and a machine format": self.limits
+            and (self.color != "never" or self._has_others_than("limits", "users", "machine", "watch")),
             "--start and --explain are exclusive": bool(self.starts and self.explain),
             "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
                 self.fields is not None and (details or self.compact)
@@ -209,32 +210,19 @@ class OarstatOptions(NamedTuple):
             f'--color must be auto, always or never, not "{render.visible(self.color)}"': self.color
             not in ("auto", "always", "never"),
             "--follow can only be combined with job ids, --array, --user, --queue, --since and --json": self.follow
-            and self._shows_something_else,
+            and self._has_others_than(
+                *("follow", "jobs", "arrays", "users", "queue", "since", "machine", "arguments"),
+            ),
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
         }
         for text, is_so in conflicts.items():
             if is_so:
                 raise BadRequest(text)
 
-    @property
-    def _shows_something_else(self) -> bool:
-        """Return whether options are given that --follow does not support."""
-        others = (
-            *(self.full, self.state, self.compact, self.gantt, self.ascii, self.events, self.properties),
-            *(self.resources, self.explain, self.starts, self.change, self.usage, self.accounting, self.sql),
-            *(self.states, self.name, self.project, self.advance_reservation, self.frames, self.fields, self.watch),
-            *(self.layout, self.no_header, self.limits),
-        )
-        return any(other not in (None, False, 0, ()) for other in others)
-
-    @property
-    def _is_about_jobs(self) -> bool:
-        """Return whether options are given that --limits does not support."""
-        return any(
-            value not in (None, False, 0, (), "never")
-            for name, value in self._asdict().items()
-            if name not in ("limits", "users", "machine", "watch")
-        )
+    def _has_others_than(self, *names: str) -> bool:
+        """Return whether options other than these are given; ``color`` always has a value."""
+        values = self._asdict().items()
+        return any(value not in (None, False, 0, ()) for name, value in values if name not in (*names, "color"))
 
 
 class _Oarstat:
@@ -333,11 +321,10 @@ class _Oarstat:
             options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")
         )
         has_outcomes = is_terminal or options.color == "always" or self._layout == TIMES
-        ended = [job.id for job in jobs if job.is_final] if is_colored or has_outcomes else []
         return render.job_table(
             jobs,
             tx.now,
-            outcomes={job_id: cause.code.outcome for job_id, cause in tx.job_runs.end_causes(ended).items()},
+            outcomes=tx.job_runs.outcomes(jobs) if is_colored or has_outcomes else {},
             layout=self._layout,
             by_array=bool(options.arrays),
             folded=options.compact,

@@ -131,8 +131,7 @@ class JobFilter(NamedTuple):
         """Return the outcomes of the ended jobs if the filter needs them."""
         if self.states is None or self.states.isdisjoint(Outcome):
             return {}
-        causes = tx.job_runs.end_causes([job.id for job in jobs if job.is_final])
-        return {job_id: cause.code.outcome for job_id, cause in causes.items()}
+        return tx.job_runs.outcomes(jobs)
 
     def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
         """Remove frame jobs of advance reservations, and jobs outside the requested reservations."""

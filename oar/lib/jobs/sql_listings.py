@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
-from oar.lib.jobs.ends import Cause, EndCode
+from oar.lib.jobs.ends import EndCode
 from oar.lib.jobs.fields import COLUMNS
 from oar.lib.jobs.records import LIVE_STATES, Job, JobPlace, JobQuery, date_of_start
-from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState
+from oar.lib.jobs.states import FINAL, NOT_STARTED, JobState, Outcome
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
 from oar.lib.reservations.states import STARTED
 
@@ -274,10 +274,9 @@ class ListedJob(NamedTuple):
     outcome: str | None  #: None before the end
 
     @classmethod
-    def of(cls, job: Job, cause: Cause | None) -> "ListedJob":
+    def of(cls, job: Job, outcome: Outcome | None) -> "ListedJob":
         """Return the list entry of a complete job."""
-        values = [getattr(job, name) for name in cls._fields[:-1]]
-        return cls._make([*values, cause.code.outcome if cause else None])
+        return cls._make([*[getattr(job, name) for name in cls._fields[:-1]], outcome])
 
     @property
     def is_final(self) -> bool:

@@ -12,8 +12,8 @@ from oar.lib.history.event_types import signal_event
 from oar.lib.jobs import end_decision
 from oar.lib.jobs.end_decision import EndEvent, EndFacts
 from oar.lib.jobs.ends import LAST_SIGNAL, Cause, EndCode
-from oar.lib.jobs.records import JobRun, NodeUsage
-from oar.lib.jobs.states import JobState, Phase
+from oar.lib.jobs.records import Job, JobRun, NodeUsage
+from oar.lib.jobs.states import JobState, Outcome, Phase
 from oar.lib.remote.protocol import NodeFault
 
 _COLUMNS = """
@@ -401,6 +401,11 @@ class JobRuns(Table):
 
     def end_causes(self, ids: Collection[int]) -> dict[int, Cause]:
         return _causes(self._tx.rows(_CAUSES, (list(ids),))) if ids else {}
+
+    def outcomes(self, jobs: Iterable[Job]) -> dict[int, Outcome]:
+        """Return the outcome of each job that has ended."""
+        causes = self.end_causes([job.id for job in jobs if job.is_final])
+        return {job_id: cause.code.outcome for job_id, cause in causes.items()}
 
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store the resource usage of jobs on nodes, given as pairs ``(job id, usage)``."""
