@@ -70,6 +70,6 @@ def delivering(opened: Runtime) -> Iterator[None]:
 def losses(effects: Sequence[Effect]) -> list[str]:
     """Return messages about the effects that are lost without a server, because it cannot find them in the database."""
     count = sum(isinstance(effect, Energy) for effect in effects)
-    return [f"orders to halt or wake nodes that are lost, because the OAR server does not answer: {count}"] * bool(
-        count
-    )
+    if not count:
+        return []
+    return [f"orders to halt or wake nodes that are lost, because the OAR server does not answer: {count}"]

@@ -37,7 +37,7 @@ log = logging.getLogger("warden")
 STANDBY_SECONDS, ACTIVE_SECONDS = 0.5, 2.0
 #: Seconds between two reports of this server in the table ``servers``.
 REPORT_SECONDS = 10.0
-#: With several servers, a holder that has sent nothing for so many seconds loses the lock. It must be longer than the
+#: With several servers, a holder that was silent for this time, in seconds, loses the lock. It must be longer than the
 #: time after which a server without an answer has ended (``almighty.SILENCE_SECONDS`` and ``almighty.KILL_SECONDS``).
 SILENT_HOLDER_SECONDS = 10
 #: Sessions of a former server that need longer to end are logged; the pause between two looks at them, in seconds.

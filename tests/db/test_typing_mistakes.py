@@ -1,4 +1,4 @@
-"""What people mistype who come from Slurm, PBS and OAR 2: each message names the value and the way out."""
+"""Typing mistakes of users of Slurm, PBS and OAR 2: each message names the value and the way out."""
 
 import re
 import shlex

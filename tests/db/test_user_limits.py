@@ -1,4 +1,4 @@
-"""What limits a user: rules with what is used of them, fair share, the priority of jobs."""
+"""The limits of a user: rules with the used amounts, fair share, the priority of jobs."""
 
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ from oar.lib.db.servers import WISH_SECONDS, ServerRow
 from oar.lib.jobs.states import ServerRole
 from oar.lib.runtime import database_settings
 
-#: A server that has not reported for so many seconds does not run.
+#: Seconds without a report after which a server counts as stopped.
 SEEN_SECONDS = 30
 #: Seconds that a hand-over may take.
 HAND_OVER_SECONDS = WISH_SECONDS + 5

@@ -13,7 +13,7 @@ from oar.lib.base.times import format_date
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
 
-#: So many waiting jobs and users ahead are printed; machine formats have more.
+#: Maximum numbers of waiting jobs and of users ahead that are printed; machine formats have more.
 _PRINTED_JOBS, _PRINTED_USERS = 20, 5
 _HEADS = {"quota": "Quotas: jobs that hold resources", "waiting": "Limits on waiting jobs"}
 _MEASURES = {"resources": "resources", "jobs": "jobs", "hours": "resource hours"}

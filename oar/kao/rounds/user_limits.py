@@ -42,7 +42,7 @@ Rule = TypeVar("Rule", bound=KeyedRule)
 
 
 class Measure(NamedTuple):
-    """A limit of a rule, and what is used of it."""
+    """A limit of a rule, and the used amount."""
 
     name: str  #: resources, jobs, hours
     used: float
@@ -147,7 +147,10 @@ class _Reader:
         self._config = config
         self._user = user
         self._settings = settings_of(config)
-        self._queues = {queue.name: policy for queue in tx.queues.all() if (policy := policy_of(queue.policy))}
+        queues = tx.queues.all()
+        self._queue_names = [queue.name for queue in queues]
+        self._queues = {queue.name: policy for queue in queues if (policy := policy_of(queue.policy))}
+        self._quota_file = tx.accounts.server_file(config.quotas_conf_file)  #: it has both kinds of rules
         self._orders = {name: policy.order_by(self._settings) for name, policy in self._queues.items()}
         self._projects = _projects_of(tx, config, user, shows_choice=shows_choice)
         self._weights = self._read_weights() if JobPriority.MULTIFACTOR in self._orders.values() else Weights()
@@ -166,7 +169,7 @@ class _Reader:
     def _quota_rules(self) -> Sequence[QuotaRule]:
         """Return the rules of quotas that are in force now; none if the file cannot be read."""
         try:
-            file = quota_files.parse(self._tx.accounts.server_file(self._config.quotas_conf_file) or "{}")
+            file = quota_files.parse(self._quota_file or "{}")
         except ValueError:
             return ()
         everything = self._tx.accounts.counted_resources(states_of_all(self._config))
@@ -174,10 +177,9 @@ class _Reader:
         return quotas.rules[quotas.periods[0].rules]
 
     def waiting(self) -> Iterator[RuleUse]:
-        index = waiting_limits.rules_of(self._tx.accounts.server_file(self._config.quotas_conf_file))
+        index = waiting_limits.rules_of(self._quota_file)
         rules = [rule for keyed in index.values() for _, rule in keyed]
-        names = [queue.name for queue in self._tx.queues.all()]
-        bound = _bound(rules, names, self._projects, self._user)
+        bound = _bound(rules, self._queue_names, self._projects, self._user)
         sums = self._waiting_sums(bound)
         for rule, pattern in bound:
             present = sums[pattern]
@@ -209,8 +211,7 @@ class _Reader:
             return
         tx = self._tx
         since = tx.now - self._config.scheduler_fairsharing_window_size
-        names = [queue.name for queue in tx.queues.all()]
-        rows, waiting = tx.rounds.consumption(names, since, tx.now), tx.usage.waiting_by_share()
+        rows, waiting = tx.rounds.consumption(self._queue_names, since, tx.now), tx.usage.waiting_by_share()
         shares = read_shares(tx, self._config, rows, [(user, project) for user, project, _ in waiting])
         keys, sums = with_targets(self._settings.fairshare, self._config, shares), summed(rows, shares)
         others: dict[str, float] = {}

@@ -102,7 +102,8 @@ def targets_of(projects: Iterable[Project], members: Iterable[Member], active: C
 def _takers(members: Iterable[Member], active: Collection[Active]) -> dict[str, dict[str, int]]:
     """Return the shares of the users who take part, by project: members, and all users with jobs there.
 
-    Managers take part if they have jobs.  A user who comes by a userset or a group has the shares of that entry.
+    Managers take part if they have jobs.  A user who is a member through a userset or a group has the shares of that
+    entry.
     """
     takers: dict[str, dict[str, int]] = {}
     named: dict[tuple[str, str], int] = {}

@@ -13,11 +13,12 @@ from oar.lib.nodes.states import ResourceState
 #: The text of a file as the server read it last.
 _FILE = Prepared("SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1")
 
-#: The message of a job begins with the number of resources of its first alternative.
-_SECONDS_OF_JOB = """
-    substring(j.message FROM '^R=([0-9]+)')::bigint * (
-        SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
-        ORDER BY m.moldable_id LIMIT 1)"""
+#: Of the first alternative of a job: the number of resources, with which its message begins, and the walltime.
+_RESOURCES = "substring(j.message FROM '^R=([0-9]+)')"
+_WALLTIME = """(
+    SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
+    ORDER BY m.moldable_id LIMIT 1)"""
+_SECONDS_OF_JOB = f"{_RESOURCES}::bigint * {_WALLTIME}"
 _SECONDS = f"COALESCE(sum({_SECONDS_OF_JOB}), 0)::bigint"
 #: The job of an advance reservation itself does not count. Only jobs with a reservation are looked up as such.
 _LIMITED = f"""
@@ -59,10 +60,7 @@ _HOLDING = f"""
     WHERE {LIVE} AND j.state IN ({", ".join(sorted(repr(str(state)) for state in CURRENT))}) ORDER BY j.job_id"""
 _ORDERED = f"""
     SELECT j.job_id, j.queue_name, j.project, j.submission_time, j.last_karma,
-        COALESCE(substring(j.message FROM '^R=([0-9]+)')::int, 0),
-        (SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
-         ORDER BY m.moldable_id LIMIT 1),
-        {_TYPES}
+        COALESCE({_RESOURCES}::int, 0), {_WALLTIME}, {_TYPES}
     FROM jobs j WHERE j.state = 'Waiting' AND j.job_user = %s AND j.reservation = 'None' ORDER BY j.job_id LIMIT %s"""
 _PROJECTS_OF = f"SELECT DISTINCT j.project FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY 1 LIMIT %s"
 _COUNTED = "SELECT count(*) FROM resources WHERE type = 'default' AND state = ANY(%s)"

@@ -116,7 +116,7 @@ class Servers(Table):
         return len(self._tx.rows(_END_FORMER, (generation,)))
 
     def end_silent_holder(self, seconds: int) -> bool:
-        """Terminate the session of a warden that holds SERVER_LOCK and has sent nothing for so many seconds."""
+        """Terminate the session of the warden that holds SERVER_LOCK if it was silent for ``seconds``."""
         return bool(self._tx.rows(_END_SILENT_HOLDER, (*SERVER_LOCK, seconds)))
 
     def want(self, server_name: str) -> None:

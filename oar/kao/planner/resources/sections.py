@@ -144,7 +144,7 @@ class Sections:
         return self._blocks_of(request) is not None
 
     def _blocks_of(self, request: RequestFit) -> list[CountedBlocks] | None:
-        """Return what a request asks of each section; return None if it cannot be divided."""
+        """Return the blocks that a request needs, by section; return None if it cannot be divided."""
         if request not in self._blocks:
             if len(self._blocks) == MAX_REQUESTS:
                 self._blocks.clear()
