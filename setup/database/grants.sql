@@ -13,6 +13,7 @@ GRANT USAGE ON SCHEMA public TO :"ro";
 GRANT USAGE ON SCHEMA oar_public TO :"ro";
 GRANT SELECT ON
     accounting,
+    accounting_costs,
     admission_rules,
     admission_rules_log,
     alembic_version,
@@ -42,6 +43,7 @@ GRANT SELECT ON
     launch_holds,
     occupancy_hours,
     moldable_job_descriptions,
+    project_budgets,
     projects,
     queues,
     reservation_acl,

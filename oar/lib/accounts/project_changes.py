@@ -1,16 +1,22 @@
-"""Changes of projects and members: administrators change all, managers the members of their projects."""
+"""Changes of projects, members and budgets.
+
+Administrators change all, managers the members of their projects and the budgets of sub-projects.
+"""
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.accounts import projects
-from oar.lib.accounts.records import Member, Project
-from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.accounts.records import NO_END, Budget, Member, Project
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError, WrongState
+from oar.lib.base.texts import enumerated
+from oar.lib.base.times import format_date, parse_date
 from oar.lib.bus.messages import Tag, Wake
 
 if TYPE_CHECKING:
@@ -21,8 +27,10 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@ -]{0,253}[A-Za-z0-9_.+-]|[A-Za-z0-9_]")
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,253}\$?")
 LARGEST_SHARES = 1_000_000
-#: The columns of a file of projects.
+LARGEST_HOURS = 1e12
+#: The columns of a file of projects, and those of budgets, which may be left out.
 COLUMNS = ("project", "parent", "user", "role", "shares")
+BUDGET_COLUMNS = ("period_start", "period_end", "resource_hours", "on_exhaustion")
 
 
 class NoSuchProject(UserError):
@@ -106,6 +114,31 @@ def set_shares(tx: "Transaction", user: User, name: str, shares: int, member: st
     tx.projects.add(present._replace(shares=shares))
 
 
+def set_budget(tx: "Transaction", user: User, budget: Budget) -> None:
+    """Store a budget; it replaces one of the same project with the same start.
+
+    A manager sets the budgets of the projects below his own, within a budget of his own project.
+    Raises NotAllowed, BadRequest, NoSuchProject, WrongState.
+    """
+    _check_budget(budget)
+    _check_sets_budgets(tx, user, budget)
+    _check_no_overlap(budget, tx.budgets.all([budget.project]))
+    tx.budgets.store(budget)
+    tx.outbox.append(Wake(Tag.TERM))
+
+
+def remove_budget(tx: "Transaction", user: User, name: str, start: int) -> None:
+    """Remove the budget of a project that begins at a date.  Raises NotAllowed, BadRequest, NoSuchProject."""
+    _locked(tx, name)
+    budget = next((budget for budget in tx.budgets.all([name]) if budget.start == start), None)
+    if budget is None:
+        begin = f"begins at {format_date(start)}" if start else "has no beginning"
+        raise BadRequest(f'no budget of the project "{name}" {begin}. List them: oarproject --show "{name}"')
+    _check_sets_budgets(tx, user, budget)
+    tx.budgets.remove(name, [start])
+    tx.outbox.append(Wake(Tag.TERM))
+
+
 def delete(tx: "Transaction", user: User, name: str) -> None:
     """Delete a project without sub-projects, jobs and accounting.  Raises NotAllowed, NoSuchProject, WrongState."""
     user.check_administers()
@@ -136,25 +169,56 @@ class ImportedFile(NamedTuple):
 
     projects: tuple[Project, ...]
     members: tuple[Member, ...]
+    budgets: tuple[Budget, ...] = ()
 
 
 def parse_file(text: str) -> ImportedFile:
-    """Parse a CSV file with the columns COLUMNS; a line without user describes a project.  Raises BadRequest."""
+    """Parse a CSV file with the columns COLUMNS, with or without BUDGET_COLUMNS.  Raises BadRequest.
+
+    A line without user describes a project, or one of its budgets.
+    """
     reader = csv.DictReader(io.StringIO(text))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise BadRequest(f"the first line must be {','.join(COLUMNS)}.")
+    columns = tuple(reader.fieldnames or ())
+    if columns not in (COLUMNS, COLUMNS + BUDGET_COLUMNS):
+        raise BadRequest(f"the first line must be {','.join(COLUMNS + BUDGET_COLUMNS)}.")
     found: dict[str, Project] = {}
-    members = []
+    members, budgets = [], list[Budget]()
     for number, row in enumerate(reader, start=2):
         try:
-            project, member = _parse_row({name: (row[name] or "").strip() for name in COLUMNS})
+            values = {name: (row.get(name) or "").strip() for name in COLUMNS + BUDGET_COLUMNS}
+            project, member = _parse_row(values)
+            budget = _parse_budget(values)
+            _check_no_overlap(budget, budgets) if budget else None
         except BadRequest as error:
             raise BadRequest(f"line {number}: {error}") from None
         if member is None or project.name not in found:
             found[project.name] = project
         members += [member] if member else []
+        budgets += [budget] if budget else []
     _check_no_circle(found)
-    return ImportedFile(tuple(found.values()), tuple(members))
+    return ImportedFile(tuple(found.values()), tuple(members), tuple(budgets))
+
+
+def _parse_budget(row: dict[str, str]) -> Budget | None:
+    if not any(row[name] for name in BUDGET_COLUMNS):
+        return None
+    if row["user"]:
+        raise BadRequest("a budget is that of a project: leave the user empty.")
+    start = parse_date(row["period_start"]) if row["period_start"] else 0
+    end = parse_date(row["period_end"]) if row["period_end"] else NO_END
+    mode = row["on_exhaustion"] or OnExhaustion.REFUSE
+    if mode not in tuple(OnExhaustion):
+        raise BadRequest(f'"{mode}" is not possible when a budget is used up: {", ".join(OnExhaustion)}.')
+    budget = Budget(row["project"], start, end, parse_hours(row["resource_hours"]), OnExhaustion(mode))
+    _check_budget(budget)
+    return budget
+
+
+def parse_hours(text: str) -> float:
+    """Return the resource hours of a budget.  Raises BadRequest."""
+    if not re.fullmatch(r"[0-9]{1,13}(\.[0-9]{1,6})?", text):
+        raise BadRequest(f'"{text}" is no number of resource hours.')
+    return float(text)
 
 
 def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
@@ -200,7 +264,16 @@ def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[st
         if members.get((member.project, member.entry)) != member:
             tx.projects.add(member)
             lines.append(f'{member.role} {member.entry} of project "{member.project}"')
-    return lines
+    return [*lines, *_import_budgets(tx, content.budgets)]
+
+
+def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[str]:
+    present = tx.budgets.all() if budgets else []
+    for budget in budgets:
+        if budget not in present:
+            _check_no_overlap(budget, present)
+            tx.budgets.store(budget)
+            yield f'budget of project "{budget.project}": {budget}'
 
 
 def _import_projects(tx: "Transaction", present: dict[str, Project], imported: Iterable[Project]) -> Iterator[str]:
@@ -215,19 +288,28 @@ def _import_projects(tx: "Transaction", present: dict[str, Project], imported: I
 
 
 def export_file(tx: "Transaction") -> str:
-    """Return all projects and members in the format of ``parse_file``."""
+    """Return all projects, members and budgets in the format of ``parse_file``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    members = tx.projects.members()
+    members, budgets = tx.projects.members(), tx.budgets.all()
+    columns = COLUMNS + (BUDGET_COLUMNS if budgets else ())
+    no_budget = ("",) * (len(columns) - len(COLUMNS))
+    writer.writerow(columns)
     for project in tx.projects.all():
-        writer.writerow([project.name, project.parent or "", "", "", project.shares])
+        own = [_budget_row(budget) for budget in budgets if budget.project == project.name]
+        for row in own or [no_budget]:
+            writer.writerow([project.name, project.parent or "", "", "", project.shares, *row])
         writer.writerows(
-            [member.project, project.parent or "", member.entry, member.role, member.shares]
+            [member.project, project.parent or "", member.entry, member.role, member.shares, *no_budget]
             for member in members
             if member.project == project.name
         )
     return text.getvalue()
+
+
+def _budget_row(budget: Budget) -> tuple[str, ...]:
+    end = "" if budget.end == NO_END else format_date(budget.end)
+    return format_date(budget.start), end, f"{budget.hours:.15g}", budget.on_exhaustion
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -248,6 +330,41 @@ def _checked_shares(shares: int) -> int:
     if not 0 <= shares <= LARGEST_SHARES:
         raise BadRequest(f"{shares} shares are not possible: 0 to {LARGEST_SHARES}.")
     return shares
+
+
+def _check_budget(budget: Budget) -> None:
+    if not (math.isfinite(budget.hours) and 0 <= budget.hours <= LARGEST_HOURS):
+        raise BadRequest(f"{budget.hours:g} resource hours are not possible: 0 to {LARGEST_HOURS:,.0f}.")
+    if not 0 <= budget.start < budget.end <= NO_END:
+        raise BadRequest(f"the period {budget.period} is not possible: its end must be after its start.")
+
+
+def _check_no_overlap(budget: Budget, present: Iterable[Budget]) -> None:
+    for other in present:
+        is_other = other.project == budget.project and other.start != budget.start
+        if is_other and other.start < budget.end and budget.start < other.end:
+            way_out = f'Choose another period, or remove it: oarproject --remove-budget "{other.project}" --from DATE'
+            raise BadRequest(f"the period {budget.period} overlaps with the budget {other}. {way_out}")
+
+
+def _check_sets_budgets(tx: "Transaction", user: User, budget: Budget) -> None:
+    """Raise NotAllowed if a user may not set or remove a budget."""
+    _locked(tx, budget.project)
+    if user.is_admin:
+        return
+    managed = tx.projects.managed(projects.entries_of(tx, user.name))
+    above = projects.ancestors(tx.projects.all(), budget.project)[1:]
+    own = [name for name in above if name in managed]
+    if not own:
+        raise NotAllowed(
+            f'you may not change the budget of the project "{budget.project}": administrators and managers of the'
+            " project above it may."
+        )
+    limits = tx.budgets.all(own)
+    if not any(limit.start <= budget.start and budget.end <= limit.end for limit in limits):
+        raise NotAllowed(f"no budget of your project {enumerated(own)} contains the period {budget.period}.")
+    if not any(budget.is_within(limit) for limit in limits):
+        raise NotAllowed(f"{budget.hours:,.10g} resource hours exceed the budget of your project {enumerated(own)}.")
 
 
 def _locked(tx: "Transaction", name: str) -> Project:

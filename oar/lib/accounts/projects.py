@@ -3,8 +3,10 @@
 Admission calls it before the rules for the user's choice, and after them for the choice of the rules.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from oar.lib.accounts.records import Project
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import enumerated
 from oar.lib.jobs.states import ProjectMode
@@ -64,6 +66,17 @@ def entries_of(tx: "Transaction", user: str) -> list[str]:
 
     visitor, usersets = visitor_of(user), tx.access.userset_entries([entry[1:] for entry in listed])
     return [user, *(entry for entry in listed if allows([AccessEntry(entry, denied=False)], visitor, usersets))]
+
+
+def ancestors(present: Iterable[Project], name: str) -> list[str]:
+    """Return a project and the projects above it, from the bottom to the top."""
+    parents = {project.name: project.parent for project in present}
+    above: list[str] = []
+    project: str | None = name
+    while project is not None and project not in above:
+        above.append(project)
+        project = parents.get(project)
+    return above
 
 
 def _only_project(tx: "Transaction", user: str, entries: list[str]) -> str:

@@ -1,8 +1,12 @@
-"""Records of projects and their members."""
+"""Records of projects, their members and their budgets."""
 
 from typing import NamedTuple
 
-from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
+from oar.lib.base.times import format_date
+
+#: End of a period that does not end.
+NO_END = 2**31 - 1
 
 
 class Project(NamedTuple):
@@ -24,3 +28,31 @@ class Member(NamedTuple):
     entry: str  #: a user, or @NAME for a userset or a group of the server
     role: MemberRole = MemberRole.MEMBER
     shares: int = 1
+
+
+class Budget(NamedTuple):
+    """A row of ``project_budgets``: what a project and its sub-projects may use in a period."""
+
+    project: str
+    start: int  #: epoch seconds
+    end: int  #: not part of the period
+    hours: float  #: resource hours
+    on_exhaustion: OnExhaustion = OnExhaustion.REFUSE
+
+    def __str__(self) -> str:
+        """Return the hours and the period."""
+        return f"of {self.hours:,.10g} resource hours {self.period}"
+
+    @property
+    def period(self) -> str:
+        """The period as messages show it, in local time."""
+        until = f"until {format_date(self.end)}" if self.end < NO_END else "without end"
+        return f"from {format_date(self.start)} {until}" if self.start else until
+
+    def is_within(self, other: "Budget") -> bool:
+        """Return whether the period and the hours are part of those of another budget."""
+        return other.start <= self.start and self.end <= other.end and self.hours <= other.hours
+
+    def is_in_force(self, date: int) -> bool:
+        """Return whether a date is in the period."""
+        return self.start <= date < self.end

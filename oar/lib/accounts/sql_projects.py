@@ -53,7 +53,8 @@ _IS_USED = """
         OR EXISTS (SELECT 1 FROM reservations WHERE project = %(project)s)"""
 _DELETE = """
     WITH members AS (DELETE FROM project_members WHERE project_name = %(project)s),
-         defaults AS (DELETE FROM user_settings WHERE default_project = %(project)s)
+         defaults AS (DELETE FROM user_settings WHERE default_project = %(project)s),
+         budgets AS (DELETE FROM project_budgets WHERE project_name = %(project)s)
     DELETE FROM projects WHERE project_name = %(project)s"""
 
 
@@ -126,7 +127,7 @@ class Projects(Table):
         return bool(self._tx.value(_IS_USED, {"project": name}))
 
     def delete(self, name: str) -> None:
-        """Delete a project, its members, and the defaults that name it."""
+        """Delete a project, its members, its budgets, and the defaults that name it."""
         self._tx.execute(_DELETE, {"project": name})
 
 

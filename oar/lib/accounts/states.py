@@ -1,4 +1,4 @@
-"""States of projects and roles of their members."""
+"""States of projects, roles of their members, and what happens when a budget is used up."""
 
 from enum import StrEnum
 
@@ -15,3 +15,11 @@ class MemberRole(StrEnum):
 
     MEMBER = "member"
     MANAGER = "manager"  #: may add and remove members of the project and of its sub-projects
+
+
+class OnExhaustion(StrEnum):
+    """What happens to a new job whose project has used up its budget, ``project_budgets.on_exhaustion``."""
+
+    REFUSE = "refuse"  #: it is refused
+    WAIT = "wait"  #: it waits until the period ends
+    BESTEFFORT = "besteffort"  #: it becomes a besteffort job

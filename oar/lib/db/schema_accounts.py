@@ -1,9 +1,9 @@
-"""The tables of projects and their members."""
+"""The tables of projects, their members and their budgets."""
 
-from sqlalchemy import Column, Index, String
+from sqlalchemy import Column, Float, Index, String
 
-from oar.lib.accounts.states import MemberRole, ProjectState
-from oar.lib.db.schema_tables import integer, long_text, number, one_of, string, table
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
+from oar.lib.db.schema_tables import integer, key, long_text, number, one_of, string, table
 
 table(
     "projects",
@@ -31,6 +31,25 @@ table(
     "Settings of users.",
     Column("user_name", String(255), primary_key=True),
     string("default_project", 255),
+)
+table(
+    "project_budgets",
+    "Resource hours of projects and their sub-projects in a period, whose end is not part of it."
+    " notified: the last threshold in percent that managers got a mail about.",
+    Column("project_name", String(255), primary_key=True),
+    key("period_start"),
+    number("period_end"),
+    Column("resource_hours", Float(53), nullable=False),
+    one_of("on_exhaustion", 10, "refuse", OnExhaustion),
+    integer("notified"),
+)
+table(
+    "accounting_costs",
+    "What a project used in a window of accounting beyond its resource seconds, by the property cost of resources.",
+    key("window_start"),
+    key("window_stop"),
+    Column("accounting_project", String(255), primary_key=True),
+    Column("extra", Float(53), nullable=False),
 )
 
 #: Tables that nobody but the owner may read: who is in which project.

@@ -13,6 +13,7 @@ from oar.lib.db.statements import Statements, psycopg2
 if TYPE_CHECKING:
     from oar.lib.access.sql_access import Access
     from oar.lib.accounts.sql_accounts import Accounts
+    from oar.lib.accounts.sql_budgets import Budgets
     from oar.lib.accounts.sql_projects import Projects
     from oar.lib.db.invariants import Invariants
     from oar.lib.db.outbox import UnsentMessages
@@ -73,6 +74,7 @@ class Transaction(Statements):
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
     accounts: "Lazy[Accounts]" = Lazy("oar.lib.accounts.sql_accounts", "Accounts")
     admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_admission", "AdmissionRules")
+    budgets: "Lazy[Budgets]" = Lazy("oar.lib.accounts.sql_budgets", "Budgets")
     deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_requests", "Deadlines")
     desktop_computers: "Lazy[DesktopComputers]" = Lazy("oar.lib.desktop.sql_desktop", "DesktopComputers")
     events: "Lazy[Events]" = Lazy("oar.lib.history.sql_events", "Events")

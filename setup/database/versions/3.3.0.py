@@ -51,6 +51,18 @@ def upgrade():
         " default_project varchar(255) NOT NULL DEFAULT '')"
     )
     op.execute(
+        "CREATE TABLE public.project_budgets (project_name varchar(255), period_start bigint,"
+        " period_end bigint NOT NULL DEFAULT 0, resource_hours double precision NOT NULL,"
+        " on_exhaustion varchar(10) NOT NULL DEFAULT 'refuse' CHECK (on_exhaustion IN"
+        " ('refuse', 'wait', 'besteffort')), notified integer NOT NULL DEFAULT 0,"
+        " PRIMARY KEY (project_name, period_start))"
+    )
+    op.execute(
+        "CREATE TABLE public.accounting_costs (window_start bigint, window_stop bigint,"
+        " accounting_project varchar(255), extra double precision NOT NULL,"
+        " PRIMARY KEY (window_start, window_stop, accounting_project))"
+    )
+    op.execute(
         "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"

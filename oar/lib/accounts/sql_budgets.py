@@ -1,0 +1,44 @@
+"""Budgets (``tx.budgets``): the resource hours of projects in periods, and what is used of them."""
+
+from collections.abc import Collection, Sequence
+
+from oar.lib.accounts.records import Budget
+from oar.lib.accounts.states import OnExhaustion
+from oar.lib.db.statements import Row, Table
+
+_COLUMNS = "project_name, period_start, period_end, resource_hours, on_exhaustion"
+_ALL = f"""
+    SELECT {_COLUMNS} FROM project_budgets
+    WHERE %(projects)s::text[] IS NULL OR project_name = ANY(%(projects)s::text[])
+    ORDER BY project_name, period_start"""
+#: The threshold of mails is kept where the hours do not change.
+_STORE = f"""
+    INSERT INTO project_budgets ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (project_name, period_start) DO UPDATE
+    SET period_end = EXCLUDED.period_end, resource_hours = EXCLUDED.resource_hours,
+        on_exhaustion = EXCLUDED.on_exhaustion,
+        notified = CASE WHEN project_budgets.resource_hours = EXCLUDED.resource_hours
+            THEN project_budgets.notified ELSE 0 END"""
+_REMOVE = "DELETE FROM project_budgets WHERE project_name = %s AND period_start = ANY(%s::bigint[])"
+
+
+class Budgets(Table):
+    """Rows of ``project_budgets`` and ``accounting_costs``."""
+
+    def all(self, projects: Collection[str] | None = None) -> list[Budget]:
+        """Return the budgets of some or all projects, by name and period."""
+        rows = self._tx.rows(_ALL, {"projects": None if projects is None else list(projects)})
+        return [_budget(row) for row in rows]
+
+    def store(self, budget: Budget) -> None:
+        """Insert a budget, or replace that of the same project with the same start."""
+        self._tx.execute(_STORE, tuple(budget))
+
+    def remove(self, project: str, starts: Sequence[int]) -> int:
+        """Remove the budgets of a project with these starts; return their number."""
+        return self._tx.execute(_REMOVE, (project, list(starts)))
+
+
+def _budget(row: Row) -> Budget:
+    project, start, end, hours, on_exhaustion = row
+    return Budget(project, start, end, hours, OnExhaustion(on_exhaustion))
