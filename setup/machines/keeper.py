@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,9 @@ class Machine:
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline and self._process.poll() is None:
             for child in _children(self._process.pid):
-                if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
-                    return child
+                with suppress(OSError):  # it has ended
+                    if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
+                        return child
             time.sleep(0.02)
         raise OSError(f"{self._name} is off: systemd-nspawn ended with {self._process.poll()}")
 

@@ -96,7 +96,9 @@ def control(room: Room, service: str, action: str, host: str = "") -> None:
         raise RoomError(f"no server {server!r} in room {room.name!r}: it has {', '.join(room.server_names)}")
     if service in _SERVICES:
         signal = {"stop": "TERM", "kill": "KILL"}.get(action)
-        script = f"kill -{signal} $(cat /run/oar-{service}.pid)" if signal else _start_script(service)
+        # Its port is free when the process has ended.
+        end = f"read -r pid </run/oar-{service}.pid; kill -{signal} $pid && tail --pid=$pid -f /dev/null"
+        script = end if signal else _start_script(service)
     else:
         script = _server_script(room, action, server)
     inside(room, "root", script, server)

@@ -99,19 +99,21 @@ class Server(threading.Thread):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self.heard: list[object] = []
-        self._over = threading.Event()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._router = sockets.Router(self._zmq, sockets.control_endpoint(console.config))
         self._bell = sockets.Pull(self._zmq, "127.0.0.1", 0)
-        port = int(self._bell.socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        self._endpoint = self._bell.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        port = int(self._endpoint.rpartition(":")[2])
         console.config = console.config.replace(server_hostnames=("127.0.0.1",), appendice_server_port=port)
 
     def run(self) -> None:
-        """Answer until it is stopped."""
+        """Answer until an empty message comes."""
         poll = sockets.Poll(self._router, self._bell)
-        while not self._over.is_set():
-            poll.wait(0.05)
-            self.heard += [frames.decode_request(data) for data in self._bell.receive()]
+        messages: list[bytes] = []
+        while b"" not in messages:
+            poll.wait(None)
+            messages = self._bell.receive()
+            self.heard += [frames.decode_request(data) for data in messages if data]
             for sender, data in self._router.receive():
                 question = frames.decode(data)
                 self.heard.append(question)
@@ -125,8 +127,12 @@ class Server(threading.Thread):
         return Waited(0)
 
     def stop(self) -> None:
-        """End."""
-        self._over.set()
+        """End, after all that was sent before."""
+        if self._zmq.closed:
+            return
+        push = self._zmq.socket(zmq.PUSH)
+        push.connect(self._endpoint)
+        push.send(b"")
         self.join(120)
         self._router.close()
         self._bell.close()

@@ -116,6 +116,23 @@ def test_mails_wait_for_a_mail_server_that_is_away_and_are_sent_once_in_their_or
         thread.join()
 
 
+def test_closing_tries_a_mail_server_that_was_away_once_more() -> None:
+    (port,) = free_ports(1)
+    mailer = Mailer(
+        Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@site", mail_recipient=("a@b",)), pause=3600
+    )
+    mailer.administrators("Start OAR server", "t")
+    wait_until(lambda: mailer.failures)
+    mailer.administrators("Stop OAR server", "t")
+    with MailServer(port) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        mailer.close(PATIENCE)
+        assert [subject_of(mail.text) for mail in server.mails] == ["Start OAR server", "Stop OAR server"]
+        server.shutdown()
+        thread.join()
+
+
 def subject_of(text: str) -> str:
     return str(email.message_from_string(text)["Subject"])
 

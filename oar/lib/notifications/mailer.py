@@ -195,10 +195,14 @@ class Mailer:
             self._deferred = [(due, mail) for due, mail in self._deferred if mail.id not in ids]
 
     def close(self, deadline: float) -> None:
-        """Send the waiting mails, for at most ``deadline`` seconds. Give up if the mail server cannot be reached."""
+        """Send the waiting mails, for at most ``deadline`` seconds. Give up if the mail server cannot be reached.
+
+        After an outage, the mail server is tried once more at once: a mail about the stop would be lost otherwise.
+        """
         if self._thread is not None:
             with self._changed:
                 self._is_closed = True
+                self._next_try = 0.0
                 self._changed.notify()
             self._thread.join(deadline)  # if the time is too short, the thread ends with the process
 
@@ -245,7 +249,7 @@ class Mailer:
                 if due <= now:
                     self._deferred.remove((due, mail))
                     refused += filter(None, [self._mails.add(mail)])
-            is_away = bool(self.failures) and (self._is_closed or now < self._next_try)
+            is_away = bool(self.failures) and now < self._next_try
             mail_to_send = None if is_away else self._mails.take()
         for mail in refused:
             self._finish(mail, _TOO_MANY)
