@@ -105,6 +105,7 @@ class NodeJob(TypedDict):
     name: str | None
     user: str
     state: str
+    outcome: str | None
     start: int
     end: int | None
     is_over: bool
@@ -408,6 +409,7 @@ def _item(job: "sql_gantt_days.DrawnJob", resources: set[int]) -> NodeJob:
         "name": job.name or None,
         "user": job.user,
         "state": job.state,
+        "outcome": job.outcome,
         "start": job.start,
         "end": job.stop or job.latest_end,
         "is_over": bool(job.stop),

@@ -59,7 +59,7 @@ def test_each_step_of_a_job_is_told_by_mail_and_by_a_command(cluster: Cluster, a
     info = f"Your job was asked to be deleted - User alice requested to frag the job {mailed}"
     *texts, end = [text for _, text in post.to(both)]
     assert texts == ["Job is running.", "Job is suspended.", "Job is resuming.", "Job is running.", info]
-    why = "Its owner alice deleted it (oardel)."
+    why = "Outcome: cancelled\nIts owner alice deleted it (oardel)."
     assert without_use(end) == f"Job stopped abnormally or an OAR error occured.\n\n{why}"
     wait_until(lambda: len(told(alice)) >= len(tags), lambda: told(alice))
     start = f"alice server <-v><ok><{called}><x; $(touch evil)>"
@@ -78,7 +78,9 @@ def test_who_wants_only_some_of_it_gets_only_that(cluster: Cluster, alice: Perso
     wait_until(lambda: told(alice))
     for job in (ended, started):
         cluster.wait_for_state(job, "Terminated")
-    text = f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)\n\nIts command ended with exit status 7."
+    text = (
+        f"Job stopped normally.\nexit_code: {7 << 8} (7,0,0)\n\nOutcome: failed\nIts command ended with exit status 7."
+    )
     ((subject, body),) = post.to("end@site")
     assert (subject, without_use(body)) == (f"*OAR* [END]: {ended} (some) on demo", text)
     assert told(alice) == [f"alice server <{started}><><RUNNING><Job is running.> "]

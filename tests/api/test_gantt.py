@@ -32,14 +32,14 @@ LIVE_PARTS = (*OF_JOBS, "suspended", "states", "reservations")
 DAY_BEFORE = 20_000  # 2024-10-04
 JOB_COLUMNS = (
     *("id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind"),
-    *("efficiency", "ranges"),
+    *("outcome", "efficiency", "ranges"),
 )
 
 
 def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
     """Read a chunk as a page does: from what docs/api.rst says."""
     magic, layout, zero, jobs, ranges, states, pauses, length = struct.unpack_from("<4s7I", data)
-    assert (magic, layout) == (b"OARG", 3)
+    assert (magic, layout) == (b"OARG", 4)
     words = json.loads(data[32 : 32 + length])
     at = 32 + length
 
@@ -63,7 +63,7 @@ def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
     for job in tables["jobs"]:
         before = job["id"] = int(job["id"]) + before
         job["begin"] = int(job["begin"]) + zero
-        for name in ("user", "project", "queue", "name", "state", "kind"):
+        for name in ("user", "project", "queue", "name", "state", "kind", "outcome"):
             job[name] = words[f"{name}s"][job[name]]
         job["types"] = words["types"][job["types"]]
     for state in tables["states"]:
@@ -94,6 +94,7 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
         for node, cpu, cores in (("node-1", 120, 2), ("node-2", None, 1)):  # 60 %; nothing is known of the other node
             sql = "INSERT INTO job_usage (job_id, network_address, cpu_seconds, cores) VALUES (%s, %s, %s, %s)"
             tx.execute(sql, (job, node, cpu, cores))
+        tx.execute("UPDATE job_ends SET code = 'EXIT_STATUS' WHERE job_id = %s", (job,))
         state_changes.suspect(tx, ["node-2"], finaud=False)
         begin = DAY_BEFORE * DAY
         tx.execute(
@@ -101,7 +102,8 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
         )
     record = _chunk(anonymous, DAY_BEFORE)
     (drawn,) = record["jobs"]
-    assert (drawn["id"], drawn["user"], drawn["name"], drawn["state"]) == (job, "alice", "sim «é»", "Terminated")
+    assert (drawn["id"], drawn["user"], drawn["name"]) == (job, "alice", "sim «é»")
+    assert (drawn["state"], drawn["outcome"]) == ("Terminated", "failed")
     assert (drawn["begin"], drawn["length"], drawn["walltime"]) == (begin + 100, 100, 3600)
     assert drawn["efficiency"] == 60
     assert [(each["first"], each["number"]) for each in record["ranges"]] == [(resources[0], 2), (resources[3], 1)]

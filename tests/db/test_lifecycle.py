@@ -137,7 +137,7 @@ def test_who_is_told_what(database: Database) -> None:
         notices = [effect for effect in tx.outbox if isinstance(effect, Notice)]
         assert [notice.tag for notice in notices] == ["RUNNING", "END"]
         assert notices[1].text == "Job stopped normally.\nexit_code: 256 (1,0,0)"
-        assert [notice.why for notice in notices] == ["", "Its command ended with exit status 1."]
+        assert [notice.why for notice in notices] == ["", "Outcome: failed\nIts command ended with exit status 1."]
         assert Wake(Tag.CHSTATE) in tx.outbox
 
 
@@ -153,7 +153,7 @@ def test_who_is_told_of_the_end_is_told_what_the_job_used(settings: DatabaseSett
         lifecycle.move_all(tx, jobs, JobState.FINISHING)
         lifecycle.move_all(tx, jobs, JobState.TERMINATED, because=dict.fromkeys(jobs, Cause(EndCode.SUCCESS)))
         (notice,) = [effect for effect in tx.outbox if isinstance(effect, Notice)]
-    assert notice.why == "It used 25.0% of 4 cores, and at most 1.5 GiB of memory on a node."
+    assert notice.why == "Outcome: done\nIt used 25.0% of 4 cores, and at most 1.5 GiB of memory on a node."
     database.close()
 
 

@@ -74,7 +74,7 @@ def _gantt_job(view: JobView, planned: Mapping[int, Sequence[PlannedResource]]) 
 
 
 MAGIC = b"OARG"
-LAYOUT = 3
+LAYOUT = 4
 #: Stands for an efficiency that nobody knows.
 UNKNOWN = 255
 DAY = 86400
@@ -138,7 +138,9 @@ def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Se
     Dates are relative to ``zero``, or to the first start if that is earlier.
     """
     zero = min([zero, *(job.start for job in jobs), *(state.start for state in states)])
-    words = {name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds")}
+    words = {
+        name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds", "outcomes")
+    }
     by_job = [list(ranges(job.resources)) for job in jobs]
     job_ranges = [part for each in by_job for part in each]
     job_columns = _job_columns(jobs, [len(each) for each in by_job], words, zero)
@@ -174,6 +176,7 @@ def _job_columns(
         words["types"].numbered(job.types for job in jobs),
         words["states"].numbered(job.state for job in jobs),
         words["kinds"].numbered(job.kind for job in jobs),
+        words["outcomes"].numbered(job.outcome or "" for job in jobs),
         [UNKNOWN if job.efficiency is None else min(job.efficiency, 100) for job in jobs],
         parts,
     ]

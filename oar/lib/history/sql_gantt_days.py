@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Table
+from oar.lib.jobs.sql_listings import OUTCOME
 
 #: Columns of a job that is drawn: from its submission to its type, its walltime, its resources.
 _JOB = """j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
@@ -19,7 +20,7 @@ _RESOURCES = """ARRAY(SELECT a.resource_id FROM assigned_resources a
 _ENDED = f"""
     SELECT j.job_id, j.start_time, j.stop_time, {_WALLTIME}, {_JOB}, {_RESOURCES},
         (SELECT round(100 * sum(u.cpu_seconds) / NULLIF(sum(u.cores) * (j.stop_time - j.start_time), 0))::integer
-            FROM job_usage u WHERE u.job_id = j.job_id AND u.cpu_seconds IS NOT NULL)
+            FROM job_usage u WHERE u.job_id = j.job_id AND u.cpu_seconds IS NOT NULL), {OUTCOME}
     FROM jobs j
     WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
       AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
@@ -200,6 +201,7 @@ class DrawnJob(NamedTuple):
     kind: str
     resources: list[int]
     efficiency: int | None = None  #: of one that has ended: percents of its cores' time; None if nobody knows
+    outcome: str | None = None  #: of one that has ended
 
     @property
     def latest_end(self) -> int | None:

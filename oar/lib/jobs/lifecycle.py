@@ -14,7 +14,7 @@ from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag,
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import end_decision
 from oar.lib.jobs.ends import Cause, EndCode, cause_text, format_exit_code
-from oar.lib.jobs.states import FINAL, JobState, may_become
+from oar.lib.jobs.states import FINAL, JobState, Outcome, may_become
 from oar.lib.jobs.usage import job_usages
 from oar.lib.notifications.notices import TEXTS
 
@@ -123,6 +123,8 @@ def _notice(job: "MovedJob", to: JobState, cause: Cause | None, usage: str) -> N
     details = [usage]
     if cause and cause.code is not EndCode.SUCCESS:
         details[:0] = cause_text(cause, job.id)
+    if cause and cause.code.outcome is not Outcome.UNKNOWN:
+        details[:0] = [f"Outcome: {cause.code.outcome}"]
     host = (job.info_type or "").partition(":")[0]
     about = (job.id, job.name or "", job.user, job.notify or "", host)
     return Notice(*about, tag, text, job.array_id, "\n".join(filter(None, details)))

@@ -223,8 +223,8 @@ _ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
 _EXIT_CODE = "coalesce(j.exit_code, 0)"
 #: The outcome of each end code, as an SQL constant.
 _OUTCOMES = f"'{json.dumps({code: code.outcome for code in EndCode})}'::jsonb"
-#: Only ended jobs need the second table.
-_OUTCOME = f"""CASE WHEN j.state IN ('Terminated', 'Error')
+#: The outcome of an ended job, NULL of another one. Only ended jobs need the second table.
+OUTCOME = f"""CASE WHEN j.state IN ('Terminated', 'Error')
     THEN (SELECT {_OUTCOMES} ->> e.code FROM job_ends e WHERE e.job_id = j.job_id) END"""
 _ENDED_AS = "EXISTS (SELECT FROM job_ends e WHERE e.job_id = j.job_id AND e.code = ANY(%s))"
 _STARTED = "j.start_time > 0 AND j.assigned_moldable_job <> 0 AND (j.stop_time = 0 OR j.start_time <= j.stop_time)"
@@ -293,7 +293,7 @@ class ListedJob(NamedTuple):
         return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
 
 
-_LISTED = ", ".join([*[f"j.{COLUMNS[name]}" for name in ListedJob._fields[:-1]], _OUTCOME])
+_LISTED = ", ".join([*[f"j.{COLUMNS[name]}" for name in ListedJob._fields[:-1]], OUTCOME])
 
 
 class FoldedJobs(NamedTuple):
@@ -565,7 +565,7 @@ class Listings(Table):
         where, parameters = _joined(conditions)
         # Read whole arrays, and one more row if there is one.
         end = "highest" if place.newest_first else "lowest"
-        sql = _FOLDED.format(where=where, outcome=_OUTCOME, end=end, **_direction(place))
+        sql = _FOLDED.format(where=where, outcome=OUTCOME, end=end, **_direction(place))
         rows = self._tx.rows(sql, (*parameters, place.after, place.after, place.limit + 1))
         groups = [_Group(*row) for row in rows]
         if len(groups) > place.limit:
@@ -599,7 +599,7 @@ class Listings(Table):
         arrays = {group.array_id for group in groups if group.has_gaps}
         if arrays:
             where, parameters = _joined([*conditions, ("j.array_id = ANY(%s)", (list(arrays),))])
-            rows = self._tx.rows(_MEMBERS.format(where=where, outcome=_OUTCOME), parameters)
+            rows = self._tx.rows(_MEMBERS.format(where=where, outcome=OUTCOME), parameters)
             members = {tuple(key): ids for *key, ids in rows}
         return [
             FoldedJobs(

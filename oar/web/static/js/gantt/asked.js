@@ -6,7 +6,7 @@ const DAY = 86400;
 /** Of the period that is shown at first so much is past. */
 export const PAST = 0.6;
 /** Fields that choose jobs; the others fade. */
-export const FIELDS = ["user", "queue", "project", "state", "type", "efficiency", "q"];
+export const FIELDS = ["user", "queue", "project", "state", "outcome", "type", "efficiency", "q"];
 /** DrawGantt has a row for each resource, this high, and shows what goes beyond the screen by scrolling. */
 const AS_DRAWGANTT = { rows: "network_address,resource_id", unit: 20 };
 

@@ -1,8 +1,8 @@
 // Jobs and states of resources as columns of numbers: a day that is over, or what goes on.
 
-const HEAD = 32, LAYOUT = 3;
-const JOB_COLUMNS = ["id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind", "efficiency", "ranges"];
-const WORDS = { user: "users", project: "projects", queue: "queues", name: "names", types: "types", state: "states", kind: "kinds" };
+const HEAD = 32, LAYOUT = 4;
+const JOB_COLUMNS = ["id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind", "outcome", "efficiency", "ranges"];
+const WORDS = { user: "users", project: "projects", queue: "queues", name: "names", types: "types", state: "states", kind: "kinds", outcome: "outcomes" };
 /** What goes on without an end that is known. */
 export const FOR_EVER = 2 ** 32;
 /** Rows for which pieces are found together. */
@@ -112,7 +112,7 @@ function unzipped(all, pairs) {
   return [first, second];
 }
 
-/** Return a word of a job: its user, its queue, its efficiency. */
+/** Return a word of a job: its user, its queue, its efficiency; "" stands for an outcome that is not known yet. */
 export function word(block, name, job) {
   if (name !== "efficiency") return block.words[WORDS[name]][block[name][job]];
   const step = efficiencyOf(block, job);

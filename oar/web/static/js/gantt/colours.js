@@ -12,6 +12,12 @@ export const STATE_COLOURS = {
   Waiting: "standby", Hold: "standby", toAckReservation: "standby",
 };
 
+/** The same of an outcome. */
+export const OUTCOME_COLOURS = {
+  done: "standby", failed: "suspected", timeout: "suspected", "out-of-memory": "suspected", cancelled: "absent",
+  evicted: "draining", "node-failure": "dead", expired: "absent",
+};
+
 /** From what is hardly used to what is used well: from dark to light, as everybody can tell them apart. */
 const STEPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 

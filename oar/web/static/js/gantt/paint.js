@@ -1,6 +1,6 @@
 // Paints a tile of the diagram into pixels: of everything that is smaller than one, as much as it covers.
 import { FOR_EVER, PLANNED, RUNNING, visit, word } from "./blocks.js";
-import { ofEfficiency, ofJob, ofWord, parsed, STATE_COLOURS, whole } from "./colours.js";
+import { ofEfficiency, ofJob, ofWord, OUTCOME_COLOURS, parsed, STATE_COLOURS, whole } from "./colours.js";
 
 /** How a pixel is drawn, beside its colour. */
 const EDGE = 1, PLAN = 2, REST = 4, PAUSE = 8, FAINT = 16, SHARED = 32;
@@ -247,6 +247,7 @@ function colourOf(block, job, look) {
   if (look.by === "mine") return word(block, "user", job) === look.user ? whole(ofJob(block.id[job], look.isDark)) : look.faint;
   const told = word(block, look.by, job);
   if (look.by === "efficiency") return ofEfficiency(told) ?? look.faint;
+  if (look.by === "outcome") return look[OUTCOME_COLOURS[told] ?? "used"];
   return look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : whole(ofWord(told));
 }
 

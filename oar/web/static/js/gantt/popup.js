@@ -2,7 +2,7 @@
 import { get } from "../common/api.js";
 import { draw, h } from "../common/dom.js";
 import { duration, fullDate, number } from "../common/format.js";
-import { english, resourceState, stateChip } from "../common/parts.js";
+import { english, jobState, resourceState } from "../common/parts.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
 import { FOR_EVER, PLANNED, RUNNING } from "./blocks.js";
@@ -86,7 +86,7 @@ export class PopUp {
   fill() {
     const { job, row, states = [], reservations = [] } = this.chosen;
     draw(this.card,
-      job && h("p", { key: "job", class: "head" }, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", stateChip(job.state)),
+      job && h("p", { key: "job", class: "head" }, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", jobState(job)),
       job && h("dl", { key: "facts" }, factsOf(job).map(([label, text]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, h("bdi", {}, text))))),
       job?.phase === PLANNED && this.reason(job),
       reservations.map((each) => h("p", { key: `ar ${each.id}` }, `${t("ar.one")} `, h("b", {}, each.id), each.ar_name && h("bdi", {}, ` ${each.ar_name}`), ` · ${each.user} · ${span(each.from, each.to)}`)),

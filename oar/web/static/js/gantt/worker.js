@@ -1,6 +1,6 @@
 // Holds the jobs of the diagram, and paints tiles of it, so that the page never waits.
 import { place, readChunk, readLive, visit, word } from "./blocks.js";
-import { cssOf, ofEfficiency, ofWord, STATE_COLOURS, whole } from "./colours.js";
+import { cssOf, ofEfficiency, ofWord, OUTCOME_COLOURS, STATE_COLOURS, whole } from "./colours.js";
 import { chunkPath, dayOf, daysPath, endOf, lastDate, livePath, meets, rowsPath } from "./paths.js";
 import { layOut, pieces } from "./rows.js";
 import { Present } from "./present.js";
@@ -240,7 +240,7 @@ function nameOf({ first, begin, end }, state) {
 
 /** Whether a job is one that the filters choose. */
 function wanted(block, job) {
-  for (const name of ["user", "queue", "project", "state", "efficiency"]) if (filter[name] && word(block, name, job) !== filter[name]) return false;
+  for (const name of ["user", "queue", "project", "state", "outcome", "efficiency"]) if (filter[name] && word(block, name, job) !== filter[name]) return false;
   const types = word(block, "types", job);
   if (filter.type && types !== filter.type && !types.split(" ").includes(filter.type)) return false;
   const text = filter.q?.toLowerCase();
@@ -267,7 +267,7 @@ function paint() {
 
 /** Return a job as a record. */
 function record(block, job) {
-  const words = Object.fromEntries(["user", "project", "queue", "name", "types", "state", "kind", "efficiency"].map((name) => [name, word(block, name, job)]));
+  const words = Object.fromEntries(["user", "project", "queue", "name", "types", "state", "kind", "outcome", "efficiency"].map((name) => [name, word(block, name, job)]));
   return {
     ...words, id: block.id[job], begin: block.begin[job], end: block.end[job], walltime: block.walltime[job],
     submitted: block.submitted[job], phase: block.phase[job], reason: block.reason?.[job] ?? "",
@@ -358,7 +358,7 @@ function count({ from, to, top, bottom }) {
     numbers.set(told, (numbers.get(told) ?? 0) + 1);
   }
   const groups = [...numbers].sort(([, a], [, b]) => b - a);
-  const colours = { state: (told) => look[STATE_COLOURS[told] ?? "used"], efficiency: (told) => ofEfficiency(told) ?? look.faint };
+  const colours = { state: (told) => look[STATE_COLOURS[told] ?? "used"], outcome: (told) => look[OUTCOME_COLOURS[told] ?? "used"], efficiency: (told) => ofEfficiency(told) ?? look.faint };
   const colour = (told) => (isOfJobs ? null : cssOf(colours[name]?.(told) ?? whole(ofWord(told))));
   return { jobs: all.length, name, rest: groups.slice(COUNTED).length, groups: groups.slice(0, COUNTED).map(([told, number]) => ({ told, number, colour: colour(told) })) };
 }

@@ -6,7 +6,7 @@ import { draw, h } from "../common/dom.js";
 import { dateOf, duration, fullDate, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { download, jobLink, nodeLink, reservationLink, resourceState, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { download, jobLink, jobState, nodeLink, OUTCOME_WORDS, reservationLink, resourceState, STATE_WORDS, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
@@ -18,9 +18,11 @@ import { View } from "../gantt/view.js";
 const HOUR = 3600, DAY = 24 * HOUR;
 /** Periods of the buttons. */
 const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
-const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), types: t("job.types"), efficiency: t("gantt.efficiency") };
+const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), outcome: t("filter.outcome"), types: t("job.types"), efficiency: t("gantt.efficiency") };
 const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
 const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
+/** The words of states and outcomes in the language of the page. */
+const WORDS_OF = { state: STATE_WORDS, outcome: OUTCOME_WORDS };
 const UNITS = new Set(["network_address"]);
 /** Milliseconds after the last move at which the address and the legend follow. */
 const REST = 250;
@@ -29,7 +31,7 @@ const FETCHED_AHEAD = 7 * DAY;
 /** Nodes of an area that are named in a request; of more only the number. */
 const MOST_NAMED = 50;
 /** Fields of a job for other programs. */
-const EXPORTED = ["id", "name", "user", "project", "queue", "types", "state", "kind", "resources", "walltime", "submitted", "begin", "end", "nodes"];
+const EXPORTED = ["id", "name", "user", "project", "queue", "types", "state", "outcome", "kind", "resources", "walltime", "submitted", "begin", "end", "nodes"];
 
 const figures = (globalThis.oarPerf = { complete: 0, frames: [] });
 const frame = document.createElement("div"), canvas = document.createElement("canvas");
@@ -298,6 +300,7 @@ function fields() {
     { name: "queue", label: t("filter.queue"), isRare: true },
     { name: "project", label: t("filter.project"), isRare: true },
     { name: "state", label: t("filter.state"), isRare: true, options: [["", t("states.all")], ...STATES.map((each) => [each, STATE_WORDS[each]])] },
+    { name: "outcome", label: t("filter.outcome"), isRare: true, options: [["", t("outcome.any")], ...Object.entries(OUTCOME_WORDS)] },
     { name: "type", label: t("filter.type"), isRare: true },
   ];
 }
@@ -345,7 +348,7 @@ function say() {
   const place = document.getElementById("gantt-says");
   if (!place) return;
   const inside = (chosen?.reservations ?? []).map((each) => [" · ", t("ar.one"), " ", reservationLink(each), ` ${each.user} ${fullDate(each.from)} → ${fullDate(each.to)}`]);
-  if (chosen?.job) draw(place, jobLink(chosen.job), " ", stateChip(chosen.job.state), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)], related(chosen), inside);
+  if (chosen?.job) draw(place, jobLink(chosen.job), " ", jobState(chosen.job), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)], related(chosen), inside);
   else if (chosen?.row) draw(place, rowOf(chosen.row), inside, chosen.states.map((each) => [" · ", resourceState(each.state), `${t("colon")}${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`]));
   else draw(place, t("gantt.hint"));
 }
@@ -363,7 +366,7 @@ function details(job) {
 }
 
 function described(job) {
-  return `${job.id} ${job.name} ${STATE_WORDS[job.state] ?? job.state} ${details(job)}`;
+  return `${job.id} ${job.name} ${OUTCOME_WORDS[job.outcome] ?? STATE_WORDS[job.state] ?? job.state} ${details(job)}`;
 }
 
 function legendOf() {
@@ -372,7 +375,7 @@ function legendOf() {
   const field = legend.name === "types" ? "type" : legend.name, isChosen = (group) => filter()[field] === group.told;
   return h("ul", { class: "legend", key: "legend" },
     legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [field]: isChosen(group) ? "" : group.told }) } },
-      colour(group.colour), h("bdi", {}, ` ${(legend.name === "state" && STATE_WORDS[group.told]) || group.told || "–"} `), h("b", {}, number(group.number))))),
+      colour(group.colour), h("bdi", {}, ` ${WORDS_OF[legend.name]?.[group.told] || group.told || "–"} `), h("b", {}, number(group.number))))),
     legend.rest > 0 && h("li", { key: " rest" }, t("nodes.more", { n: legend.rest })));
 }
 
@@ -412,7 +415,7 @@ const COLUMNS = [
   { key: "job", label: t("job.job"), cell: jobLink },
   { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
   { key: "queue", label: t("job.queue"), cell: (job) => job.queue },
-  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+  { key: "state", label: t("job.state"), cell: jobState },
   { key: "start", label: t("job.start"), cell: (job) => [time(job.begin), job.phase === 2 && ` (${t("job.planned")})`] },
   { key: "end", label: t("job.until"), cell: (job) => (job.end < 2 ** 32 ? time(job.end) : "–") },
   { key: "nodes", label: t("nodes.title"), kind: "text", cell: (job) => h("bdi", {}, job.nodes.slice(0, 8).join(", "), job.nodes.length > 8 && ` ${t("nodes.more", { n: job.nodes.length - 8 })}`) },

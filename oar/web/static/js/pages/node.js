@@ -4,7 +4,7 @@ import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, counted, eventType, jobLink, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
+import { conditionBar, counted, eventType, jobLink, jobState, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { idsOf, keyOf, numbered } from "../job-rows.js";
@@ -65,6 +65,7 @@ const NEAR = [
   { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
   { key: "from", label: t("job.from"), cell: (job) => time(job.start) },
   { key: "until", label: t("job.until"), cell: (job) => time(job.end) },
+  { key: "state", label: t("job.state"), cell: jobState },
 ];
 
 /** Show for how much of the last days the node could be used, and when it could not. */
