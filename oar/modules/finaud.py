@@ -19,6 +19,7 @@ from oar.lib.config.files import Config
 from oar.lib.history.event_types import EventType
 from oar.lib.nodes.ping_checker import is_configured, silent_hosts
 from oar.lib.nodes.states import ResourceState
+from oar.modules import reachability
 from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def run(runtime: "Runtime") -> int:
         return FinaudCode.NOTHING
     try:
         silent = set(silent_hosts(runtime.config, nodes))
+        if _are_most_lost(nodes, silent) and _hand_over(runtime):
+            return FinaudCode.NOTHING
     except ConfigError as error:
         return _report_failure(runtime, "Module finaud failed", f"{error}; no node is suspected for it")
     if len(silent) == len(nodes) > TOO_MANY_TO_FAIL:
@@ -44,6 +47,25 @@ def run(runtime: "Runtime") -> int:
     with runtime.database.begin() as tx:
         changed = _note(tx, runtime.config, nodes, silent)
     return FinaudCode.CHANGE if changed else FinaudCode.NOTHING
+
+
+def _are_most_lost(nodes: Mapping[str, bool], silent: set[str]) -> bool:
+    """Return whether more than half of the checked Alive nodes do not answer."""
+    alive = [node for node, is_alive in nodes.items() if is_alive]
+    return 2 * sum(node in silent for node in alive) > len(alive)
+
+
+def _hand_over(runtime: "Runtime") -> bool:
+    """Hand over to a standby server that reaches at least twice as many nodes. Return whether there is one."""
+    if len(runtime.config.server_hostnames) < 2:
+        return False
+    choice = reachability.find_better_server(runtime)
+    if choice is None:
+        return False
+    with runtime.database.begin() as tx:
+        tx.servers.want(*choice)
+    log.warning("hand-over to %s instead of suspecting nodes: %s", *choice)
+    return True
 
 
 def _report_failure(runtime: "Runtime", subject: str, text: str) -> int:

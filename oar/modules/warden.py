@@ -18,6 +18,7 @@ from oar.lib import logs, runtime
 from oar.lib.base import processes
 from oar.lib.base.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.base.hourly_limit import HourlyLimit
+from oar.lib.base.processes import ChildProcess
 from oar.lib.base.version import VERSION, explain_schema_mismatch
 from oar.lib.bus import frames
 from oar.lib.bus.exit_codes import ServerCode
@@ -42,6 +43,8 @@ REPORT_SECONDS = 10.0
 SILENT_HOLDER_SECONDS = 10
 #: Sessions of a former server that need longer to end are logged; the pause between two looks at them, in seconds.
 SLOW_END_SECONDS, _ENDING_PAUSE = 5.0, 0.02
+#: Counts the nodes that a standby reaches.
+_COUNT_ARGV = (sys.executable, "-I", "-m", "oar.modules.reachability")
 #: Seconds after the end of Almighty after which this process ends, even in the middle of a statement.
 LONGEST_ORPHAN = 5.0
 
@@ -66,6 +69,29 @@ def take_over(tx: Transaction, server_name: str = "") -> int:
     return generation
 
 
+class NodeCount:
+    """The process that counts the nodes that a standby reaches, at the request of the active server."""
+
+    def __init__(self) -> None:
+        self._lifeline = processes.Lifeline()
+        self._child: ChildProcess | None = None
+        self._requested_at = 0
+
+    def follow(self, generation: Generation) -> None:
+        """Start the process for a new request. Reap the former one if it has ended."""
+        if self._child is not None and self._child.poll() is not None:
+            self.stop()
+        if self._child is None and generation.is_count_requested and generation.count_requested_at > self._requested_at:
+            self._requested_at = generation.count_requested_at
+            self._child = ChildProcess(_COUNT_ARGV, environment=os.environ, lifeline=self._lifeline)
+
+    def stop(self) -> None:
+        """Kill the process if it is running."""
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+
+
 class Warden:
     """The session that holds the lock, or waits for it."""
 
@@ -81,6 +107,7 @@ class Warden:
         self._next_report = 0.0
         self._digest = config_digest(opened.config)
         self._failures = HourlyLimit(1)
+        self._count = NodeCount()
 
     def turn(self) -> float:
         """Take or check the lock, and report the result. Return the time in seconds until the next turn.
@@ -90,9 +117,12 @@ class Warden:
         sent = time.monotonic()
         try:
             locks = self._locks or self._connect()
-            self._is_holder = self._is_holder or self._may_acquire(locks)
+            former = locks.look(_generation) if self._generation is None else None
+            self._is_holder = self._is_holder or self._may_acquire(locks, former)
             if self._generation is None:
                 self._wait(locks)
+                if former is not None and not self._is_holder:
+                    self._count.follow(former)
             else:
                 self._guard(locks, self._generation, sent)
             self._report(locks)
@@ -105,6 +135,7 @@ class Warden:
 
     def close(self) -> None:
         """Release the lock."""
+        self._count.stop()
         if self._locks is not None:
             self._next_report = 0.0
             self._report(self._locks, ServerRole.STOPPED)
@@ -128,9 +159,9 @@ class Warden:
             self._locks.close()
         self._locks, self._is_holder = None, False
 
-    def _may_acquire(self, locks: Locks) -> bool:
-        """Try to take the lock, unless an administrator wants another server to have it."""
-        if self._generation is None and locks.look(_generation).wants_other_than(self._name):
+    def _may_acquire(self, locks: Locks, former: Generation | None) -> bool:
+        """Try to take the lock, unless another server must have it."""
+        if former is not None and former.wants_other_than(self._name):
             return False
         if locks.acquire(SERVER_LOCK) or locks.take_from_dead(SERVER_LOCK):
             return True
@@ -141,6 +172,7 @@ class Warden:
     def _wait(self, locks: Locks) -> None:
         """Become active if the lock is held, else report who holds it."""
         if self._is_holder:
+            self._count.stop()
             _check_schema(locks)  # it may have been upgraded since this server waits
             former = locks.look(_generation)
             number = locks.look(lambda tx: take_over(tx, self._name))
@@ -159,8 +191,9 @@ class Warden:
         name = former.server_name
         if name in ("", self._name):
             return Active(number)
-        is_wanted = former.wanted == self._name
-        reason = "an administrator asked for it" if is_wanted else f"{name} no longer holds the server lock"
+        reason = f"{name} no longer holds the server lock"
+        if former.wanted == self._name:
+            reason = former.wanted_reason or "an administrator asked for it"
         text = f"{self._name} has taken over from {name}: {reason}"
         self._inform(locks, lambda tx: tx.events.add(EventType.SERVER_TAKE_OVER, 0, text))
         return Active(number, name, reason)

@@ -176,6 +176,26 @@ def test_a_hand_over_lets_jobs_run_and_shows_users_no_error(servers: Servers) ->
         assert not load.errors()
 
 
+def test_a_server_that_is_cut_from_the_nodes_hands_over_and_no_job_ends(servers: Servers) -> None:
+    cluster, alice = servers.cluster, servers.cluster.as_user("alice")
+    active = servers.active()
+    alice.run("rm -f end")
+    job = alice.submit("-l core=1,walltime=0:10 'until [ -e end ]; do sleep 0.2; done; exit 7'")
+    cluster.wait_for_start(job)
+    servers.do(active, "cut-nodes")
+    try:
+        wait_until(lambda: servers.active() == servers.other(active), "the other server is active")
+        assert cluster.state(job) == "Running"
+        assert not cluster.sql("SELECT network_address FROM resources WHERE state <> 'Alive'")
+    finally:
+        servers.cure(active, "cut-nodes")
+    reasons = cluster.sql("SELECT description FROM event_logs WHERE type = 'SERVER_TAKE_OVER' ORDER BY event_id")
+    assert f"{active} reaches 0 of 2 nodes, {servers.other(active)} reaches 2" in reasons[-1][0]
+    alice.run("touch end")
+    assert cluster.wait_for_end(job) == {job: RAN[:2]}
+    servers.assert_sound()
+
+
 @pytest.mark.parametrize("fault", ["kill-all", "power-off", "hang"])
 def test_a_take_over_at_each_step_of_a_job_loses_nothing(servers: Servers, fault: str) -> None:
     active = servers.active()

@@ -11,12 +11,10 @@ from oar.cli.common.options import Stop
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.servers import WISH_SECONDS, ServerRow
+from oar.lib.db.servers import SEEN_SECONDS, WISH_SECONDS, ServerRow
 from oar.lib.jobs.states import ServerRole
 from oar.lib.runtime import database_settings
 
-#: Seconds without a report after which a server counts as stopped.
-SEEN_SECONDS = 30
 #: Seconds that a hand-over may take.
 HAND_OVER_SECONDS = WISH_SECONDS + 5
 _LOOK_SECONDS = 0.1

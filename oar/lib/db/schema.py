@@ -617,13 +617,16 @@ table(
 table(
     "server_generation",
     "One row. generation: number of the last take-over, which write transactions of the server check, and server_name"
-    " the server that took over. wanted: the server that an administrator asked to take over, and wanted_at the date.",
+    " the server that took over. wanted: the server that must take over, wanted_at the date, wanted_reason why ('': an"
+    " administrator asked for it). count_requested_at: when the active server asked how many nodes the others reach.",
     key("generation"),
     string("server_name", 255),
     number("since"),
     number("take_overs"),
     string("wanted", 255),
     number("wanted_at"),
+    string("wanted_reason", 255),
+    number("count_requested_at"),
 )
 table(
     "servers",
@@ -637,6 +640,7 @@ table(
     string("version", 32),
     string("config_digest", 64),
     integer("sees_nodes"),
+    number("counted_at"),
 )
 table(
     "policy_log",

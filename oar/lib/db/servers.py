@@ -13,13 +13,17 @@ from oar.lib.jobs.states import ServerRole
 
 #: Seconds for which a wanted server may take the lock before others do.
 WISH_SECONDS = 10
+#: Seconds without a report after which a server counts as stopped.
+SEEN_SECONDS = 30
+#: Seconds for which a request to count nodes is valid.
+COUNT_SECONDS = 30
 
-_GENERATION = "generation, server_name, wanted, wanted_at"
+_GENERATION = "generation, server_name, wanted, wanted_at, wanted_reason, count_requested_at"
 _CURRENT = Prepared(f"SELECT {CLOCK}, {_GENERATION} FROM server_generation")
 #: At least the date in seconds: a database that lost its last changes, or was restored, gives no generation twice.
 _NEXT = f"""
     UPDATE server_generation SET generation = GREATEST(generation + 1, {CLOCK}), server_name = %s,
-           since = {CLOCK}, take_overs = take_overs + 1, wanted = '', wanted_at = 0
+           since = {CLOCK}, take_overs = take_overs + 1, wanted = '', wanted_at = 0, wanted_reason = ''
     RETURNING generation"""
 _FIRST = f"""
     INSERT INTO server_generation (generation, server_name, since, take_overs) VALUES ({CLOCK}, %s, {CLOCK}, 1)
@@ -37,7 +41,12 @@ _END_SILENT_HOLDER = """
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND a.usename = current_user AND a.application_name LIKE 'oar:warden@%%'
       AND a.state_change < clock_timestamp() - make_interval(secs => %s)"""
-_WANT = f"UPDATE server_generation SET wanted = %s, wanted_at = {CLOCK}"
+_WANT = f"UPDATE server_generation SET wanted = %s, wanted_at = {CLOCK}, wanted_reason = %s"
+_REQUEST_COUNT = f"UPDATE server_generation SET count_requested_at = {CLOCK}"
+_NOTE_REACHED = f"UPDATE servers SET sees_nodes = %s, counted_at = {CLOCK} WHERE server_name = %s"
+_RUNNING_STANDBYS = f"""
+    SELECT server_name FROM servers WHERE role = '{ServerRole.STANDBY}' AND last_seen > {CLOCK} - {SEEN_SECONDS}
+    ORDER BY server_name"""
 _REPORT = f"""
     INSERT INTO servers (server_name, host, server_port, role, since, last_seen, version, config_digest)
     VALUES (%s, %s, %s, %s, {CLOCK}, {CLOCK}, %s, %s)
@@ -47,23 +56,31 @@ _REPORT = f"""
         config_digest = excluded.config_digest"""
 _FENCE = f"UPDATE servers SET role = %s, since = {CLOCK} WHERE role = %s AND server_name <> %s"
 _ALL = """
-    SELECT server_name, host, server_port, role, since, last_seen, version, config_digest, sees_nodes
+    SELECT server_name, host, server_port, role, since, last_seen, version, config_digest, sees_nodes,
+           counted_at
     FROM servers ORDER BY server_name"""
 _TAKE_OVERS = "SELECT take_overs, since FROM server_generation"
 
 
 class Generation(NamedTuple):
-    """The current generation, and the server that an administrator wants to take over."""
+    """The current generation, and the server that must take over."""
 
     now: int  #: the clock of the database
     number: int
     server_name: str  #: the server that has begun it
     wanted: str  #: '' if there is none
     wanted_at: int
+    wanted_reason: str = ""  #: '' if an administrator has requested it
+    count_requested_at: int = 0  #: when the active server requested that standbys count the nodes they reach
 
     def wants_other_than(self, name: str) -> bool:
         """Return whether the lock must be left to another server."""
         return self.wanted not in ("", name) and self.now < self.wanted_at + WISH_SECONDS
+
+    @property
+    def is_count_requested(self) -> bool:
+        """Return whether standbys must count the nodes that they reach."""
+        return self.now < self.count_requested_at + COUNT_SECONDS
 
 
 class ServerReport(NamedTuple):
@@ -88,7 +105,8 @@ class ServerRow(NamedTuple):
     last_seen: int
     version: str
     config_digest: str
-    sees_nodes: int
+    sees_nodes: int  #: number of nodes that it reached when it counted last
+    counted_at: int = 0
 
 
 class TakeOvers(NamedTuple):
@@ -119,9 +137,21 @@ class Servers(Table):
         """Terminate the session of the warden that holds SERVER_LOCK if it was silent for ``seconds``."""
         return bool(self._tx.rows(_END_SILENT_HOLDER, (*SERVER_LOCK, seconds)))
 
-    def want(self, server_name: str) -> None:
-        """Request that a server takes over."""
-        self._tx.execute(_WANT, (server_name,))
+    def want(self, server_name: str, reason: str = "") -> None:
+        """Request that a server takes over. ``reason``: '' if an administrator wants it."""
+        self._tx.execute(_WANT, (server_name, reason))
+
+    def request_count(self) -> None:
+        """Request that the standby servers count the nodes that they reach."""
+        self._tx.execute(_REQUEST_COUNT)
+
+    def note_reached(self, server_name: str, nodes: int) -> None:
+        """Store how many nodes a server reaches."""
+        self._tx.execute(_NOTE_REACHED, (nodes, server_name))
+
+    def running_standbys(self) -> list[str]:
+        """Return the names of the standby servers that have reported lately."""
+        return self._tx.column(_RUNNING_STANDBYS)
 
     def report(self, report: ServerReport) -> None:
         """Store what a server reports of itself."""

@@ -56,6 +56,10 @@ _CHECKABLE = """
     WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND finaud_decision = 'YES'))
     GROUP BY network_address ORDER BY network_address"""
+_ALIVE_NODES = """
+    SELECT DISTINCT network_address FROM resources
+    WHERE type = 'default' AND desktop_computing = 'NO' AND state = 'Alive' AND network_address <> ''
+    ORDER BY network_address"""
 _ANY_ALIVE = """
     SELECT EXISTS (SELECT FROM resources WHERE type = 'default' AND state = 'Alive' AND network_address <> '')"""
 _COUNT_NODES = """
@@ -293,6 +297,10 @@ class Resources(Table):
         """Return the number of nodes that are not Dead, without desktop computers."""
         count: int = self._tx.value(_COUNT_NODES)
         return count
+
+    def alive_node_names(self) -> list[str]:
+        """Return all nodes that are Alive, sorted, without desktop computers."""
+        return self._tx.column(_ALIVE_NODES)
 
     def alive_nodes(self, besides: str, most: int) -> list[str]:
         """Return at most ``most`` random nodes that are Alive, except the node ``besides``."""

@@ -75,7 +75,8 @@ def upgrade():
         "CREATE TABLE public.server_generation (generation bigint PRIMARY KEY,"
         " server_name varchar(255) NOT NULL DEFAULT '', since bigint NOT NULL DEFAULT 0,"
         " take_overs bigint NOT NULL DEFAULT 0, wanted varchar(255) NOT NULL DEFAULT '',"
-        " wanted_at bigint NOT NULL DEFAULT 0)"
+        " wanted_at bigint NOT NULL DEFAULT 0, wanted_reason varchar(255) NOT NULL DEFAULT '',"
+        " count_requested_at bigint NOT NULL DEFAULT 0)"
     )
     op.execute("INSERT INTO public.server_generation (generation) VALUES (0)")
     op.execute(
@@ -83,7 +84,8 @@ def upgrade():
         " server_port integer NOT NULL DEFAULT 0, role varchar(8) NOT NULL DEFAULT 'stopped'"
         " CHECK (role IN ('active', 'standby', 'fenced', 'stopped')), since bigint NOT NULL DEFAULT 0,"
         " last_seen bigint NOT NULL DEFAULT 0, version varchar(32) NOT NULL DEFAULT '',"
-        " config_digest varchar(64) NOT NULL DEFAULT '', sees_nodes integer NOT NULL DEFAULT 0)"
+        " config_digest varchar(64) NOT NULL DEFAULT '', sees_nodes integer NOT NULL DEFAULT 0,"
+        " counted_at bigint NOT NULL DEFAULT 0)"
     )
 
 

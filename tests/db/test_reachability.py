@@ -1,0 +1,171 @@
+"""Finaud of one of several servers: a network failure between the active server and the nodes suspects no node."""
+
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oar.lib.base.errors import ConfigError
+from oar.lib.bus.exit_codes import FinaudCode
+from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.servers import ServerReport
+from oar.lib.jobs.states import ServerRole
+from oar.lib.runtime import Runtime
+from oar.modules import finaud, reachability
+from oar.modules.reachability import Count
+from oar.modules.warden import NodeCount, Warden
+from tests.builders import add_resources
+from tests.process.this_machine import wait_until
+
+NODES = [f"node-{number}" for number in range(1, 5)]
+
+
+def checker_of(directory: Path, silent: list[str]) -> str:
+    """Return a checker of the site that finds some nodes silent."""
+    path = directory / "checker"
+    path.write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(silent)} >&2\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.fixture
+def opened(database: Database, tmp_path: Path) -> Callable[[list[str]], Runtime]:
+    """Return a runtime of srv1, whose checker finds some nodes silent."""
+    for name in NODES:
+        add_resources(database, 1, 1, network_address=name)
+
+    def open_runtime(silent: list[str], servers: tuple[str, ...] = ("srv1", "srv2")) -> Runtime:
+        checker = checker_of(tmp_path, silent)
+        config = Config(server_hostnames=servers, server_name=servers[0], pingchecker_generic_command=checker)
+        with database.begin() as tx:
+            for name, role in zip(servers, (ServerRole.ACTIVE, ServerRole.STANDBY), strict=False):
+                tx.servers.report(ServerReport(name, name, 6666, role, "3.3.0", ""))
+        return Runtime(config, database)
+
+    return open_runtime
+
+
+@pytest.fixture
+def standby_reaches(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets the answer of srv2 to a request for its count."""
+    count_nodes = reachability.count_nodes
+
+    def answer(nodes: int) -> None:
+        def count(opened: Runtime) -> Count:
+            with database.begin() as tx:
+                tx.servers.note_reached("srv2", nodes)
+            return count_nodes(opened)
+
+        monkeypatch.setattr(reachability, "count_nodes", count)
+
+    return answer
+
+
+def asked_states(database: Database) -> list[str]:
+    with database.begin() as tx:
+        return tx.column("SELECT next_state FROM resources ORDER BY network_address")
+
+
+def wanted(database: Database) -> tuple[str, str]:
+    with database.begin() as tx:
+        generation = tx.servers.generation()
+    return generation.wanted, generation.wanted_reason
+
+
+def test_a_standby_that_reaches_the_nodes_takes_over_and_no_node_is_suspected(
+    database: Database, opened: Callable[[list[str]], Runtime], standby_reaches: Callable[[int], None]
+) -> None:
+    standby_reaches(4)
+    assert finaud.run(opened(NODES[:3])) == FinaudCode.NOTHING
+    assert asked_states(database) == 4 * ["UnChanged"]
+    assert wanted(database) == ("srv2", "srv1 reaches 1 of 4 nodes, srv2 reaches 4")
+
+
+@pytest.mark.parametrize(("silent", "reached"), [(NODES[:3], 1), (NODES[:2], 4), (NODES, 0)])
+def test_nodes_are_suspected_if_they_have_failed(
+    database: Database,
+    opened: Callable[[list[str]], Runtime],
+    standby_reaches: Callable[[int], None],
+    silent: list[str],
+    reached: int,
+) -> None:
+    """The standby does not reach them either, or they are not more than half of all."""
+    standby_reaches(reached)
+    assert finaud.run(opened(silent)) == FinaudCode.CHANGE
+    assert asked_states(database).count("Suspected") == len(silent)
+    assert wanted(database) == ("", "")
+
+
+def test_a_standby_without_an_answer_does_not_prevent_suspicions(
+    database: Database, opened: Callable[[list[str]], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachability, "COUNT_SECONDS", 0.0)
+    assert finaud.run(opened(NODES)) == FinaudCode.CHANGE
+    assert asked_states(database) == 4 * ["Suspected"]
+
+
+def test_a_checker_that_cannot_be_run_is_no_count(opened: Callable[[list[str]], Runtime]) -> None:
+    runtime = opened([])
+    runtime.config = runtime.config.replace(pingchecker_generic_command="/none/checker")
+    with pytest.raises(ConfigError):
+        reachability.count_nodes(runtime)
+
+
+def test_the_warden_of_a_standby_starts_one_count_for_each_request(
+    database: Database, settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = tmp_path / "marks"
+    program = (sys.executable, "-c", f"open({str(marks)!r}, 'a').write('x')")
+    monkeypatch.setattr("oar.modules.warden._COUNT_ARGV", program)
+    config = Config(server_hostnames=("srv1", "srv2"), server_name="srv2", oar_run_dir=str(tmp_path))
+    warden = Warden(Runtime(config, Database(settings._replace(patience=0))), lambda _: None)
+    with database.hold_lock(SERVER_LOCK):
+        warden.turn()
+        assert not marks.exists()
+        with database.begin() as tx:
+            tx.servers.request_count()
+        warden.turn()
+        wait_until(marks.exists)
+        warden.turn()
+        warden.turn()
+        assert marks.read_text() == "x"
+        warden.close()
+
+
+def test_the_active_server_has_no_process_that_counts(
+    database: Database, settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oar.modules.warden._COUNT_ARGV", (sys.executable, "-c", "import time; time.sleep(600)"))
+    config = Config(server_hostnames=("srv1", "srv2"), server_name="srv2", oar_run_dir=str(tmp_path))
+    warden = Warden(Runtime(config, Database(settings._replace(patience=0))), lambda _: None)
+    with database.hold_lock(SERVER_LOCK):
+        with database.begin() as tx:
+            tx.servers.request_count()
+        warden.turn()
+    assert isinstance(warden._count, NodeCount)
+    assert warden._count._child is not None
+    warden.turn()
+    assert warden._count._child is None
+    warden.close()
+
+
+def test_the_reason_of_a_hand_over_is_in_its_event(
+    database: Database, settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    with database.begin() as tx:
+        tx.servers.next_generation("srv1")
+        tx.servers.want("srv2", "srv1 reaches 1 of 4 nodes, srv2 reaches 4")
+    config = Config(server_hostnames=("srv1", "srv2"), server_name="srv2", oar_run_dir=str(tmp_path))
+    warden = Warden(Runtime(config, Database(settings._replace(patience=0))), lambda _: None)
+    warden.turn()
+    warden.close()
+    with database.begin() as tx:
+        assert tx.column("SELECT description FROM event_logs WHERE type = 'SERVER_TAKE_OVER'") == [
+            "srv2 has taken over from srv1: srv1 reaches 1 of 4 nodes, srv2 reaches 4"
+        ]
+    assert wanted(database) == ("", "")
