@@ -23,6 +23,7 @@ from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
+from oar.lib.monitoring.replication import replication_families
 
 router = Router("health")
 
@@ -113,6 +114,7 @@ class Measured(Collector):
         """Yield the metrics."""
         with self._service.runtime.database.snapshot() as tx:
             present = list(families(tx, Labels.of(self._service.runtime.config)))
+        present += replication_families(self._service.runtime.database.settings)
         hub, happenings = self._service.hub, self._service.happenings
         present += [
             *happenings.families(),

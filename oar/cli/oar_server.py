@@ -19,11 +19,11 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, OneOf, Stop, option
-from oar.lib.base.errors import ConfigError
+from oar.lib.base.errors import ConfigError, DatabaseUnavailable
 from oar.lib.base.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.config.files import Parsed
 from oar.lib.jobs.states import ServerRole
-from oar.lib.runtime import conf_file, read_config
+from oar.lib.runtime import conf_file, database_settings, read_config
 
 UNIT = "oar-server.service"
 ACCOUNT = "oar"
@@ -154,17 +154,23 @@ class Server:
             raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
 
     def status(self, *, as_json: bool = False) -> int:
-        """Print whether the server runs. If there are several, print the states of all."""
+        """Print whether the server runs. If there are several, of OAR or of PostgreSQL, print the states of all."""
         from oar.cli.common import servers
 
         pid = self.pid()
+        are_several = len(self._config.server_hostnames) > 1
+        if not as_json:
+            click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
+            if not are_several and len(database_settings(self._config).addresses) == 1:
+                return IS_STOPPED if pid is None else 0
+        report = servers.load_report(self._config)
         if as_json:
-            click.echo(servers.format_json(self._config, pid, self._role()))
-            return IS_STOPPED if pid is None else 0
-        click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
-        if len(self._config.server_hostnames) > 1:
-            click.echo(servers.format_servers(servers.load_servers(self._config)[0]))
-        return IS_STOPPED if pid is None else 0
+            click.echo(servers.format_json(report, pid, self._role()))
+        else:
+            click.echo(servers.format_report(report, with_servers=are_several))
+        if pid is None:
+            return IS_STOPPED
+        return DatabaseUnavailable.exit_code if report.error else 0
 
     def is_active(self) -> int:
         """Return 0 if the tasks of timers must run on this host: it is the active or the only server."""

@@ -30,6 +30,7 @@ from oar.lib.db.servers import Generation, ServerReport
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.states import ServerRole
+from oar.lib.monitoring.seen_servers import write_seen
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger("warden")
@@ -217,6 +218,8 @@ class Warden:
         role = role or (ServerRole.STANDBY if self._generation is None else ServerRole.ACTIVE)
         report = ServerReport(self._name, host, port, role, VERSION, self._digest)
         self._inform(locks, lambda tx: tx.servers.report(report))
+        if self._are_several:
+            self._inform(locks, lambda tx: write_seen(self._runtime.config, tx.servers.all(), tx.now))
         if role is ServerRole.STANDBY and self._are_several:
             self._inform(locks, self._note_newest_job)
 

@@ -17,7 +17,8 @@ def main(conf_file: str, home: str, action: str) -> int:
     account = pwd.struct_passwd((*entry[:5], home, entry.pw_shell))
     server = Server(read_config(conf_file), conf_file, os.environ, account)
     name, *arguments = action.split()
-    code: int = getattr(server, name)(*arguments)
+    options = {"as_json": True} if "--json" in arguments else {}
+    code: int = getattr(server, name)(*(text for text in arguments if text != "--json"), **options)
     return code
 
 

@@ -1,9 +1,11 @@
 """Two real servers with one database: one is active, and the other one takes over whatever happens to the first."""
 
+import json
 import os
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +22,7 @@ from oar.lib.jobs.states import JobState
 from tests.builders import add_job
 from tests.process.test_server import Installation, command_line, descendants
 from tests.process.this_machine import is_alive, wait_until
+from tests.smtp import MailServer
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +90,14 @@ def pair(tmp_path: Path, settings: DatabaseSettings) -> Iterator[Pair]:
     pair.close()
     with Database(settings).begin() as tx:
         tx.execute("DROP FUNCTION note_write() CASCADE; DROP TABLE write_log")
+
+
+@pytest.fixture
+def mails() -> Iterator[MailServer]:
+    with MailServer() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 def state_of(server: Installation) -> dict[str, Any]:
@@ -230,6 +241,53 @@ def test_only_the_active_server_runs_the_tasks_of_timers_and_differences_are_sho
     assert re.search(r"^127\.0\.0\.2 +standby .* different$", status, re.MULTILINE)
     checked = standby.control("check")
     assert (checked.returncode, checked.stdout) == (0, "OAR OK: no problems found\n")
+
+
+def test_administrators_get_a_mail_about_a_take_over(pair: Pair, mails: MailServer) -> None:
+    for name in NAMES:
+        pair.configure(name, MAIL_SMTP_SERVER=mails.address, MAIL_RECIPIENT="root@site", MAIL_SENDER="oar@site")
+    active, _ = pair.start()
+    kill_everything(active)
+    text = f"{NAMES[1]} has taken over from {NAMES[0]}: {NAMES[0]} no longer holds the server lock."
+    wait_until(lambda: any(text in " ".join(mail.text.split()) for mail in mails.mails))
+
+
+def test_the_status_is_a_record_of_all_servers(pair: Pair) -> None:
+    _, standby = pair.start()
+    printed = standby.control("status --json")
+    record = json.loads(printed.stdout)
+    assert (printed.returncode, record["pid"], record["role"]) == (0, standby.pid(), "standby")
+    assert [(row["server_name"], row["role"], row["config_differs"]) for row in record["servers"]] == [
+        (NAMES[0], "active", False),
+        (NAMES[1], "standby", True),  # it has other ports
+    ]
+    (database,) = record["databases"]
+    assert (database["role"], database["timeline"], database["lag_seconds"]) == ("primary", 1, None)
+    assert (record["database_error"], record["date"] > 0) == ("", True)
+
+
+def test_the_status_without_database_shows_what_the_warden_has_read(pair: Pair) -> None:
+    active, _ = pair.start()
+    wait_until(lambda: len(json.loads((active.directory / "run" / "servers").read_text())["servers"]) == 2)
+    working = active.values["DB_HOSTNAME"]
+    pair.configure(NAMES[0], DB_HOSTNAME="/none")
+    printed = active.control("status")
+    assert printed.returncode == 2
+    assert printed.stdout.startswith(f"oar-server is running (pid {active.pid()}).\nThe database cannot be used: ")
+    assert re.search(r"no server listens at this socket. The servers as this one saw them at 20", printed.stdout)
+    assert re.search(r"^127\.0\.0\.2 +standby ", printed.stdout, re.MULTILINE)
+    record = json.loads(active.control("status --json").stdout)
+    assert (record["role"], record["database_error"]) == ("active", "no server listens at this socket")
+    roles = {row["server_name"]: row["role"] for row in record["servers"]}
+    assert roles == {NAMES[0]: "active", NAMES[1]: "standby"}
+    assert record["databases"][0]["role"] == "unreachable"
+    (active.directory / "run" / "servers").write_text("[]")
+    unknown = active.control("status")
+    assert (unknown.returncode, unknown.stdout.splitlines()[1:]) == (
+        2,
+        ["The database cannot be used: no server listens at this socket."],
+    )
+    pair.configure(NAMES[0], DB_HOSTNAME=working)
 
 
 def test_a_standby_whose_schema_was_upgraded_does_not_take_over(pair: Pair) -> None:

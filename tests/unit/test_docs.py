@@ -57,6 +57,8 @@ METRICS = {
     *("oar_queue_active", "oar_queues_stopped_by_oar", "oar_resources_suspected", "oar_task_success_age_seconds"),
     *("oar_launches_failed_total", "oar_launch_holds", "oar_policy_file_errors", "oar_runner_ready"),
     *("oar_module_success_age_seconds", "oar_module_period_seconds"),
+    *("oar_take_overs_total", "oar_last_take_over_seconds"),
+    *("oar_database_up", "oar_database_lag_seconds", "oar_database_timeline"),
 }
 PACKAGES = {package.name for package in contents.PACKAGES}
 NO_COMMANDS = {

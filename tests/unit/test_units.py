@@ -88,6 +88,11 @@ def test_the_command_server_is_exposed_to_little(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("task", ["accounting", "purge", "phoenix"])
+def test_the_tasks_of_timers_run_only_on_the_active_server(task: str) -> None:
+    assert unit(f"oar-{task}.service")["Service"]["ExecCondition"] == "/usr/lib/oar/oar-server is-active"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not on this machine")
 def test_systemd_understands_the_units(tmp_path: Path) -> None:
     names = sorted(path.name for path in UNITS.iterdir() if not path.name.startswith("oar-node"))

@@ -1,24 +1,38 @@
-"""Several servers: their table, and the hand-over from one to another."""
+"""Several servers: their states, those of the PostgreSQL servers, and the hand-over from one server to another."""
 
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from oar.cli.common.options import Stop
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
+from oar.lib.db.connections import explain_failure
 from oar.lib.db.database import Database
 from oar.lib.db.servers import SEEN_SECONDS, WISH_SECONDS, ServerRow
 from oar.lib.jobs.states import ServerRole
+from oar.lib.monitoring.replication import DatabaseHost, read_hosts
+from oar.lib.monitoring.seen_servers import read_seen
 from oar.lib.runtime import database_settings
 
 #: Seconds that a hand-over may take.
 HAND_OVER_SECONDS = WISH_SECONDS + 5
 _LOOK_SECONDS = 0.1
 _HEADINGS = ("SERVER", "ROLE", "SINCE", "LAST SEEN", "VERSION", "CONFIGURATION")
+_DATABASE_HEADINGS = ("DATABASE", "ROLE", "TIMELINE", "LAG")
+
+
+class Report(NamedTuple):
+    """The servers of OAR and of PostgreSQL."""
+
+    rows: Sequence[ServerRow]
+    date: int  #: of the rows: now, or when the warden of this host read them last
+    databases: Sequence[DatabaseHost]
+    error: str = ""  #: why the database cannot be used
 
 
 def _open(config: Config) -> Database:
@@ -31,13 +45,41 @@ def load_servers(config: Config) -> tuple[list[ServerRow], int]:
     with database.snapshot() as tx:
         rows, now = tx.servers.all(), tx.now
     database.close()
-    return [row for row in rows if row.server_name in config.server_hostnames], now
+    return _of_site(config, rows), now
+
+
+def load_report(config: Config) -> Report:
+    """Return the servers as the database shows them, else as the warden of this host read them last."""
+    error = ""
+    try:
+        rows, date = load_servers(config)
+    except DatabaseUnavailable as failure:
+        rows, date = read_seen(config)
+        error = explain_failure(str(failure), quotes=True)
+    return Report(_of_site(config, rows), date, read_hosts(database_settings(config)), error)
+
+
+def _of_site(config: Config, rows: Sequence[ServerRow]) -> list[ServerRow]:
+    return [row for row in rows if row.server_name in config.server_hostnames]
 
 
 def server_records(rows: Sequence[ServerRow]) -> list[dict[str, Any]]:
     """Return the records of the servers. Their configuration is compared with that of the active one."""
     active = next((row.config_digest for row in rows if row.role is ServerRole.ACTIVE), None)
     return [{**row._asdict(), "config_differs": row.config_digest != (active or row.config_digest)} for row in rows]
+
+
+def format_report(report: Report, *, with_servers: bool) -> str:
+    """Return the tables of the servers and of the PostgreSQL servers, if there are several of each."""
+    parts = []
+    if report.error:
+        remark = f" The servers as this one saw them at {format_date(report.date)}:" if report.rows else ""
+        parts.append(f"The database cannot be used: {report.error}.{remark}")
+    if with_servers and report.rows:
+        parts.append(format_servers(report.rows))
+    if len(report.databases) > 1:
+        parts.append(format_databases(report.databases))
+    return "\n".join(parts)
 
 
 def format_servers(rows: Sequence[ServerRow]) -> str:
@@ -51,15 +93,35 @@ def format_servers(rows: Sequence[ServerRow]) -> str:
         configuration = "different" if record["config_differs"] else "same"
         dates = format_date(record["since"]), format_date(record["last_seen"])
         cells.append((record["server_name"], str(record["role"]), *dates, record["version"], configuration))
+    return _format_table(cells)
+
+
+def format_databases(hosts: Sequence[DatabaseHost]) -> str:
+    """Return the table of the PostgreSQL servers."""
+    cells: list[tuple[str, ...]] = [_DATABASE_HEADINGS]
+    for host in hosts:
+        lag = "" if host.lag_seconds is None else f"{host.lag_seconds:.1f} s, {host.lag_bytes} bytes"
+        cells.append((host.host, host.role, str(host.timeline or ""), host.error or lag))
+    return _format_table(cells)
+
+
+def _format_table(cells: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
     return "\n".join(lines)
 
 
-def format_json(config: Config, pid: int | None, role: str) -> str:
-    """Return the status of this host and of all servers as JSON. Raises DatabaseUnavailable."""
-    rows, _ = load_servers(config)
-    return json.dumps({"pid": pid, "role": role, "servers": server_records(rows)}, indent=2)
+def format_json(report: Report, pid: int | None, role: str) -> str:
+    """Return the status of this host and of all servers as JSON."""
+    record = {
+        "pid": pid,
+        "role": role,
+        "date": report.date,
+        "database_error": report.error,
+        "servers": server_records(report.rows),
+        "databases": [host._asdict() for host in report.databases],
+    }
+    return json.dumps(record, indent=2)
 
 
 def choose_server(rows: Sequence[ServerRow], now: int, wanted: str | None) -> str:
