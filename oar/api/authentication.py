@@ -24,7 +24,8 @@ from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.errors import TooMany, Unidentified
 from oar.lib.access import accounts
 from oar.lib.access.accounts import PRIVILEGED
-from oar.lib.access.records import User
+from oar.lib.access.acting import Origin, find_person
+from oar.lib.access.records import User, Via
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
 from oar.lib.base.errors import NotAllowed, Unavailable
@@ -211,7 +212,16 @@ class Caller(NamedTuple):
     token: int | None = None  #: id of the token or session that was shown
     rests_on_token: bool = False  #: a token was shown, now or when the session began
     origin: int | None = None  #: id of that token, if it is stored
+    token_name: str = ""  #: id and comment of the token that was shown
     find_submitted: Callable[[Collection[int]], frozenset[int]] | None = None  #: those of some jobs that are its own
+
+    def recorded(self, person: str) -> "Caller":
+        """Return the caller of a change, with what the audit log records of the user."""
+        if self.user is None:
+            return self
+        via = Via.PAGE if self.way is Way.SESSION else Via.API
+        token = self.token_name if self.way is Way.TOKEN else f"token {self.origin}" if self.origin else ""
+        return self._replace(user=self.user._replace(via=via, token=token, person=person))
 
     def identified(self) -> User:
         """Return the user.  Raises Unidentified."""
@@ -312,9 +322,12 @@ class Identities:
         request that a page of another site has sent.
         """
         caller = self._identify(request, config)
-        if caller.way in BROWSERS_OWN and request.method not in SAFE_METHODS:
+        if request.method in SAFE_METHODS:
+            return caller
+        if caller.way in BROWSERS_OWN:
             check_meant(request)
-        return caller
+        person = _login_name(client_of(request).peer.login, config) if caller.way is Way.SOCKET else ""
+        return caller.recorded(person)
 
     def _identify(self, request: Request, config: "Config") -> Caller:
         client = client_of(request)
@@ -343,7 +356,7 @@ class Identities:
     def by_token(self, token: str, config: "Config") -> Caller:
         """Return whose token this is.  Raises Unidentified, NotAllowed."""
         if "." in token and (name := signed_token_user(token, config)):
-            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
+            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True, token_name="signed token")
         stored = self._find(token)
         if stored is None or SESSION in Scopes.parse(stored.scope).words:
             raise Unidentified(
@@ -418,7 +431,8 @@ class Identities:
     def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
         origin = shown.id if way is Way.TOKEN else shown.parent
         find_submitted = self._find_submitted(origin)
-        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
+        name = f'token {shown.id} "{shown.comment}"' if shown.comment else f"token {shown.id}"
+        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, name, find_submitted)
 
     def _find(self, token: str) -> "ApiToken | None":
         digest = digest_of(token)
@@ -447,6 +461,18 @@ class Identities:
             return
         with self._database.begin() as tx:
             tx.access.use_token(token.id, expires=expires)
+
+
+def _login_name(uid: int | None, config: "Config") -> str:
+    """Return the login user of a process of root, '' if it is root itself or unknown.  Raises Unavailable."""
+
+    def name_of(number: int) -> str:
+        try:
+            return user_of(number, config).name
+        except NotAllowed:
+            raise KeyError(number) from None
+
+    return find_person(Origin(0, uid, {}), "root", name_of)
 
 
 def check_encrypted(request: Request, what: str) -> None:

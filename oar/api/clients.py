@@ -39,6 +39,7 @@ class Peer(NamedTuple):
 
     address: str = ""  #: '' on the local socket
     uid: int | None = None  #: of a process on this machine, on the local socket
+    login: int | None = None  #: the login user of a process of root
 
     @property
     def key(self) -> str:

@@ -114,13 +114,12 @@ class JobOrders(NamedTuple):
         """Send a signal to the jobs; None: the checkpoint signal."""
         done, verb = ("checkpoint registered", "checkpoint") if number is None else ("signal registered", "signal")
         outcomes = []
-        for job_id in self.ids:
-            answer = control.request_signal(self.tx, self.user, job_id, number)
-            if isinstance(answer, SignalRequest):
-                self.tx.outbox.append(Ask(JobAction.SIGNAL, job_id))
-                outcomes.append(ActOutcome(job_id, done))
+        for result in control.request_signals(self.tx, self.user, self.ids, number):
+            if isinstance(result, SignalRequest):
+                self.tx.outbox.append(Ask(JobAction.SIGNAL, result.job_id))
+                outcomes.append(ActOutcome(result.job_id, done))
             else:
-                outcomes.append(_result(answer, done, partial(control.why_not_ended, verb=verb)))
+                outcomes.append(_result(result, done, partial(control.why_not_ended, verb=verb)))
         return Acted(outcomes)
 
     def toggle_besteffort(self, *, besteffort: bool) -> Acted:

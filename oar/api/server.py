@@ -27,6 +27,7 @@ from oar.api.clients import Peer, find_client
 from oar.api.errors import early_problem
 from oar.api.service import Service
 from oar.lib import logs
+from oar.lib.access.acting import login_uid
 from oar.lib.base import local_socket
 from oar.lib.base.errors import ConfigError, OarError, Unavailable
 from oar.lib.base.processes import ServiceManager
@@ -207,7 +208,8 @@ def peer_of(connection: Any, client: tuple[str, int] | None) -> Peer:
     """Return the peer of a connection."""
     if connection is not None and connection.family == socket.AF_UNIX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return Peer(uid=_CREDENTIALS.unpack(data)[1])
+        process, uid, _ = _CREDENTIALS.unpack(data)
+        return Peer(uid=uid, login=login_uid(process) if uid == 0 else None)
     return Peer(address=client[0] if client else "")
 
 

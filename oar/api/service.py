@@ -308,7 +308,8 @@ def _act(request: Request, user_of: Callable[[Caller], User]) -> Iterator[AdminA
 
 def note(request: Request, user: "User") -> None:
     """Log a change by an administrator: the user and the request."""
-    _log.info("[admin] user=%s request=%s %s %s", user.name, request.state.request_id, request.method, request.url.path)
+    words = (user.author, request.state.request_id, request.method, request.url.path)
+    _log.info("[admin] user=%s request=%s %s %s", *words)
 
 
 def run_task(request: Request, task: "WorkerTask", *, long: bool = False) -> "Outcome":

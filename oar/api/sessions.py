@@ -126,7 +126,7 @@ def token_create(request: Request, body: TokenRequest) -> Answer:
     user = tokens.owner_of(maker, body.user, who.config)
     days = tokens.days_of(body.days, who.config)
     with who.database.begin() as tx:
-        token_id, token = tokens.create(tx, user, scope=body.scope, days=days, comment=body.comment)
+        token_id, token = tokens.create(tx, user, scope=body.scope, days=days, comment=body.comment, maker=maker)
     if user.name != maker.name:
         note(request, maker)
     record = {

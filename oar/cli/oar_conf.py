@@ -10,6 +10,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.access.records import is_named
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
@@ -155,7 +156,7 @@ class _HistoryFilter(NamedTuple):
 
     def matches(self, change: PolicyChange) -> bool:
         is_in_time = (self.since or 0) <= change.date and (self.until is None or change.date <= self.until)
-        return is_in_time and self.author in (None, change.author)
+        return is_in_time and (self.author is None or is_named(self.author, change.author))
 
 
 def _history(context: Context, name: str | None, since: str | None, until: str | None, author: str | None) -> int:

@@ -82,7 +82,7 @@ def _create(
     with context.database.begin() as tx:
         user = tokens.owner_of(accounts.with_rights(context.user, config), owner, config)
         days = tokens.days_of(expires, config)
-        token_id, token = tokens.create(tx, user, scope=scope, days=days, comment=comment)
+        token_id, token = tokens.create(tx, user, scope=scope, days=days, comment=comment, maker=context.user)
     if machine:
         click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
         return

@@ -210,7 +210,7 @@ def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _
         )
     with context.database.begin() as tx:
         number = signal.number if signal else None
-        requests = [control.request_signal(tx, context.user, job_id, number) for job_id in ids]
+        requests = control.request_signals(tx, context.user, ids, number)
     unreachable = _notify_runner(
         context, [request.job_id for request in requests if isinstance(request, SignalRequest)]
     )

@@ -1,9 +1,11 @@
 -- Who may read what.  Every table is named: a new one stays closed until somebody opens it here.
 -- :"ro" is the read-only login (DB_BASE_LOGIN_RO); the owner of the database runs this, as often as wanted.
 -- challenges, api_tokens, token_jobs, submission_keys, job_runs, history_positions, outbox, policy_log,
--- server_state, server_generation, servers, task_runs, project_members, user_settings and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the checksums and the places stay closed: they tell what somebody works with.
+-- server_state, server_generation, servers, task_runs, project_members, user_settings, audit_log and public.jobs stay closed; oar_public.jobs stands for the last.  Of files the checksums and the places stay closed: they tell what somebody works with.
 
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+-- The account of commands only adds rows to the audit log; the purge grants itself DELETE for its transaction.
+REVOKE UPDATE, DELETE, TRUNCATE ON public.audit_log FROM CURRENT_USER;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC, :"ro";
 REVOKE ALL ON ALL TABLES IN SCHEMA oar_public FROM PUBLIC, :"ro";
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM PUBLIC, :"ro";

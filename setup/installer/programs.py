@@ -53,6 +53,8 @@ _STAY = {
 
 #: On machines with the command service, its client is started first; it restarts the command by sudo if the service
 #: does not answer.  Without PERL_BADLANG Perl would warn about missing locales.
+#: sudo replaces SUDO_USER; what root passes on counts (oar/lib/access/acting.py).
+_PERSON = '[ ! "$SUDO_USER" ] || export OAR_SUDO_USER="$SUDO_USER"\n'
 _BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
 _PERL = "/usr/bin/perl"
 _ASK = """\
@@ -171,16 +173,17 @@ class Programs:
             socket=tables.COMMAND_SOCKET, perl=_PERL, client=client, version=_version(), wrapper=wrapper, name=name
         )
         staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
-        parts = ("#!/bin/sh\n", _BY_SUDO, _HANDED_OVER.get(name, ""), long, ask, staying, f"exec {command}\n")
+        parts = ("#!/bin/sh\n", _PERSON, _BY_SUDO, _HANDED_OVER.get(name, ""), long, ask, staying, f"exec {command}\n")
         write(self.target.under(wrapper), "".join(parts), 0o755)
 
     def _admin_wrapper(self, name: str) -> None:
         program, user = f"{self.target.programs}/{name}", self.target.user
-        text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {user} {program} "$@"\nexec {program} "$@"\n'
+        of_root = f'[ "$(id -u)" = 0 ] && exec sudo -n -H -u {user} {program} "$@"\n'
+        text = f'#!/bin/sh\n{_PERSON}{of_root}exec {program} "$@"\n'
         write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
 
     def _readable_wrapper(self, place: str, name: str) -> None:
-        text = f'#!/bin/sh\nexec sudo -n -H -u {self.target.user} {self.target.programs}/{name} "$@"\n'
+        text = f'#!/bin/sh\n{_PERSON}exec sudo -n -H -u {self.target.user} {self.target.programs}/{name} "$@"\n'
         write(self.target.under(f"{place}/{name}"), text, 0o755)
 
 

@@ -30,6 +30,7 @@ OTHER_NAMES = {"oarconnect": "oarsub -C"}
 #: Commands of administrators: in SBINDIR; root becomes oar.
 ADMIN_COMMANDS = (
     "oarremoveresource",
+    "oar-audit",
     "oaraccounting",
     "oar_resources_add",
     "oar_resources_init",

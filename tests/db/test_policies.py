@@ -11,6 +11,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS
 from oar.kao.rounds.reading.policy_watch import keys
+from oar.lib.access.records import User
 from oar.lib.config.deciding import DECIDING, FILES, OF_REQUESTS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -196,7 +197,7 @@ def test_the_history_is_a_line_for_a_value_and_a_difference_for_a_text(database:
         old = {PolicyItem("key", "QUOTAS"): "no", PolicyItem("rule", "3"): "# priority 0, enabled\na = 1\nb = 2\n"}
         new = {PolicyItem("key", "QUOTAS"): "yes", PolicyItem("rule", "3"): "# priority 0, enabled\na = 1\nb = 3\n"}
         policy_log.note(tx, tuple(PolicyKind), old)
-        policy_log.note(tx, tuple(PolicyKind), new, "root")
+        policy_log.note(tx, tuple(PolicyKind), new, User("root", 0))
     result = history(database, "QUOTAS")
     assert result.out.splitlines() == [
         '2030-03-17 17:46:40  -  QUOTAS: (none) -> "no"',
@@ -219,7 +220,7 @@ def test_the_history_of_a_new_database_is_one_line(database: Database, in_utc: N
     )
     database._clock = lambda: 1_900_001_000
     with database.begin() as tx:
-        policy_log.note_stored(tx, keys(config.replace(quotas=True)), author="ann")
+        policy_log.note_stored(tx, keys(config.replace(quotas=True)), user=User("ann", 0, administers=True))
     line = '2030-03-17 18:03:20  ann  QUOTAS: "no" -> "yes"'
     assert history(database).out.splitlines()[1:] == [line]
     for words in (("--by", "ann"), ("--since", "2030-03-17 18:00:00"), ("--since", "2030-03-17 18:00:00", "QUOTAS")):

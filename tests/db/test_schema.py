@@ -231,7 +231,7 @@ SECRET = [
     *("public.challenges", "public.api_tokens", "public.token_jobs", "public.submission_keys", "public.job_runs"),
     *("public.jobs", "public.files", "public.history_positions", "public.policy_log", "public.task_runs"),
     *("public.server_state", "public.server_generation", "public.servers", "public.outbox"),
-    *("public.project_members", "public.user_settings"),
+    *("public.project_members", "public.user_settings", "public.audit_log"),
 ]
 
 

@@ -33,7 +33,7 @@ TOPIC_OF = {table: topic for topic, tables in TABLES.items() for table in tables
 #: Tables that nobody is shown, and copies of tables that have a topic.
 SILENT = {
     *("challenges", "job_runs", "files", "admission_rules", "admission_rules_log", "event_log_hostnames", "token_jobs"),
-    *("projects", "project_members", "user_settings", "project_budgets", "accounting_costs"),
+    *("projects", "project_members", "user_settings", "project_budgets", "accounting_costs", "audit_log"),
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
     *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs", "occupancy_hours"),
     *("server_state", "server_generation", "servers", "outbox"),

@@ -9,6 +9,7 @@ import queue
 import select
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,9 @@ class ClientMessage(NamedTuple):
     number: int  #: an exit code, or a signal
 
 
+_CREDENTIALS = struct.Struct("3i")
+
+
 class CommandCaller:
     """A program that a user started."""
 
@@ -77,6 +81,12 @@ class CommandCaller:
         except BadRequestError:
             close_all(descriptors)
             raise
+
+    def process(self) -> int:
+        """Return the id of the client, as the kernel says."""
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process: int = _CREDENTIALS.unpack(credentials)[0]
+        return process
 
     def refuse(self) -> None:
         """Let it go another way."""

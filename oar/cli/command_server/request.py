@@ -24,7 +24,7 @@ KEPT = frozenset(
     {
         *("OAR_JOB_ID", "OAR_JOBID", "OAR_JOB_KEY_FILE", "OAR_SUBMIT_ENV", "OAR_SUBMIT_DEFAULTS"),
         *("OAR_OARSTAT_OUTPUT_FORMAT", "OAR_USER_CPUSET", "OAR_USER_GPUDEVICE"),
-        *("DISPLAY", "XAUTHORITY", "TERM", "NO_COLOR"),
+        *("DISPLAY", "XAUTHORITY", "TERM", "NO_COLOR", "OAR_SUDO_USER"),
     }
 )
 #: Variables that sudo hands over if no library could be made to read a file by them.

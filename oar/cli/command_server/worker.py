@@ -25,11 +25,20 @@ from typing import Any, NoReturn
 
 from oar.cli.command_server.caller import CommandCaller, close_all, longest_time
 from oar.cli.command_server.request import UMASK, BadRequestError, CallerLimits, CommandRequest, module_of
-from oar.cli.common.command import EXIT_BROKEN_PIPE, EXIT_HUNG_UP, EXIT_INTERRUPTED, CallersPlace, Command, Context
+from oar.cli.common.command import (
+    EXIT_BROKEN_PIPE,
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    CallersPlace,
+    Command,
+    Context,
+    with_person,
+)
 from oar.cli.common.options import USER
 from oar.cli.common.process import Hangup, limited_lookups, prepare_process
 from oar.cli.common.start_up import load
 from oar.lib.access import name_service
+from oar.lib.access.acting import PASSED_ON
 from oar.lib.access.records import User
 from oar.lib.base.programs import DEFAULT_PATH
 from oar.lib.runtime import DEFAULT_OARDIR, Runtime, open_runtime
@@ -143,6 +152,7 @@ class Worker:
         try:
             with name_service.watched(limited_lookups(lambda text: _say(streams, USER.warning + text))):
                 user = User(name_service.account(uid).pw_name, uid)
+                user = with_person(user, _passed_on(request), caller.process())
         except KeyError:
             close_all(streams)
             caller.refuse()
@@ -198,6 +208,15 @@ class Worker:
         except OSError:
             return code, False
         return code, code != EXIT_BROKEN_PIPE
+
+
+def _passed_on(request: CommandRequest) -> dict[str, str]:
+    """Return the variable from which the acting person is known, as sudo would set and keep it.
+
+    It counts for root alone, whom the kernel has named.
+    """
+    name = request.environment.get(PASSED_ON, "")
+    return {"SUDO_USER": name} if name else {}
 
 
 def _say(streams: Sequence[int], text: str) -> None:

@@ -25,7 +25,7 @@ def note(context: Context) -> None:
     parameters = click.get_current_context().params
     parts = [f"{name}={value}" for name, value in sorted(parameters.items()) if value not in ((), None, False)]
     with logging_to(context.runtime.config, "Admin"):
-        log.info("[admin] user=%s command=%s %s", context.user.name, context.command.name, " ".join(parts))
+        log.info("[admin] user=%s command=%s %s", context.user.author, context.command.name, " ".join(parts))
 
 
 def warn(lines: Iterable[str]) -> None:

@@ -80,6 +80,19 @@ def caller(environment: Mapping[str, str], real: int, effective: int, name_of: C
         raise NotAllowed(f"cannot identify the user: uid {uid}: {reason}") from None
 
 
+def with_person(user: User, environment: Mapping[str, str], process: int | None = None) -> User:
+    """Return an administrator with the person who acts; other users are themselves.
+
+    ``process``: id of a process of the caller, None for this one.
+    """
+    if not user.is_admin:
+        return user
+    from oar.lib.access.acting import Origin, find_person, login_uid
+
+    uid = os.getuid() if process is None else user.uid
+    return user._replace(person=find_person(Origin(uid, login_uid(process), environment), user.name, login_of))
+
+
 class CallersPlace(NamedTuple):
     """Where the caller is: None where it is this process itself."""
 
@@ -115,7 +128,7 @@ class Context:
     def user(self) -> User:
         """The user who runs the command."""
         if self._user is None:
-            self._user = caller(self.environment, os.getuid(), os.geteuid())
+            self._user = with_person(caller(self.environment, os.getuid(), os.geteuid()), self.environment)
         return self._user
 
     @property

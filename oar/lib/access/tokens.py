@@ -10,6 +10,9 @@ from oar.lib.access.accounts import PRIVILEGED, user_named
 from oar.lib.access.records import User
 from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
 from oar.lib.base.errors import BadRequest, NotAllowed
+from oar.lib.base.texts import enumerated
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 
 if TYPE_CHECKING:
     from oar.lib.access.sql_access import ApiToken
@@ -33,9 +36,18 @@ def digest_of(token: str) -> str | None:
 
 
 def create(
-    tx: "Transaction", user: User, *, scope: str = "rw", days: int = DEFAULT_DAYS, comment: str = ""
+    tx: "Transaction",
+    user: User,
+    *,
+    scope: str = "rw",
+    days: int = DEFAULT_DAYS,
+    comment: str = "",
+    maker: User | None = None,
 ) -> tuple[int, str]:
-    """Create a token; return its id and the token, which is never shown again.  Raises BadRequest, NotAllowed."""
+    """Create a token of a user; return its id and the token, which is never shown again.
+
+    ``maker``: who creates it, if not the user.  Raises BadRequest, NotAllowed.
+    """
     _check_scope(scope, user)
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
         raise BadRequest(f"a comment must have at most {LONGEST_COMMENT} characters, all of them printable")
@@ -43,7 +55,10 @@ def create(
         raise BadRequest(f"{user.name} has {MOST_TOKENS} tokens: revoke one first")
     token, digest = _new()
     expires = tx.now + days * _DAY
-    return tx.access.insert_token(user.name, digest, scope=scope, comment=comment, expires=expires), token
+    token_id = tx.access.insert_token(user.name, digest, scope=scope, comment=comment, expires=expires)
+    values = Values(new=f"scope {scope}, {days} days")
+    audit.record(tx, maker or user, AuditAction.ADD, f"token {token_id} ({user.name})", values, reason=comment)
+    return token_id, token
 
 
 def days_of(asked: int | None, config: "Config") -> int:
@@ -121,10 +136,14 @@ def revoke(tx: "Transaction", user: User, ids: Collection[int] | None) -> Sequen
 
     oar and root may revoke tokens of all users by id.  Raises BadRequest if the user may not revoke one of the tokens.
     """
-    own = {token.id for token in tx.access.tokens_of(None if user.is_admin and ids is not None else user.name)}
-    unknown = sorted(set(ids or ()) - own)
+    own = {token.id: token for token in tx.access.tokens_of(None if user.is_admin and ids is not None else user.name)}
+    unknown = sorted(set(ids or ()) - own.keys())
     if unknown:
         raise BadRequest(f"you have no token {unknown[0]}: oar-token list")
     chosen = sorted(own if ids is None else ids)
     tx.access.revoke_token(chosen)
+    if tokens := [own[id_] for id_ in chosen if SESSION not in Scopes.parse(own[id_].scope).words]:
+        owners = enumerated(sorted({token.user for token in tokens}))
+        name = f"{audit.numbered('token', [token.id for token in tokens])} ({owners})"
+        audit.record(tx, user, AuditAction.REVOKE, name)
     return chosen

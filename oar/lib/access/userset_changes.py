@@ -8,6 +8,8 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import BrokenRow, WordedRefusal
 from oar.lib.base.name_patterns import is_pattern
 from oar.lib.base.texts import enumerated
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.reservations import permissions
 from oar.lib.reservations.changes import read_change
 from oar.lib.reservations.errors import BadReservation
@@ -62,6 +64,8 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
             _check_use(f'adding "{",".join(new)}" to "{name}"', _listing(tx, f"@{name}", deny=True))
     if len(tx.access.userset_entries([name])[name]) > permissions.MAX_ENTRIES:
         raise BadUserset(f'denied: access list "{name}" would have more than {permissions.MAX_ENTRIES} entries')
+    if new := [entry for entry in entries if entry in added]:
+        audit.record(tx, user, AuditAction.ADD, f"userset {name}", Values(new=", ".join(new)))
     return [(entry, entry in added) for entry in entries]
 
 
@@ -89,6 +93,8 @@ def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool =
             numbers = _listing(tx, f"@{name}", allow=True)
             _check_use(f'removing "{entry}" from "{name}"', numbers)
     removed = tx.access.remove_from_userset(name, entries)
+    if gone := [entry for entry in entries if entry in removed]:
+        audit.record(tx, user, AuditAction.REMOVE, f"userset {name}", Values(former=", ".join(gone)))
     return [(entry, entry in removed) for entry in entries]
 
 
@@ -96,13 +102,14 @@ def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> 
     """Delete a userset; usersets that grant rights cannot be deleted, only emptied."""
     user.check_administers()
     tx.access.lock_userset(name)
-    entries_of(tx, name)
+    former = entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
     if not force:
         numbers = _listing(tx, f"@{name}", allow=True, deny=True)
         _check_use(f'removing "{name}"', numbers)
     tx.access.drop_userset(name)
+    audit.record(tx, user, AuditAction.DELETE, f"userset {name}", Values(former=", ".join(former)))
 
 
 def _is_group(name: str) -> bool:

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
@@ -18,6 +18,8 @@ from oar.lib.base.errors import BadRequest, NotAllowed, UserError, WrongState
 from oar.lib.base.texts import enumerated
 from oar.lib.base.times import format_date, parse_date
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -47,6 +49,7 @@ def create(tx: "Transaction", user: User, project: Project) -> None:
         _locked(tx, project.parent)
     if not tx.projects.create(project._replace(name=_checked_name(project.name))):
         raise WrongState(f'the project "{project.name}" exists. Show it: oarproject --show "{project.name}"')
+    _record(tx, user, project.name, None, project)
 
 
 def add(
@@ -63,20 +66,25 @@ def add(
     Raises NotAllowed, BadRequest, NoSuchProject.
     """
     _check_manages(tx, user, name)
-    present = {member.entry: member for member in tx.projects.members([name])}
+    former = {member.entry: member for member in tx.projects.members([name])}
+    members = dict(former)
     for entry in entries:
         _check_entry(entry)
-        member = present.get(entry, Member(name, entry))
+        member = former.get(entry, Member(name, entry))
         kept = member.shares if shares is None else shares
-        tx.projects.add(member._replace(role=role or member.role, shares=kept))
+        members[entry] = member._replace(role=role or member.role, shares=kept)
+        tx.projects.add(members[entry])
+    _record_members(tx, user, name, former, members)
 
 
 def remove(tx: "Transaction", user: User, name: str, members: Sequence[str]) -> None:
     """Remove members of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
     _check_manages(tx, user, name)
+    former = {member.entry: member for member in tx.projects.members([name])}
     missing = sorted(set(members) - set(tx.projects.remove(name, members)))
     if missing:
         raise _no_member(name, missing[0])
+    _record_members(tx, user, name, former, {entry: former[entry] for entry in former.keys() - set(members)})
 
 
 def _no_member(name: str, entry: str) -> BadRequest:
@@ -91,12 +99,15 @@ def set_default(tx: "Transaction", config: "Config", user: User, name: str, of: 
     if not projects.may_use(tx, config, of, name):
         raise NotAllowed(f'{of} may not use the project "{name}": a manager adds members with oarproject --add.')
     tx.projects.set_default(of, name)
+    if of != user.name:
+        audit.record(tx, user, AuditAction.CHANGE, f"user {of}", Values(new=f"default project {name}"))
 
 
 def set_state(tx: "Transaction", user: User, name: str, state: ProjectState) -> None:
     """Close or reopen a project.  Raises NotAllowed, NoSuchProject."""
     user.check_administers()
-    tx.projects.update(_locked(tx, name)._replace(state=state))
+    former = _locked(tx, name)
+    _update(tx, user, former, former._replace(state=state))
     tx.outbox.append(Wake(Tag.TERM))
 
 
@@ -105,13 +116,15 @@ def set_shares(tx: "Transaction", user: User, name: str, shares: int, member: st
     _checked_shares(shares)
     if member is None:
         user.check_administers()
-        tx.projects.update(_locked(tx, name)._replace(shares=shares))
+        former = _locked(tx, name)
+        _update(tx, user, former, former._replace(shares=shares))
         return
     _check_manages(tx, user, name)
     present = next((each for each in tx.projects.members([name]) if each.entry == member), None)
     if present is None:
         raise _no_member(name, member)
     tx.projects.add(present._replace(shares=shares))
+    _record_members(tx, user, name, {member: present}, {member: present._replace(shares=shares)})
 
 
 def set_budget(tx: "Transaction", user: User, budget: Budget) -> None:
@@ -122,8 +135,10 @@ def set_budget(tx: "Transaction", user: User, budget: Budget) -> None:
     """
     _check_budget(budget)
     _check_sets_budgets(tx, user, budget)
-    _check_no_overlap(budget, tx.budgets.all([budget.project]))
+    present = tx.budgets.all([budget.project])
+    _check_no_overlap(budget, present)
     tx.budgets.store(budget)
+    _record_budget(tx, user, next((each for each in present if each.start == budget.start), None), budget)
     tx.outbox.append(Wake(Tag.TERM))
 
 
@@ -136,19 +151,21 @@ def remove_budget(tx: "Transaction", user: User, name: str, start: int) -> None:
         raise BadRequest(f'no budget of the project "{name}" {begin}. List them: oarproject --show "{name}"')
     _check_sets_budgets(tx, user, budget)
     tx.budgets.remove(name, [start])
+    _record_budget(tx, user, budget, None)
     tx.outbox.append(Wake(Tag.TERM))
 
 
 def delete(tx: "Transaction", user: User, name: str) -> None:
     """Delete a project without sub-projects, jobs and accounting.  Raises NotAllowed, NoSuchProject, WrongState."""
     user.check_administers()
-    _locked(tx, name)
+    former = _locked(tx, name)
     below = [project.name for project in tx.projects.all() if project.parent == name]
     if below:
         raise WrongState(f'the project "{name}" has sub-projects, such as "{below[0]}": delete them first.')
     if tx.projects.is_used(name):
         raise WrongState(f'the project "{name}" has jobs or accounting. Close it: oarproject --close "{name}"')
     tx.projects.delete(name)
+    _record(tx, user, name, former, None)
 
 
 def may_manage(tx: "Transaction", user: User, name: str) -> bool:
@@ -159,6 +176,56 @@ def may_manage(tx: "Transaction", user: User, name: str) -> bool:
 def may_see_members(tx: "Transaction", user: User, name: str) -> bool:
     """Return whether a user may see the members of a project: administrators, its managers and its members."""
     return may_manage(tx, user, name) or name in tx.projects.usable(projects.entries_of(tx, user.name))
+
+
+# -- audit log --------------------------------------------------------------------------------------------------------
+
+
+def _update(tx: "Transaction", user: User, former: Project, project: Project) -> None:
+    """Change a project, and record it."""
+    tx.projects.update(project)
+    _record(tx, user, project.name, former, project)
+
+
+def _record(tx: "Transaction", user: User, name: str, former: Project | None, project: Project | None) -> None:
+    """Record a change of a project; None: it does not exist."""
+    if former != project:
+        action = AuditAction.ADD if former is None else AuditAction.CHANGE if project else AuditAction.DELETE
+        audit.record(tx, user, action, f"project {name}", Values(_changed(former, project), _changed(project, former)))
+
+
+def _changed(project: Project | None, other: Project | None) -> str:
+    """Return the fields of a project that differ from those of the other state, or from a plain project."""
+    if project is None:
+        return ""
+    plain = Project(project.name)
+    pairs = zip(Project._fields, project, other or plain, strict=True)
+    return ", ".join(f"{name}={value}" for name, value, other_value in pairs if value != other_value)
+
+
+def _record_members(
+    tx: "Transaction", user: User, name: str, former: Mapping[str, Member], members: Mapping[str, Member]
+) -> None:
+    """Record a change of members of a project, given by entry, in one row."""
+    changed = sorted(entry for entry in {*former, *members} if former.get(entry) != members.get(entry))
+    if changed:
+        action = AuditAction.CHANGE if members.keys() & changed else AuditAction.REMOVE
+        values = Values(_member_texts(former, changed), _member_texts(members, changed))
+        audit.record(tx, user, action, f"project {name}", values)
+
+
+def _member_texts(members: Mapping[str, Member], entries: Iterable[str]) -> str:
+    present = (members[entry] for entry in entries if entry in members)
+    return ", ".join(f"{member.role} {member.entry} ({member.shares} shares)" for member in present)
+
+
+def _record_budget(tx: "Transaction", user: User, former: Budget | None, budget: Budget | None) -> None:
+    """Record a change of a budget of a project; None: it does not exist."""
+    changed = budget or former
+    if changed and former != budget:
+        texts = [f"{each}, {each.on_exhaustion}" if each else "" for each in (former, budget)]
+        action = AuditAction.ADD if former is None else AuditAction.CHANGE if budget else AuditAction.DELETE
+        audit.record(tx, user, action, f"budget {changed.project}", Values(*texts))
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -264,7 +331,10 @@ def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[st
         if members.get((member.project, member.entry)) != member:
             tx.projects.add(member)
             lines.append(f'{member.role} {member.entry} of project "{member.project}"')
-    return [*lines, *_import_budgets(tx, content.budgets)]
+    lines += _import_budgets(tx, content.budgets)
+    if lines:
+        audit.record(tx, user, AuditAction.IMPORT, "project", Values(new="; ".join(lines)))
+    return lines
 
 
 def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[str]:

@@ -660,6 +660,7 @@ class Config(Values):
     retention_gantt_log = Key(DAYS, 7, "The same of former plans (SCHEDULER_LOG_DECISIONS).")
     retention_challenges = Key(DAYS, 30, "The same of the key pairs of ended jobs.")
     retention_accounting = Key(DAYS, 0, "The same of what oaraccounting has counted.")
+    retention_audit = Key(DAYS, 0, "The same of the audit log (oar-audit).")
     retention_reservations = Key(
         DAYS,
         0,

@@ -1,9 +1,10 @@
-"""The tables of projects, their members and their budgets."""
+"""The tables of projects, their members and their budgets, and the audit log."""
 
 from sqlalchemy import Column, Float, Index, String
 
+from oar.lib.access.records import Via
 from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
-from oar.lib.db.schema_tables import integer, key, long_text, number, one_of, string, table
+from oar.lib.db.schema_tables import integer, key, long_text, number, one_of, sequence_number, string, table
 
 table(
     "projects",
@@ -52,5 +53,20 @@ table(
     Column("extra", Float(53), nullable=False),
 )
 
-#: Tables that nobody but the owner may read: who is in which project.
-SECRET = ("project_members", "user_settings")
+table(
+    "audit_log",
+    "Changes by administrators. The account of commands adds and reads rows; RETENTION_AUDIT alone deletes them.",
+    sequence_number("audit_id"),
+    number("date"),
+    string("person", 255),
+    one_of("via", 8, Via.COMMAND, Via),
+    string("action", 32),
+    long_text("object"),
+    long_text("former_value"),
+    long_text("new_value"),
+    long_text("reason"),
+    Index("audit_log_date", "date"),
+)
+
+#: Tables that nobody but the owner may read: who is in which project, who changed what.
+SECRET = ("project_members", "user_settings", "audit_log")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Notice, NoticeTag, Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.history.event_types import EventType, signal_event
 from oar.lib.history.records import Event
 from oar.lib.jobs.ends import Cause, EndCode
@@ -104,11 +106,12 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
         has_ended = job is not None and refusal is None and job.is_final
         answers[job_id] = ControlOutcome(job_id, refusal, has_ended=has_ended)
     causes = {
-        job_id: Cause(EndCode.DELETED if user.name == jobs[job_id].user else EndCode.ADMINISTRATOR, {"by": user.name})
+        job_id: Cause(EndCode.DELETED if user.name == jobs[job_id].user else EndCode.ADMINISTRATOR, {"by": user.author})
         for job_id, answer in answers.items()
         if answer.refusal is None and not answer.has_ended
     }
-    ask_end(tx, causes, by=user.name, with_inner=with_inner)
+    ask_end(tx, causes, by=user.author, with_inner=with_inner)
+    audit.record_jobs(tx, user, AuditAction.DELETE, [jobs[job_id] for job_id in causes])
     if killed:  # notify Leon again, in case it missed the first notification
         _wake_leon(tx)
     return [answers[job_id] for job_id in ids]
@@ -220,10 +223,12 @@ def force_end(tx: "Transaction", user: User, ids: Sequence[int], *, least: int) 
             refusal = ControlRefusal.NOT_LONG_ENOUGH
         (answer,) = _with_frames(tx, [ControlOutcome(job_id, refusal, seconds=tx.now - since)])
         if answer.refusal is None:
-            text = f"[oardel] force the termination of the job {job_id}, asked by {user.name}"
+            text = f"[oardel] force the termination of the job {job_id}, asked by {user.author}"
             tx.events.add(EventType.FORCE_TERMINATE_FINISHING_JOB, job_id, text, to_check=True)
             tx.outbox.append(Wake(Tag.CHSTATE))
         answers.append(answer)
+    forced = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
+    audit.record_jobs(tx, user, AuditAction.DELETE, forced, Values("Finishing", "ended by force"))
     return answers
 
 
@@ -262,6 +267,9 @@ def toggle_besteffort(tx: "Transaction", user: User, ids: Sequence[int]) -> list
         answers.append(ControlOutcome(job_id, refusal, text))
     if any(answer.refusal is None for answer in answers):
         tx.outbox.append(Wake(Tag.TERM))
+    for text, values in (("Add", Values("", "besteffort")), ("Remove", Values("besteffort", ""))):
+        toggled = [jobs[answer.job_id] for answer in answers if answer.refusal is None and answer.text == text]
+        audit.record_jobs(tx, user, AuditAction.CHANGE, toggled, values)
     return answers
 
 
@@ -277,10 +285,22 @@ class SignalRequest(NamedTuple):
     results: tuple[EventType, EventType]  #: the types of the event that ends it: of success, of failure
 
 
+def request_signals(
+    tx: "Transaction", user: User, ids: Sequence[int], number: int | None
+) -> list[ControlOutcome | SignalRequest]:
+    """Request a signal for several jobs; return the results in the order of the ids. See ``request_signal``."""
+    results = [request_signal(tx, user, job_id, number) for job_id in ids]
+    accepted = [result.job_id for result in results if isinstance(result, SignalRequest)]
+    action = AuditAction.CHECKPOINT if number is None else AuditAction.SIGNAL
+    values = Values(new="" if number is None else f"signal {number}")
+    audit.record_jobs(tx, user, action, tx.jobs.select(accepted) if user.is_admin and accepted else (), values)
+    return results
+
+
 def request_signal(tx: "Transaction", user: User, job_id: int, number: int | None) -> ControlOutcome | SignalRequest:
     """Request a signal for a running job, as its owner or an administrator.
 
-    ``number`` None: the checkpoint signal of the job.
+    ``number`` None: the checkpoint signal of the job. The caller writes the audit log.
     """
     from oar.lib.submission.resource_request import JobTypes
 
@@ -297,11 +317,11 @@ def request_signal(tx: "Transaction", user: User, job_id: int, number: int | Non
     if number is None:
         type_: str = EventType.CHECKPOINT
         results = (EventType.CHECKPOINT_SUCCESS, EventType.CHECKPOINT_ERROR)
-        text = f"User {user.name} requested a checkpoint of the job {job_id}"
+        text = f"User {user.author} requested a checkpoint of the job {job_id}"
     else:
         type_ = signal_event(number)
         results = (EventType.SIG_SUCCESS, EventType.SIG_ERROR)
-        text = f"User {user.name} requested the signal {number} for the job {job_id}"
+        text = f"User {user.author} requested the signal {number} for the job {job_id}"
     run = tx.job_runs.find(job_id)
     return SignalRequest(tx.events.add(type_, job_id, text), job_id, run.head_host if run else "", results)
 
@@ -364,7 +384,8 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
     answers = _with_frames(tx, answers)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     type_ = EventType.HOLD_RUNNING_JOB if running else EventType.HOLD_WAITING_JOB
-    mine = _note_requests(tx, type_, accepted, f"User {user.name} requested to hold the job")
+    audit.record_jobs(tx, user, AuditAction.HOLD, accepted)
+    mine = _note_requests(tx, type_, accepted, f"User {user.author} requested to hold the job")
     _move(tx, mine, {JobState.WAITING: JobState.HOLD, JobState.RESUMING: JobState.SUSPENDED})
     waiting = [job.id for job in mine if job.state is JobState.WAITING]
     if any(job.state is JobState.RESUMING for job in mine) or tx.plan.has_place(waiting):
@@ -420,7 +441,8 @@ def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) 
     outcomes = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
     answers = _with_frames(tx, outcomes)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
-    mine = _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.name} requested to resume the job")
+    audit.record_jobs(tx, user, AuditAction.RESUME, accepted)
+    mine = _note_requests(tx, EventType.RESUME_JOB, accepted, f"User {user.author} requested to resume the job")
     _move(tx, mine, {JobState.HOLD: JobState.WAITING, JobState.SUSPENDED: JobState.RESUMING})
     if mine:
         tx.outbox.append(Wake(Tag.QRESUME))

@@ -44,7 +44,7 @@ def add(tx: "Transaction", user: User, text: str) -> Queue:
     user.check_administers()
     name, priority, policy = _parts(text)
     queue = Queue(name, DEFAULT_PRIORITY if priority is None else priority, policy or DEFAULT_POLICY, QueueState.ACTIVE)
-    with policy_log.changing(tx, user.name):
+    with policy_log.changing(tx, user):
         if not tx.queues.insert(queue):
             raise QueueProblem(f"Queue '{name}' already exists.")
     return queue
@@ -56,7 +56,7 @@ def change(tx: "Transaction", user: User, text: str) -> None:
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
     _check_stays(tx, name)
-    with policy_log.changing(tx, user.name):
+    with policy_log.changing(tx, user):
         tx.queues.update(name, priority=priority, policy=policy)
 
 
@@ -71,7 +71,7 @@ def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> 
     if jobs and not force:
         raise HasJobs(f"Queue '{name}' has {jobs} unfinished job(s).")
     reservations = tx.queues.live_reservations(name)
-    with policy_log.changing(tx, user.name):
+    with policy_log.changing(tx, user):
         if reservations:
             tx.queues.orphan(name)
         else:
@@ -93,7 +93,7 @@ def switch(
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)
         _check_stays(tx, name)
-    with policy_log.changing(tx, user.name):
+    with policy_log.changing(tx, user):
         for names, state in (
             (enabled, QueueState.ACTIVE),
             (disabled, QueueState.NOT_ACTIVE),

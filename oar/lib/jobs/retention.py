@@ -80,6 +80,7 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
             purge_reservations,
             count_old_reservations,
         ),
+        Kept("RETENTION_AUDIT", "rows of the audit log", config.retention_audit, purge_audit_log, count_audit_log),
     ]
 
 
@@ -223,6 +224,25 @@ def purge_reservations(database: "Database", days: int) -> Iterator[int]:
     while removed == JOBS:
         removed = rested(database, remove)
         yield removed
+
+
+# -- the audit log ----------------------------------------------------------------------------------------------------
+
+
+def purge_audit_log(database: "Database", days: int) -> Iterator[int]:
+    """Delete the rows of the audit log that are older than ``days`` days; yield the number deleted in each batch."""
+    pace = Pace(ROWS)
+    removed = limit = pace.size
+    while removed == limit:
+        limit = pace.size
+        removed = rested(database, lambda tx: tx.audit.purge(tx.now - days * DAY, pace.size), pace)
+        yield removed
+
+
+def count_audit_log(database: "Database", days: int) -> int:
+    """Return how many rows ``purge_audit_log`` would delete."""
+    with database.snapshot() as tx:
+        return tx.audit.count_before(tx.now - days * DAY)
 
 
 # -- the clock --------------------------------------------------------------------------------------------------------

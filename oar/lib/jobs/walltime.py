@@ -13,6 +13,8 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, NoSuchJob, UserError
 from oar.lib.base.times import format_date, format_duration, format_signed_duration, parse_duration, seconds_of
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
@@ -306,12 +308,12 @@ def _check_used_time(tx: "Transaction", job: Job, walltime: int, seconds: int) -
 
 def _store(tx: "Transaction", user: User, job: Job, options: WalltimeRequest, *, seconds: int, timeout: int) -> None:
     change = WalltimeChange()
-    event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.name} cancelled the walltime change"
+    event, text = EventType.WALLTIME_REQUEST_CANCELLATION, f"User {user.author} cancelled the walltime change"
     details = ""
     if seconds:
         timeout = timeout if options.timeout is None else options.timeout
         change = WalltimeChange(seconds, options.force, options.delay_next_jobs, options.whole, timeout)
-        event, text = EventType.WALLTIME_REQUEST, f"User {user.name} requested a walltime change"
+        event, text = EventType.WALLTIME_REQUEST, f"User {user.author} requested a walltime change"
         parts = {
             format_signed_duration(seconds): True,
             "force": options.force,
@@ -321,5 +323,7 @@ def _store(tx: "Transaction", user: User, job: Job, options: WalltimeRequest, *,
         }
         details = f" ({'/'.join(part for part, is_set in parts.items() if is_set)})"
     tx.job_requests.request_walltime(job.id, change)
+    what = f"walltime {format_signed_duration(seconds)}" if seconds else "no walltime change"
+    audit.record_jobs(tx, user, AuditAction.CHANGE, [job], Values(new=f"{what}{details}"))
     tx.events.add(event, job.id, f"{text} of the job {job.id}{details}")
     tx.outbox.append(Wake(Tag.WALLTIME))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, UserError
 from oar.lib.bus.messages import Tag, Wake
-from oar.lib.nodes import properties, reserved, state_changes, state_reasons
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
+from oar.lib.nodes import audited_changes, properties, reserved, state_changes, state_reasons
 from oar.lib.nodes.properties import PropertyProblem, Setting, SettingError
 from oar.lib.nodes.states import ResourceState
 
@@ -94,7 +96,9 @@ def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange)
         raise BadSettings(problems)
     ids = state_changes.add(tx, names, change.settings, change.state or ResourceState.ALIVE)
     if change.is_maintained:
-        state_changes.begin_maintenance(tx, ids, by=user.name)
+        state_changes.begin_maintenance(tx, ids, by=user.author)
+    texts = [f"{setting.name}={properties.logged(setting.value)}" for setting in change.settings]
+    audited_changes.record_addition(tx, user, ids, names, "; ".join(texts))
     return ids
 
 
@@ -110,20 +114,23 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
         )
     reason = state_reasons.checked(change.reason)
     _check_hosts(tx, ids, change)
+    former = audited_changes.former_values(tx, ids, change)
     before = {} if change.is_forced else _check_reserved(tx, ids, change)
     if change.state:
-        state_changes.change_state(tx, ids, change.state, by=user.name, reason=reason)
+        state_changes.change_state(tx, ids, change.state, by=user.author, reason=reason)
     if change.is_maintained:
-        state_changes.begin_maintenance(tx, ids, by=user.name, reason=reason)
+        state_changes.begin_maintenance(tx, ids, by=user.author, reason=reason)
     elif change.is_maintained is False:
-        state_changes.end_maintenance(tx, ids, by=user.name)
+        state_changes.end_maintenance(tx, ids, by=user.author)
     if "drain" in change.values:
-        state_changes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name, reason=reason)
+        state_changes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.author, reason=reason)
     kept, drains = _split_drains(change.settings)
     counts = properties.set_properties(tx, ids, kept)
     if before:
         reserved.check_conditions(tx, ids, before, [setting.name for setting in kept])
-    return {**counts, **properties.set_properties(tx, ids, drains)}
+    counts |= properties.set_properties(tx, ids, drains)
+    audited_changes.record_change(tx, user, ids, change, former)
+    return counts
 
 
 def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Setting]]:
@@ -210,6 +217,9 @@ def remove(tx: "Transaction", user: User, resource_id: int, *, purge_jobs: bool,
             return Removal(RemovalRefusal.NOT_ACCOUNTED, tuple(unaccounted))
         tx.retention.remove_jobs(purged)
     tx.resources.delete(resource_id)
+    what = audit.name_resources([resource_id], [resources[0].network_address])
+    lost = Values(new=f"with {audit.numbered('job', purged)}" if purged else "")
+    audit.record(tx, user, AuditAction.DELETE, what, lost)
     tx.outbox.append(Wake(Tag.TERM))
     return Removal(purged=tuple(purged))
 

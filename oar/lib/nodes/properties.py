@@ -10,6 +10,8 @@ from oar.lib.access.records import User
 from oar.lib.base.errors import UserError
 from oar.lib.base.host_names import is_host_name
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.jobs.records import Job, Moldable
 from oar.lib.nodes import reserved
 from oar.lib.nodes.records import OUR_PROPERTIES, SYSTEM_PROPERTIES, PropertyValue
@@ -185,6 +187,7 @@ def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bo
             raise ExistsWithOtherType(f"Property '{name}' already exists with type {type_name(table[name])}.")
         return False
     columns.add_property(name, is_text=is_text)
+    audit.record(tx, user, AuditAction.ADD, f"property {name}", Values(new="varchar" if is_text else "integer"))
     return True
 
 
@@ -211,7 +214,9 @@ def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> Non
         reserved.check_column(tx, name)
         _check_unused(tx, name)
     tx.nodes.lock_properties()
+    type_ = type_name(tx.resources.columns()[name])
     tx.nodes.drop_property(name)
+    audit.record(tx, user, AuditAction.DELETE, f"property {name}", Values(former=type_))
 
 
 def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
@@ -230,6 +235,7 @@ def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: b
         _check_unused(tx, old)
     columns.lock_properties()
     columns.rename_property(old, new)
+    audit.record(tx, user, AuditAction.RENAME, f"property {old}", Values(old, new))
     return _jobs_with(tx, old)
 
 

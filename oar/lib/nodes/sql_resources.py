@@ -179,6 +179,15 @@ class Resources(Table):
         column = quoted(name)
         return frozenset(self._tx.column(f"SELECT DISTINCT {column}::text FROM resources WHERE {column}::text <> ''"))
 
+    def groups_of(self, ids: Collection[int], name: str) -> list[tuple[str | None, list[int]]]:
+        """Return the values of a column as texts, each with its resources among ``ids``; None: no value."""
+        column = quoted(name, has_parameters=True)
+        return self._tx.rows(
+            f"SELECT {column}::text, array_agg(resource_id ORDER BY resource_id) FROM resources"
+            " WHERE resource_id = ANY(%s) GROUP BY 1 ORDER BY min(resource_id)",
+            (list(ids),),
+        )
+
     def count_by_type(self) -> dict[str, int]:
         return dict(self._tx.rows(_BY_TYPE))
 

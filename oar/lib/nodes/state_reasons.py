@@ -1,11 +1,15 @@
 """Reasons of administrators for a state, a drain or a maintenance of nodes."""
 
+import re
+
 from oar.lib.base.errors import BadRequest
 
 #: Characters of a reason, at most.
 LONGEST = 255
 #: What stands before the reason; names of hosts and users hold no blank.
 _BEFORE = ": "
+#: The user with the person who acts under the account: ``root (anna)``.
+_AUTHOR = re.compile(r"User (\S+(?: \([^()]*\))?) ")
 
 
 def checked(text: str) -> str:
@@ -37,14 +41,15 @@ def reason_of(text: str) -> str:
     >>> reason_of("User root began the drain of node-1: disk: changed")
     'disk: changed'
     """
-    return text.partition(_BEFORE)[2]
+    author = _AUTHOR.match(text)  # it may hold a colon
+    return text[author.end() if author else 0 :].partition(_BEFORE)[2]
 
 
 def author_of(text: str) -> str:
     """Return the user from the text of an event; return '' if there is none.
 
-    >>> author_of("User root began the drain of node-1: disk: changed")
-    'root'
+    >>> author_of("User root (anna) began the drain of node-1: disk: changed")
+    'root (anna)'
     """
-    first, _, rest = text.partition(" ")
-    return rest.partition(" ")[0] if first == "User" else ""
+    match = _AUTHOR.match(text)
+    return match[1] if match else ""

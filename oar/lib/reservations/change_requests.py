@@ -143,7 +143,7 @@ class Changer(NamedTuple):
         duration = read_dates(None, None, options.duration, tx.now, "qralter").duration
         check_horizon(tx.now + (duration or 0), tx.now)
         resources = {"request": other.request, **other.columns} if other else {}
-        series = changes.change_series(tx, first, attributes, duration, resources)
+        series = changes.change_series(tx, self.user, first, attributes, duration=duration, resources=resources)
         occurrences = tx.reservations.of_series([first.series_id])
         coming = [each for each in occurrences if each.is_live and each.series_index >= first.series_index]
         return ChangedSeries(series, coming)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.lib.access.records import User
 from oar.lib.base.errors import BrokenRow
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.reservations import deletion, lifecycle, permissions
 from oar.lib.reservations.errors import ChangeDenied
 from oar.lib.reservations.fields import COLUMNS
@@ -132,8 +134,16 @@ def request_change(
     change_id = tx.reservations.request_change(reservation.id, user.name, json.dumps(change.values), expires)
     if change_id is None:
         raise ChangeDenied(f"denied: a change of advance_reservation {reservation.number} is pending")
+    _audit(tx, user, reservation, json.dumps(change.values))
     tx.outbox.append(Wake(Tag.TERM))
     return change_id
+
+
+def _audit(tx: "Transaction", user: User, reservation: AdvanceReservation, values: str) -> None:
+    """Record the change of a reservation of another user; ``values``: JSON of the new values."""
+    if reservation.owner != user.name:
+        name = f"reservation {reservation.number} ({reservation.owner})"
+        audit.record(tx, user, AuditAction.CHANGE, name, Values(new=values))
 
 
 def cancel_change(tx: "Transaction", change_id: int) -> ReservationChange | None:
@@ -151,8 +161,9 @@ def change_attributes(
     Waiting jobs of users who lose access are deleted; their running jobs continue.
     """
     lost = jobs_without_access(tx, reservation, attributes)
+    _audit(tx, user, reservation, json.dumps(attributes.given))
     changed = set_attributes(tx, reservation._replace(revision=reservation.revision + 1), attributes)
-    log_change(tx, changed, user.name, change_names(attributes.given))
+    log_change(tx, changed, user.author, change_names(attributes.given))
     tx.outbox.append(Wake(Tag.TERM))
     end_without_access(tx, changed, lost)
     return lost
@@ -196,8 +207,10 @@ def end_without_access(tx: "Transaction", reservation: AdvanceReservation, job_i
 
 def change_series(
     tx: "Transaction",
+    user: User,
     reservation: AdvanceReservation,
     attributes: ReservationAttributes,
+    *,
     duration: int | None,
     resources: Mapping[str, Any],
 ) -> Series:
@@ -211,4 +224,8 @@ def change_series(
     offset = reservation.time_offset
     if duration is not None and duration <= offset:
         raise ChangeDenied(f"denied: the duration must be longer than {offset} seconds")
-    return change_template(tx, series, duration, **attributes.given, **resources)
+    given = {**attributes.given, **resources}
+    values = Values(new=json.dumps({"duration": duration, **given} if duration is not None else given))
+    if series.owner != user.name:
+        audit.record(tx, user, AuditAction.CHANGE, f"series {series.id} ({series.owner})", values)
+    return change_template(tx, series, duration, **given)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
@@ -50,10 +52,18 @@ def delete(
         return DeletionAnswer(number, Deletion.UNKNOWN)
     if not permissions.may_change(tx, user, locked):
         return DeletionAnswer(number, Deletion.DENIED)
-    outcome = _delete(tx, locked, user.name) if locked.state in GRANTED else Deletion.ALREADY
+    outcome = _delete(tx, locked, user.author) if locked.state in GRANTED else Deletion.ALREADY
+    if outcome in (Deletion.DELETED, Deletion.REGISTERED) or force:
+        _audit(tx, user, locked)
     if force and outcome is not Deletion.DELETED and not locked.is_flexible:
         _exterminate_jobs(tx, locked.id)
     return DeletionAnswer(number, outcome)
+
+
+def _audit(tx: "Transaction", user: User, reservation: AdvanceReservation) -> None:
+    """Record the deletion of a reservation of another user."""
+    if reservation.owner != user.name:
+        audit.record(tx, user, AuditAction.DELETE, f"reservation {reservation.number} ({reservation.owner})")
 
 
 class SeriesDeletion(NamedTuple):
@@ -75,7 +85,8 @@ def delete_series(tx: "Transaction", user: User, series_id: int, *, force: bool 
     answers = []
     for reservation in locked:
         if reservation.state is ReservationState.ASKED:
-            lifecycle.cancel(tx, reservation.id, user.name)
+            lifecycle.cancel(tx, reservation.id, user.author)
+            _audit(tx, user, reservation)
         else:
             answers.append(delete(tx, user, reservation, reservation.number, force=force))
     return SeriesDeletion(Deletion.DELETED, tuple(answers))

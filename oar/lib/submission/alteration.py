@@ -5,7 +5,7 @@ alteration is rejected, so that it cannot bypass the rules.  A reservation job c
 as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.access.records import User
 from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
@@ -25,7 +27,7 @@ from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.options import JobOptions
 from oar.lib.submission.preparation import Proposal
-from oar.lib.submission.resource_request import ResourceRequest, parse_request
+from oar.lib.submission.resource_request import ResourceRequest, format_request, parse_request
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -165,9 +167,20 @@ def alter(
         _write(tx, job, admitted, changes)
         if changes.advance_reservation is not None:
             _move(tx, job_id, present_entry, admitted.reservation)
-        tx.events.add(EventType.ALTER, job_id, f"User {user.name} altered the job {job_id}: {changes}")
+        values = Values(_present_texts(job, requests, changes), str(changes))
+        audit.record_jobs(tx, user, AuditAction.CHANGE, [job], values)
+        tx.events.add(EventType.ALTER, job_id, f"User {user.author} altered the job {job_id}: {changes}")
         if locked.state is JobState.WAITING:
             tx.outbox.append(Wake(Tag.TERM))
+
+
+def _present_texts(job: Job, requests: Sequence[ResourceRequest], changes: JobChanges) -> str:
+    """Return the present values of the changed fields with their names, as far as the job itself has them."""
+    names = [name for name in ("name", "properties", "queue", "project", "notify") if name in changes.named]
+    texts = [f"{name} = {getattr(job, name)!r}" for name in names]
+    if changes.requests is not None:
+        texts.append(f"requests = {tuple(format_request(request.groups, request.walltime) for request in requests)!r}")
+    return ", ".join(texts)
 
 
 def _entry(tx: "Transaction", job_id: int) -> AdvanceReservation | None:

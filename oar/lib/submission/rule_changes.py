@@ -45,8 +45,8 @@ def create(tx: "Transaction", user: User, text: str, *, priority: int, enabled: 
     """
     user.check_administers()
     is_enabled = _compiles(text, force=force) and enabled
-    with policy_log.changing(tx, user.name):
-        return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.name)
+    with policy_log.changing(tx, user):
+        return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.author)
 
 
 def modify(
@@ -75,16 +75,16 @@ def modify(
         enabled=is_enabled,
         text=former.text if text is None else text,
     )
-    with policy_log.changing(tx, user.name):
-        tx.admission_rules.update(changed, user.name)
+    with policy_log.changing(tx, user):
+        tx.admission_rules.update(changed, user.author)
     return changed
 
 
 def delete(tx: "Transaction", user: User, rule_id: int) -> None:
     """Remove a rule.  Raises NotAllowed, NoSuchRule."""
     user.check_administers()
-    with policy_log.changing(tx, user.name):
-        tx.admission_rules.delete(find(tx, rule_id), user.name)
+    with policy_log.changing(tx, user):
+        tx.admission_rules.delete(find(tx, rule_id), user.author)
 
 
 def _compiles(text: str, *, force: bool) -> bool:

@@ -63,6 +63,14 @@ def upgrade():
         " PRIMARY KEY (window_start, window_stop, accounting_project))"
     )
     op.execute(
+        "CREATE TABLE public.audit_log (audit_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
+        " person varchar(255) NOT NULL DEFAULT '', via varchar(8) NOT NULL DEFAULT 'command'"
+        " CHECK (via IN ('command', 'api', 'page', 'file', 'sql')),"
+        " action varchar(32) NOT NULL DEFAULT '', object text NOT NULL DEFAULT '',"
+        " former_value text NOT NULL DEFAULT '', new_value text NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '')"
+    )
+    op.execute("CREATE INDEX audit_log_date ON public.audit_log (date)")
+    op.execute(
         "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"

@@ -1,0 +1,142 @@
+"""The audit log: who changed what, through what, and from which value to which.
+
+Each change has one place that writes the log, in its transaction: the function that commands and the API share. A
+change of many objects is one row.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.access.records import User, Via
+from oar.lib.base.host_names import shorten_host_list
+from oar.lib.base.resource_set import format_ranges, from_positions
+from oar.lib.base.texts import enumerated
+from oar.lib.history.sql_audit import AuditEntry, AuditFilter
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.records import Job
+
+#: Longer values, and those of several lines, are replaced by their digest.
+LONGEST_VALUE = 65536
+_LONGEST_PERSON = 255
+#: A larger number is no number of an object.
+_DIGITS = 18
+
+
+class AuditAction(StrEnum):
+    """What was done."""
+
+    ADD = "add"
+    CHANGE = "change"
+    DELETE = "delete"
+    REMOVE = "remove"  #: entries of a set, members of a project
+    RENAME = "rename"
+    HOLD = "hold"
+    RESUME = "resume"
+    SIGNAL = "signal"
+    CHECKPOINT = "checkpoint"
+    PURGE = "purge"
+    ADOPT = "adopt"
+    IMPORT = "import"
+    REVOKE = "revoke"
+
+
+class Values(NamedTuple):
+    """The former and the new value of an object; '': none."""
+
+    former: str = ""
+    new: str = ""
+
+
+NO_VALUES = Values()
+
+
+def record(
+    tx: "Transaction", user: User, action: AuditAction, name: str, values: Values = NO_VALUES, *, reason: str = ""
+) -> None:
+    """Store a change by a user. ``name``: the kind and the name of the object, such as ``queue default``."""
+    person = f"{user.author}, {user.token}" if user.token else user.author
+    _add(tx, AuditEntry(tx.now, person, user.via, action, name, *values, reason))
+
+
+def record_found(tx: "Transaction", via: Via, action: AuditAction, name: str, values: Values) -> None:
+    """Store a change that a program found: of a file, or of a table that was changed without OAR."""
+    _add(tx, AuditEntry(tx.now, via, via, action, name, *values))
+
+
+def _add(tx: "Transaction", entry: AuditEntry) -> None:
+    person, name = _clean(entry.person)[:_LONGEST_PERSON], _clean(entry.object)
+    former, new = shorten(entry.former_value), shorten(entry.new_value)
+    tx.audit.add(
+        entry._replace(person=person, object=name, former_value=former, new_value=new, reason=_clean(entry.reason))
+    )
+
+
+def record_jobs(
+    tx: "Transaction", user: User, action: AuditAction, jobs: "Iterable[Job]", values: Values = NO_VALUES
+) -> None:
+    """Store one row for a change of jobs of other users; the user's own jobs are left out."""
+    others = [job for job in jobs if job.user != user.name]
+    if others:
+        owners = enumerated(sorted({job.user for job in others}))
+        record(tx, user, action, f"{numbered('job', [job.id for job in others])} ({owners})", values)
+
+
+def name_resources(ids: Iterable[int], hosts: Iterable[str]) -> str:
+    """Return the name of resources on some hosts.
+
+    >>> name_resources([1, 2, 3], ["node-1"])
+    'resource 1-3 (node-1)'
+    """
+    hosts_text = shorten_host_list(host for host in hosts if host)
+    text = numbered("resource", ids)
+    return f"{text} ({hosts_text})" if hosts_text else text
+
+
+def numbered(kind: str, numbers: Iterable[int]) -> str:
+    """Return the name of a set of objects.
+
+    >>> numbered("job", [3, 1, 2, 9])
+    'job 1-3,9'
+    """
+    return f"{kind} {format_ranges(from_positions(numbers))}"
+
+
+def shorten(value: str) -> str:
+    """Return a value as stored: a long text, or one of several lines, as its digest.
+
+    >>> shorten("mem=64"), shorten("")
+    ('mem=64', '')
+    """
+    if len(value) <= LONGEST_VALUE and "\n" not in value:
+        return _clean(value)
+    digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"sha256:{digest} ({len(value)} characters)"
+
+
+def _clean(text: str) -> str:
+    """Return a text that the database can store."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def find(tx: "Transaction", selected: AuditFilter, limit: int) -> list[AuditEntry]:
+    """Return the newest selected rows, newest first.
+
+    ``selected.object``: "job 57", "57", "queue", "queue default", "default", or a node, whose resources are found too.
+    """
+    return tx.audit.find(_with_numbers(tx, selected), limit)
+
+
+def _with_numbers(tx: "Transaction", selected: AuditFilter) -> AuditFilter:
+    if selected.object is None:
+        return selected
+    kind, _, name = selected.object.rpartition(" ")
+    if name.isascii() and name.isdigit() and len(name) <= _DIGITS:
+        return selected._replace(kind=kind or None, numbers=[int(name)])
+    if kind in ("", "node"):
+        ids = tx.resources.ids_of_nodes([name]).get(name, [])
+        return selected._replace(kind="resource", numbers=ids)
+    return selected
