@@ -4,19 +4,15 @@ Each change has one place that writes the log, in its transaction: the function 
 change of many objects is one row.
 """
 
-import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User, Via
-from oar.lib.base.host_names import shorten_host_list
-from oar.lib.base.resource_set import format_ranges, from_positions
-from oar.lib.base.texts import enumerated
-from oar.lib.history.sql_audit import AuditEntry, AuditFilter
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+    from oar.lib.history.sql_audit import AuditEntry, AuditFilter
     from oar.lib.jobs.records import Job
 
 #: Longer values, and those of several lines, are replaced by their digest.
@@ -59,20 +55,21 @@ def record(
 ) -> None:
     """Store a change by a user. ``name``: the kind and the name of the object, such as ``queue default``."""
     person = f"{user.author}, {user.token}" if user.token else user.author
-    _add(tx, AuditEntry(tx.now, person, user.via, action, name, *values, reason))
+    _add(tx, person, user.via, action, name, values, reason)
 
 
 def record_found(tx: "Transaction", via: Via, action: AuditAction, name: str, values: Values) -> None:
     """Store a change that a program found: of a file, or of a table that was changed without OAR."""
-    _add(tx, AuditEntry(tx.now, via, via, action, name, *values))
+    _add(tx, via, via, action, name, values)
 
 
-def _add(tx: "Transaction", entry: AuditEntry) -> None:
-    person, name = _clean(entry.person)[:_LONGEST_PERSON], _clean(entry.object)
-    former, new = shorten(entry.former_value), shorten(entry.new_value)
-    tx.audit.add(
-        entry._replace(person=person, object=name, former_value=former, new_value=new, reason=_clean(entry.reason))
-    )
+def _add(  # noqa: PLR0917 - the columns of a row
+    tx: "Transaction", person: str, via: Via, action: AuditAction, name: str, values: Values, reason: str = ""
+) -> None:
+    from oar.lib.history.sql_audit import AuditEntry
+
+    person, former, new = _clean(person)[:_LONGEST_PERSON], shorten(values.former), shorten(values.new)
+    tx.audit.add(AuditEntry(tx.now, person, via, action, _clean(name), former, new, _clean(reason)))
 
 
 def record_jobs(
@@ -81,6 +78,8 @@ def record_jobs(
     """Store one row for a change of jobs of other users; the user's own jobs are left out."""
     others = [job for job in jobs if job.user != user.name]
     if others:
+        from oar.lib.base.texts import enumerated
+
         owners = enumerated(sorted({job.user for job in others}))
         record(tx, user, action, f"{numbered('job', [job.id for job in others])} ({owners})", values)
 
@@ -91,6 +90,8 @@ def name_resources(ids: Iterable[int], hosts: Iterable[str]) -> str:
     >>> name_resources([1, 2, 3], ["node-1"])
     'resource 1-3 (node-1)'
     """
+    from oar.lib.base.host_names import shorten_host_list
+
     hosts_text = shorten_host_list(host for host in hosts if host)
     text = numbered("resource", ids)
     return f"{text} ({hosts_text})" if hosts_text else text
@@ -102,6 +103,8 @@ def numbered(kind: str, numbers: Iterable[int]) -> str:
     >>> numbered("job", [3, 1, 2, 9])
     'job 1-3,9'
     """
+    from oar.lib.base.resource_set import format_ranges, from_positions
+
     return f"{kind} {format_ranges(from_positions(numbers))}"
 
 
@@ -113,6 +116,8 @@ def shorten(value: str) -> str:
     """
     if len(value) <= LONGEST_VALUE and "\n" not in value:
         return _clean(value)
+    import hashlib
+
     digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
     return f"sha256:{digest} ({len(value)} characters)"
 
@@ -122,7 +127,7 @@ def _clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def find(tx: "Transaction", selected: AuditFilter, limit: int) -> list[AuditEntry]:
+def find(tx: "Transaction", selected: "AuditFilter", limit: int) -> list["AuditEntry"]:
     """Return the newest selected rows, newest first.
 
     ``selected.object``: "job 57", "57", "queue", "queue default", "default", or a node, whose resources are found too.
@@ -130,7 +135,7 @@ def find(tx: "Transaction", selected: AuditFilter, limit: int) -> list[AuditEntr
     return tx.audit.find(_with_numbers(tx, selected), limit)
 
 
-def _with_numbers(tx: "Transaction", selected: AuditFilter) -> AuditFilter:
+def _with_numbers(tx: "Transaction", selected: "AuditFilter") -> "AuditFilter":
     if selected.object is None:
         return selected
     kind, _, name = selected.object.rpartition(" ")

@@ -11,26 +11,31 @@ from oar.lib.nodes.properties import logged
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.nodes.changes import NodeChange
 
 #: Former values of a property that a row names; the history of the resources has all of them.
 MOST_VALUES = 20
+MAINTENANCE = "maintenance"
+#: What is requested, and comes later.
+_ALWAYS = frozenset({"state", MAINTENANCE})
 
 
-def former_values(tx: "Transaction", ids: Sequence[int], change: "NodeChange") -> Mapping[str, str]:
-    """Return the texts of the present values that a change replaces, by name; values that stay are left out."""
+def former_values(tx: "Transaction", ids: Sequence[int], new: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the texts of the present values that a change replaces, by name; properties that stay are left out.
+
+    ``new``: the new values, by name.
+    """
     texts = {}
-    if change.state is not None:
-        texts["state"] = _describe("state", tx.resources.groups_of(ids, "state"))
-    if change.is_maintained is not None:
-        maintained = tx.resources.in_maintenance(ids)
-        groups = {flag: [id_ for id_ in ids if (id_ in maintained) == (flag == "on")] for flag in ("off", "on")}
-        texts["maintenance"] = _describe("maintenance", [(flag, some) for flag, some in groups.items() if some])
-    for name, value in change.settings:
-        groups_of_value = tx.resources.groups_of(ids, name)
-        if any(former != (None if value is None else str(value)) for former, _ in groups_of_value):
-            texts[name] = _describe(name, groups_of_value)
+    for name, value in new.items():
+        groups = _maintained(tx, ids) if name == MAINTENANCE else tx.resources.groups_of(ids, name)
+        if name in _ALWAYS or any(logged(former) != value for former, _ in groups):
+            texts[name] = _describe(name, groups)
     return texts
+
+
+def _maintained(tx: "Transaction", ids: Sequence[int]) -> list[tuple[str | None, list[int]]]:
+    maintained = tx.resources.in_maintenance(ids)
+    groups = [("off", sorted(set(ids) - maintained)), ("on", sorted(maintained))]
+    return [(flag, some) for flag, some in groups if some]
 
 
 def _describe(name: str, groups: Sequence[tuple[str | None, Sequence[int]]]) -> str:
@@ -46,21 +51,20 @@ def _describe(name: str, groups: Sequence[tuple[str | None, Sequence[int]]]) -> 
     return ", ".join([*texts, *([f"{others} other values"] if others > 0 else [])])
 
 
-def new_values(change: "NodeChange", names: Mapping[str, str]) -> str:
-    """Return the text of the new values with these names."""
-    values: dict[str, str] = {"state": str(change.state), "maintenance": "on" if change.is_maintained else "off"}
-    values |= {setting.name: logged(setting.value) for setting in change.settings}
-    return "; ".join(f"{name}={values[name]}" for name in names)
-
-
 def record_change(
-    tx: "Transaction", user: User, ids: Sequence[int], change: "NodeChange", former: Mapping[str, str]
+    tx: "Transaction",
+    user: User,
+    ids: Sequence[int],
+    values: tuple[Mapping[str, str], Mapping[str, str]],
+    *,
+    reason: str,
 ) -> None:
-    """Record a change of existing resources; ``former``: the values before it."""
+    """Record a change of existing resources. ``values``: what ``former_values`` returned, and the new values."""
+    former, new = values
     if former:
-        values = Values("; ".join(former.values()), new_values(change, former))
+        texts = Values("; ".join(former.values()), "; ".join(f"{name}={new[name]}" for name in former))
         name = audit.name_resources(ids, tx.resources.nodes_of(ids))
-        audit.record(tx, user, AuditAction.CHANGE, name, values, reason=change.reason.strip())
+        audit.record(tx, user, AuditAction.CHANGE, name, texts, reason=reason)
 
 
 def record_addition(tx: "Transaction", user: User, ids: Sequence[int], hosts: Sequence[str], values: str) -> None:

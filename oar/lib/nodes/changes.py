@@ -41,6 +41,14 @@ class NodeChange(NamedTuple):
         return {setting.name: setting.value for setting in self.settings}
 
     @property
+    def texts(self) -> Mapping[str, str]:
+        """The new state, maintenance and property values as texts, by name."""
+        texts = {} if self.state is None else {"state": str(self.state)}
+        if self.is_maintained is not None:
+            texts[audited_changes.MAINTENANCE] = "on" if self.is_maintained else "off"
+        return texts | {setting.name: properties.logged(setting.value) for setting in self.settings}
+
+    @property
     def may_have_reason(self) -> bool:
         """Whether the change sets a state, or begins a drain or a maintenance."""
         return self.state is not None or bool(self.is_maintained) or self.values.get("drain") == "YES"
@@ -114,7 +122,7 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
         )
     reason = state_reasons.checked(change.reason)
     _check_hosts(tx, ids, change)
-    former = audited_changes.former_values(tx, ids, change)
+    former = audited_changes.former_values(tx, ids, change.texts)
     before = {} if change.is_forced else _check_reserved(tx, ids, change)
     if change.state:
         state_changes.change_state(tx, ids, change.state, by=user.author, reason=reason)
@@ -129,7 +137,7 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
     if before:
         reserved.check_conditions(tx, ids, before, [setting.name for setting in kept])
     counts |= properties.set_properties(tx, ids, drains)
-    audited_changes.record_change(tx, user, ids, change, former)
+    audited_changes.record_change(tx, user, ids, (former, change.texts), reason=reason)
     return counts
 
 
