@@ -223,9 +223,9 @@ def _record_budget(tx: "Transaction", user: User, former: Budget | None, budget:
     """Record a change of a budget of a project; None: it does not exist."""
     changed = budget or former
     if changed and former != budget:
-        texts = [f"{each}, {each.on_exhaustion}" if each else "" for each in (former, budget)]
+        texts = [f"budget {each}, {each.on_exhaustion}" if each else "" for each in (former, budget)]
         action = AuditAction.ADD if former is None else AuditAction.CHANGE if budget else AuditAction.DELETE
-        audit.record(tx, user, action, f"budget {changed.project}", Values(*texts))
+        audit.record(tx, user, action, f"project {changed.project}", Values(*texts))
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
