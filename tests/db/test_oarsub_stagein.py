@@ -42,6 +42,15 @@ def test_ordinary_jobs_do_not_use_it(desk: LoginNode) -> None:
     assert (result.exit, result.err) == (0, "# Warning: --stagein is only used by desktop_computing jobs.\n")
 
 
+def test_several_servers_need_shared_directories(desk: LoginNode) -> None:
+    desk.config = desk.config.replace(server_hostnames=("srv1", "srv2"))
+    refused = give(desk)
+    assert refused.exit != 0
+    assert "they do not share STAGEIN_DIR and STAGEOUT_DIR (DESKTOP_COMPUTING_SHARED_DIRECTORIES)" in refused.err
+    desk.config = desk.config.replace(desktop_computing_shared_directories=True)
+    assert give(desk).exit == 0
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("data.tar", "tar"), ("-x.tgz", "tar.gz"), ("a'b $(id) `id` \n.zip", "zip"), ("ä;é", ""), ("*", "")],

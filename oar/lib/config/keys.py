@@ -207,6 +207,12 @@ class Config(Values):
     desktop_computing_expiry = Key(SOME_SECONDS, 300, "An agent that sends no request for this time is Suspected.")
     stagein_dir = Key(PATH, "/var/lib/oar/stageins", "Files of oarsub --stagein.")
     stageout_dir = Key(PATH, "/var/lib/oar/stageouts", "Results of desktop computing jobs.")
+    desktop_computing_shared_directories = Key(
+        BOOLEAN,
+        False,
+        "With several servers: all and the API share STAGEIN_DIR and STAGEOUT_DIR. no: desktop_computing jobs are"
+        " refused.",
+    )
     stagein_cache_expiry = Key(at_least(0, "hours"), 144, "Age at which these files are removed.")
 
     # execution
@@ -221,10 +227,10 @@ class Config(Values):
     node_file_db_field = Key(TEXT, "network_address", "Property written in a job's node file.")
     node_file_db_field_distinct_values = Key(TEXT, "resource_id", "One line of it for each value of this property.")
     deploy_hostname = Key(
-        HOST, "", "Host of deploy jobs' commands; SERVER_HOSTNAME if not set.", same_as="server_hostname"
+        HOST, "", "Host of deploy jobs' commands; the active server if not set.", same_as="server_hostname"
     )
     cosystem_hostname = Key(
-        HOST, "", "Host of cosystem jobs' commands; SERVER_HOSTNAME if not set.", same_as="server_hostname"
+        HOST, "", "Host of cosystem jobs' commands; the active server if not set.", same_as="server_hostname"
     )
     deploy_cosystem_job_exec_system = Key(
         one_of("none", "systemd-run"), "none", "How commands of deploy and cosystem jobs are started."

@@ -235,8 +235,20 @@ def check_types(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]
         from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 
         raise BadSubmission(Code.REQUEST, NOT_FOR_DESKTOPS)
+    if JobTypeName.DESKTOP_COMPUTING in types:
+        _check_directories(config)
     _check_tokens(types, tuple(config.scheduler_token_scripts or ()))
     return tuple(_type_warnings(proposal, types, now))
+
+
+def _check_directories(config: Config) -> None:
+    """Raise BadSubmission if the files of a desktop computing job may be on another server than the active one."""
+    if len(config.server_hostnames) > 1 and not config.desktop_computing_shared_directories:
+        raise BadSubmission(
+            Code.REQUEST,
+            "this site has several servers, and they do not share STAGEIN_DIR and STAGEOUT_DIR"
+            " (DESKTOP_COMPUTING_SHARED_DIRECTORIES): desktop_computing jobs cannot be submitted.",
+        )
 
 
 def _check_tokens(types: JobTypes, tokens: Sequence[str]) -> None:

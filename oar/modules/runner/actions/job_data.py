@@ -85,12 +85,21 @@ class JobData:
         return tuple(sorted(names, key=lambda name: (name not in self.first_hosts, name)))
 
     def exec_host(self, config: Config) -> str:
-        """Return the node on which the command runs."""
-        if JobTypeName.DEPLOY in self.types:
-            return config.deploy_hostname
-        if JobTypeName.COSYSTEM in self.types or not self.hosts:
-            return config.cosystem_hostname
+        """Return the node on which the command runs, or the frontend on which it was launched."""
+        if self.is_elsewhere:
+            return (self.run and self.run.head_host) or self.launch_host(config)
         return self.hosts[0]
+
+    def launch_host(self, config: Config) -> str:
+        """Return the node or the frontend on which the command must be launched.
+
+        Without DEPLOY_HOSTNAME or COSYSTEM_HOSTNAME, a frontend is the active server. After a take-over this is another
+        one; a job that was launched before stays where it is.
+        """
+        if not self.is_elsewhere:
+            return self.hosts[0]
+        key = Config.deploy_hostname if JobTypeName.DEPLOY in self.types else Config.cosystem_hostname
+        return str(getattr(config, key.name)) if key.name in config.changed else own_server(config)
 
     def processors(self, config: Config) -> dict[str, list[str]]:
         """Return the processors of the job by node, for the nodes that must be prepared.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable, NodeUnavailable, ProgramNotStarted
 from oar.lib.bus.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
+from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_consequences import NOT_STARTED, consequence_of
 from oar.lib.history.event_types import EventType
@@ -164,16 +165,26 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
     lost = {
         job_id: data
         for job_id, data in found.items()
-        if data.job.state is JobState.LAUNCHING and data.run is None  # left by a database of another version
+        if data.job.state is JobState.LAUNCHING
+        and (data.run is None or _was_prepared_elsewhere(data, data.run, contexts[job_id].config))
     }
     killed = tx.job_requests.jobs_to_kill(found) if found else frozenset()
     begun = _begin_launches(tx, contexts, new, killed) if new else {}
     sent = {job_id for job_id, run in begun.items() if run.phase is Phase.EXEC_SENT}
     claimed = begun | tx.job_runs.claim_all(
-        {job_id: (data.exec_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
+        {job_id: (data.launch_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
     )
     runs = {job_id: claimed.get(job_id, data.run) for job_id, data in found.items()}
     return [_claimed(found.get(claim.job_id), runs.get(claim.job_id), new, sent, killed) for claim in claims]
+
+
+def _was_prepared_elsewhere(data: JobData, run: JobRun, config: Config) -> bool:
+    """Return whether a former server has begun to launch a job on its own host, and has sent nothing yet.
+
+    A launch that was left by a database of another version has no run.
+    """
+    is_unsent = run.phase in launch_holds.ONLY_SERVER_KNOWS
+    return is_unsent and data.is_elsewhere and run.head_host != data.launch_host(config)
 
 
 def _claimed(
@@ -214,7 +225,7 @@ def _begin_launches(
     ]
     return tx.job_runs.claim_all(
         {
-            job_id: (data.exec_host(contexts[job_id].config), Phase.EXEC_SENT if job_id in ready else Phase.CLAIMED)
+            job_id: (data.launch_host(contexts[job_id].config), Phase.EXEC_SENT if job_id in ready else Phase.CLAIMED)
             for job_id, data in begun.items()
         }
     )
