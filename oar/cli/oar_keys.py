@@ -1,4 +1,4 @@
-"""oar-keys: install the SSH keys of OAR on nodes, or print the files.
+"""oar-keys: install the SSH keys of OAR on nodes or on other servers, or print the files.
 
 See docs/design/nodes.rst, "Keys".
 """
@@ -16,6 +16,8 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.host_names import is_host_name
 from oar.lib.base.processes import run
+from oar.lib.bus.servers import own_server
+from oar.lib.config.files import Config
 from oar.lib.remote.key_installation import ACCOUNT, KeyFiles, authorized_lines, host_keys, merged, node_script, port_of
 from oar.lib.runtime import conf_file, read_config
 
@@ -27,9 +29,10 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
 
 @oar_command(
     "oar-keys",
-    summary="Install the SSH keys of OAR on nodes.",
+    summary="Install the SSH keys of OAR on nodes, or on the other servers.",
     examples={
         "oar-keys --node node-1 --node node-2": "Install the keys on two nodes.",
+        "oar-keys --servers": "Copy the keys of this server to the other servers.",
         "oar-keys --print": "Print the files to install by other means.",
     },
     style=ADMIN,
@@ -43,22 +46,38 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
     metavar="[LOGIN@]HOST",
     help="Install the keys on this node by ssh as root (repeatable).",
 )
-@option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node: ssh command (default: ssh).")
-def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], ssh: str) -> int:
+@option(
+    "--servers",
+    "for_servers",
+    is_flag=True,
+    help="Copy the keys and known_hosts of this server to the other servers of SERVER_HOSTNAME, by ssh as root.",
+)
+@option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node, --servers: ssh command (default: ssh).")
+def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], for_servers: bool, ssh: str) -> int:
     """Run the command."""
-    if is_printing is bool(nodes):
-        raise click.UsageError("No node is given. Write --node HOST for each node, or --print.")
+    if [is_printing, bool(nodes), for_servers].count(True) != 1:
+        raise click.UsageError("Give one of: --node HOST for each node, --servers, --print.")
     for node in nodes:
         if not is_host_name(node.rpartition("@")[2]) or node.startswith("-"):
             raise Stop(f"[ERROR] {node} is not the name of a host.")
     reach = command_words("--ssh", ssh)
     account = _account()
-    files = _read(account)
+    files = _read(account, with_private=for_servers)
     if is_printing:
         _print(account, files)
         return 0
-    port = port_of(read_config(conf_file(context.environment)).config.openssh_cmd)
-    return Installation(account, files, reach, port).install(nodes)
+    config = read_config(conf_file(context.environment)).config
+    targets = _other_servers(config) if for_servers else nodes
+    return Installation(account, files, reach, port_of(config.openssh_cmd)).install(targets)
+
+
+def _other_servers(config: Config) -> tuple[str, ...]:
+    """Return the names of the other servers.  Raises Stop, ConfigError."""
+    own = own_server(config)
+    others = tuple(name for name in config.server_hostnames if name != own)
+    if not others:
+        raise Stop(f"[ERROR] SERVER_HOSTNAME: {own} is the only server. Name the other servers there, too.")
+    return others
 
 
 class Installation:
@@ -121,8 +140,8 @@ def _as(account: pwd.struct_passwd) -> Iterator[None]:
         os.seteuid(before)
 
 
-def _read(account: pwd.struct_passwd) -> KeyFiles:
-    """Return the keys of the server.  Raises Stop."""
+def _read(account: pwd.struct_passwd, *, with_private: bool = False) -> KeyFiles:
+    """Return the keys of the server. ``with_private``: for another server.  Raises Stop."""
     directory = Path(account.pw_dir) / ".ssh"
     with _as(account):
         server = next((name for name in ("id_ed25519.pub", "id_rsa.pub") if (directory / name).exists()), "")
@@ -131,7 +150,10 @@ def _read(account: pwd.struct_passwd) -> KeyFiles:
                 (directory / name).read_text() for name in (server, "oarsh_key", "oarsh_key.pub")
             )
             known = directory / "known_hosts"
-            return KeyFiles(public, private, session, known.read_text() if known.exists() else "")
+            files = KeyFiles(public, private, session, known.read_text() if known.exists() else "")
+            key = server.removesuffix(".pub")
+            own = (directory / key).read_text() if with_private else ""
+            return files._replace(server_private=own, server_key=key)
         except OSError:
             raise Stop(f"[ERROR] the keys are not in {directory}: run oar-server prepare, on the server.") from None
 

@@ -53,6 +53,18 @@ def test_files_are_installed_and_other_lines_stay(home: Path) -> None:
     assert ssh.stat().st_mode & 0o777 == 0o700
 
 
+def test_another_server_gets_the_key_of_the_server(home: Path) -> None:
+    done = install(home, FILES._replace(server_private="-----OWN-----\n", server_key="id_rsa"))
+    assert (done.returncode, done.stderr) == (0, "")
+    ssh = home / ".ssh"
+    assert (ssh / "id_rsa").read_text() == "-----OWN-----\n"
+    assert (ssh / "id_rsa.pub").read_text() == FILES.server_public
+    assert (ssh / "id_rsa").stat().st_mode & 0o777 == 0o600
+    (home.parent / "bin/getent").write_text("#!/bin/sh\nexit 2\n")
+    failed = install(home, FILES._replace(server_private="-----OWN-----\n"))
+    assert failed.stderr == "there is no account oar: install oar-server first\n"
+
+
 def test_a_node_without_programs_is_told(home: Path) -> None:
     (home.parent / "bin/getent").write_text("#!/bin/sh\necho oar:x:1:1::/:/bin/bash\n")
     done = install(home, FILES)

@@ -31,7 +31,8 @@ DECIDING = frozenset(
 #: The options that commands read to accept, to answer or to show a request, and that scheduling passes do not read.
 OF_REQUESTS = frozenset(
     {
-        *("allowed_networks", "default_job_walltime", "hierarchy_labels", "job_kill_grace"),
+        *("allowed_networks", "default_job_walltime", "desktop_computing_shared_directories", "hierarchy_labels"),
+        "job_kill_grace",
         *("job_resource_manager_property_db_field", "job_types_extra", "kill_inner_jobs_with_container"),
         *("mail_recipient", "mail_sender", "mail_smtp_server"),
         *("max_advance_reservations", "max_alternatives", "max_array_size", "max_kept_bytes_per_user"),

@@ -26,7 +26,7 @@ cd ~{account}
 shell=$(getent passwd {account} | cut -d: -f7)
 case $shell in
     */oarsh_shell) ;;
-    *) echo "the login shell of {account} is $shell and not oarsh_shell: install oar-node first" >&2; exit 1 ;;
+    *) echo "the login shell of {account} is $shell and not oarsh_shell: install {package} first" >&2; exit 1 ;;
 esac
 mkdir -p .ssh
 chmod 700 .ssh
@@ -43,7 +43,7 @@ done
 END_OF_THE_PROGRAM_OF_OAR
 )
 if ! getent passwd {account} >/dev/null; then
-    echo "there is no account {account}: install oar-node first" >&2
+    echo "there is no account {account}: install {package} first" >&2
     exit 1
 fi
 if [ "$(id -un)" = {account} ]; then
@@ -63,6 +63,8 @@ class KeyFiles(NamedTuple):
     oarsh_private: str
     oarsh_public: str
     known_hosts: str = ""
+    server_private: str = ""  #: only for another server
+    server_key: str = "id_ed25519"  #: file name of the key of the server
 
 
 def authorized_lines(files: KeyFiles, shell: str = _SHELL) -> tuple[str, str]:
@@ -72,13 +74,16 @@ def authorized_lines(files: KeyFiles, shell: str = _SHELL) -> tuple[str, str]:
 
 
 def node_script(files: KeyFiles) -> str:
-    """Return the script that root or oar runs on a node. It can be run repeatedly."""
+    """Return the script that root or oar runs on a node or on another server. It can be run repeatedly."""
     contents = {"oarsh_key": files.oarsh_private, "oarsh_key.pub": files.oarsh_public}
+    if files.server_private:
+        contents |= {files.server_key: files.server_private, f"{files.server_key}.pub": files.server_public}
     if files.known_hosts.strip():
         contents["known_hosts"] = files.known_hosts
     return _SCRIPT.format(
         account=ACCOUNT,
         ours=_OURS,
+        package="oar-server" if files.server_private else "oar-node",
         mark=_SHELL,
         end=_END,
         lines="\n".join(authorized_lines(files)),
