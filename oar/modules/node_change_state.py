@@ -47,6 +47,8 @@ _OF_OTHERS = (
 )
 #: Number of events that are read at a time.
 READ = 1000
+#: Events of nodes that do not answer.
+_UNREACHED = (EventType.PING_CHECKER_NODE_SUSPECTED, EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB)
 #: Events of a kill.
 _KILLS = (EventType.SEND_KILL_JOB, EventType.BESTEFFORT_KILL)
 
@@ -79,6 +81,7 @@ def _site(config: "Config") -> ConsequenceSettings:
         has_own_manager=site_manager(config) is not None,
         max_resubmissions=config.max_automatic_resubmissions,
         heals=not config.disable_suspected_nodes_repair,
+        has_standby=len(config.server_hostnames) > 1,
     )
 
 
@@ -114,6 +117,8 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
         if job_facts and verdict.state:
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
     changed = _carry_out(tx, decisions, heals=site.heals)
+    if site.has_standby and any(event.type in _UNREACHED for event in events):
+        tx.outbox.append(Wake(Tag.FINAUD))  # it finds out whether this server has lost its nodes
     if faults:
         launch_holds.note_failures(tx, _failures(decisions), common, heals=site.heals)
     return changed

@@ -223,6 +223,16 @@ def test_the_mail_of_a_suspicion_states_whether_nodes_recover_automatically(
     assert mail.text.splitlines()[-1] == (by_hand if is_repair_disabled else by_themselves)
 
 
+@pytest.mark.parametrize("servers", [("srv1",), ("srv1", "srv2")])
+def test_a_node_that_does_not_answer_wakes_finaud_if_another_server_may_reach_it(
+    runtime: Runtime, sent: list[Effect], servers: tuple[str, ...]
+) -> None:
+    add_resources(runtime.database)
+    happen(runtime.database, "PING_CHECKER_NODE_SUSPECTED", 0, "node-1")
+    ncs.run(Runtime(Config(server_hostnames=servers), runtime.database))
+    assert (Wake(Tag.FINAUD) in sent) is (len(servers) > 1)
+
+
 def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:
     database = runtime.database
     ids = add_resources(database, nodes=1, cores=1)

@@ -218,6 +218,7 @@ class ConsequenceSettings(NamedTuple):
     has_own_manager: bool = False  #: it is a program of the site
     max_resubmissions: int = 3
     heals: bool = True  #: suspected nodes that answer again may become Alive
+    has_standby: bool = False  #: another server may reach a node that this one does not reach
 
 
 class Verdict(NamedTuple):
