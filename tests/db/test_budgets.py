@@ -1,15 +1,33 @@
-"""Budgets: who may set which, and what is used of them."""
+"""Budgets: who may set which, what is used of them, and what happens to jobs when one is used up."""
 
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from oar.cli import oaralter, qrsub
+from oar.cli.common.command import CommandResult
 from oar.lib.access.records import User
+from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes
+from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion
-from oar.lib.base.errors import BadRequest, NotAllowed
+from oar.lib.base.errors import BadRequest, NotAllowed, UserError
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.jobs import accounting
+from oar.lib.jobs.records import JobKeys
+from oar.lib.jobs.states import BudgetCount, JobState, ProjectMode
+from oar.lib.submission import resubmission
+from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative
+from tests.builders import PLAIN, add_job, add_resources, execute_sql
+from tests.frontend import LoginNode, add_rules
 
 ALICE, BOB, ROOT = User("alice", 0), User("bob", 0), User("root", 0)
 DAY = 86400
@@ -119,3 +137,351 @@ def test_a_wrong_row_of_a_file_is_refused(row: str, text: str) -> None:
     head = ",".join(project_changes.COLUMNS + project_changes.BUDGET_COLUMNS)
     with pytest.raises(BadRequest, match=text):
         project_changes.parse_file(f"{head}\n{row}\n")
+
+
+# -- use --------------------------------------------------------------------------------------------------------------
+
+CONFIG = Config().replace(projects=ProjectMode.KNOWN)
+REQUESTS = CONFIG.replace(budget_counts=BudgetCount.REQUESTS)
+
+
+class Site:
+    """Resources, and jobs that used them at given dates."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.resources = add_resources(database, nodes=2, cores=2)
+        self.config = CONFIG
+
+    def job(
+        self, start: int, stop: int = 0, *, resources: int = 2, walltime: int = 7200, project: str = "physics"
+    ) -> int:
+        """Add a job that held resources between two dates; ``stop`` 0: it runs."""
+        state = JobState.TERMINATED if stop else JobState.RUNNING
+        job_id = add_job(
+            self.database, state, on=self.resources[:resources], walltime=walltime, user="alice", project=project
+        )
+        execute_sql(
+            self.database, "UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", start, stop, job_id
+        )
+        return job_id
+
+    def end(self, job_id: int, stop: int) -> None:
+        execute_sql(
+            self.database, "UPDATE jobs SET state = 'Terminated', stop_time = %s WHERE job_id = %s", stop, job_id
+        )
+
+    def account(self) -> None:
+        list(accounting.count(self.database, accounting.accounting_rules(self.config)))
+
+    def uses(self, now: int = NOW) -> dict[str, BudgetUse]:
+        """Return the use of the budgets in force at a date."""
+        with self.database.begin() as tx:
+            tx.now = now
+            current = project_budgets.in_force(tx.budgets.all(), now)
+            return {use.budget.project: use for use in project_budgets.read_uses(tx, self.config, current)}
+
+    def used(self, project: str = "physics", now: int = NOW) -> float:
+        return self.uses(now)[project].used
+
+
+@pytest.fixture
+def site(physics: Database) -> Site:
+    set_budget(physics, "physics", 100)
+    set_budget(physics, "physics.cms", 50)
+    return Site(physics)
+
+
+def test_use_is_accounting_and_running_jobs_of_a_project_and_those_below(site: Site) -> None:
+    site.job(NOW - 5000, NOW - 4000)
+    site.account()
+    site.job(NOW - 900, NOW - 800, project="physics.cms")  # it is not accounted yet
+    site.job(NOW - 77, resources=3)
+    site.job(NOW - 500, project="biology")
+    assert site.used() == 2 * 1000 + 2 * 100 + 3 * 77
+    assert site.used("physics.cms") == 2 * 100
+    site.account()
+    assert site.used() == 2 * 1000 + 2 * 100 + 3 * 77
+
+
+def test_the_end_and_the_accounting_of_a_job_do_not_change_its_use(site: Site) -> None:
+    job = site.job(NOW - 3 * DAY - 5, walltime=5 * DAY)
+    running = site.used()
+    site.end(job, NOW)
+    ended = site.used()
+    site.account()
+    assert running == ended == site.used() == 2 * (3 * DAY + 5)
+
+
+def test_what_was_used_stays_used_when_jobs_are_purged(site: Site) -> None:
+    site.job(NOW - 5000, NOW - 4000)
+    site.account()
+    execute_sql(site.database, "DELETE FROM jobs")
+    execute_sql(site.database, "DELETE FROM assigned_resources")
+    assert site.used() == 2000
+
+
+@pytest.mark.parametrize("is_subtracted", [False, True])
+def test_suspension_counts_as_in_accounting(site: Site, is_subtracted: bool) -> None:
+    site.config = site.config.replace(accounting_subtract_suspended=is_subtracted)
+    job = site.job(NOW - 1000, resources=1)
+    execute_sql(site.database, "DELETE FROM job_state_logs")
+    execute_sql(site.database, "INSERT INTO job_state_logs VALUES (DEFAULT, %s, 'Suspended', %s, 0)", job, NOW - 300)
+    assert site.used() == (700 if is_subtracted else 1000)
+    execute_sql(site.database, "UPDATE job_state_logs SET date_stop = %s WHERE job_state = 'Suspended'", NOW - 100)
+    expected = 800 if is_subtracted else 1000
+    assert site.used() == expected
+    site.end(job, NOW)
+    site.account()
+    assert site.used() == expected
+
+
+def test_a_change_of_walltime_changes_requests_only(site: Site) -> None:
+    job = site.job(NOW - 1000, resources=1, walltime=3600)
+    site.config = REQUESTS
+    assert (site.uses()["physics"].used, site.uses()["physics"].counted) == (1000, 3600)
+    execute_sql(
+        site.database, "UPDATE moldable_job_descriptions SET moldable_walltime = 7200 WHERE moldable_job_id = %s", job
+    )
+    assert (site.uses()["physics"].used, site.uses()["physics"].counted) == (1000, 7200)
+    site.end(job, NOW)
+    assert site.uses()["physics"].counted == 1000
+
+
+def test_besteffort_jobs_do_not_count_before_and_after_their_kill(site: Site) -> None:
+    job = site.job(NOW - 1000)
+    execute_sql(site.database, "UPDATE jobs SET queue_name = 'besteffort' WHERE job_id = %s", job)
+    assert site.uses()["physics"].used == 0
+    site.end(job, NOW)
+    assert site.used() == 0
+    site.account()
+    assert site.used() == 0
+
+
+def test_a_period_has_whole_windows_and_consecutive_periods_share_none(site: Site) -> None:
+    with site.database.begin() as tx:
+        project_changes.set_budget(tx, ROOT, Budget("physics", END, END + 5 * DAY + 7200, 1))
+        project_changes.set_budget(tx, ROOT, Budget("physics", END + 5 * DAY + 7200, NO_END, 1))
+    job = site.job(END - 3600, resources=1, walltime=10 * DAY)
+    assert site.used(now=END - 1) == 3599
+    assert site.used(now=END + DAY) == DAY
+    late = END + 6 * DAY
+    assert site.used(now=late) == DAY  # the period begins with the nearest window
+    site.end(job, late)
+    site.account()
+    assert site.used(now=late) == DAY
+    assert site.used(now=END + 2 * DAY) == 5 * DAY  # all windows of the period are accounted
+
+
+def test_the_property_cost_is_a_factor_before_and_after_accounting(site: Site) -> None:
+    site.job(NOW - 200, NOW - 100)
+    site.account()  # before there are costs
+    execute_sql(site.database, "ALTER TABLE resources ADD COLUMN cost varchar(255)")
+    execute_sql(site.database, "UPDATE resources SET cost = '2.5' WHERE resource_id = %s", site.resources[0])
+    execute_sql(site.database, "UPDATE resources SET cost = '0' WHERE resource_id = %s", site.resources[1])
+    execute_sql(site.database, "UPDATE resources SET cost = 'much' WHERE resource_id = %s", site.resources[2])
+    job = site.job(NOW - 1000, resources=4, project="physics.cms")
+    assert site.used() == 200 + 1000 * (2.5 + 0 + 1 + 1)
+    site.end(job, NOW)
+    site.account()
+    execute_sql(site.database, "UPDATE resources SET cost = '7'")
+    assert site.used() == 200 + 4500
+    list(accounting.recount(site.database, accounting.accounting_rules(site.config)))
+    assert site.used() == 7 * 200 + 7 * 4000
+
+
+def test_the_date_of_exhaustion_follows_the_present_rate(site: Site) -> None:
+    site.job(NOW - 3600, NOW, resources=1)
+    use = site.uses()["physics"]
+    elapsed = NOW - START
+    assert use.exhaustion_date(NOW) is None  # at this rate it lasts beyond the period
+    busy = use._replace(used=90 * 3600.0, counted=90 * 3600.0)
+    assert busy.exhaustion_date(NOW) == int(NOW + 10 * elapsed / 90)
+    assert busy._replace(used=101 * 3600.0, counted=101 * 3600.0).exhaustion_date(NOW) is None
+
+
+# -- submission -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def login(physics: Database) -> LoginNode:
+    """A site on which the project physics has used up its budget of one hour."""
+    site = Site(physics)
+    add_rules(physics)
+    site.job(NOW - 7200, NOW - 3600, resources=1)
+    site.account()
+    execute_sql(physics, "DELETE FROM jobs")
+    made = LoginNode(physics)
+    made.config = CONFIG.replace(reservation_open=True)
+    return made
+
+
+def _by_option(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("--project", "physics.cms", "x")
+
+
+def _by_directive(login: LoginNode, tmp_path: Path) -> CommandResult:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#OAR --project physics\ntrue\n")
+    script.chmod(0o755)
+    return login.oarsub("-S", script)
+
+
+def _by_array(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("--array", 3, "--project", "physics", "x")
+
+
+def _by_rule(login: LoginNode, tmp_path: Path) -> CommandResult:
+    add_rules(login.database, "project = 'physics'", defaults=False)
+    return login.oarsub("--project", "biology", "x")
+
+
+def _by_reservation_job(login: LoginNode, tmp_path: Path) -> CommandResult:
+    start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW + DAY))
+    return login.oarsub("-r", start, "--project", "physics", "x")
+
+
+def _by_qrsub(login: LoginNode, tmp_path: Path) -> CommandResult:
+    start = time.strftime("%Y%m%d%H%M", time.localtime(NOW + DAY))
+    return login.type(qrsub.main, "-a", start, "-d", "1:0:0", "-project", "physics", "-l", "nodes=1")
+
+
+def _by_alteration(login: LoginNode, tmp_path: Path) -> CommandResult:
+    job = login.submit("--project", "biology", "-n", "altered", "x").id
+    result = login.type(oaralter.main, job, "--project", "physics")
+    assert login.jobs()[-1].project == "biology"
+    execute_sql(login.database, "DELETE FROM jobs")
+    return result
+
+
+def _by_resubmission(login: LoginNode, tmp_path: Path) -> CommandResult:
+    ended = add_job(login.database, JobState.TERMINATED, user="alice", project="physics")
+    result = login.oarsub("--resubmit", ended)
+    execute_sql(login.database, "DELETE FROM jobs WHERE job_id = %s", ended)
+    return result
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *(_by_option, _by_directive, _by_array, _by_rule, _by_reservation_job),
+        *(_by_qrsub, _by_alteration, _by_resubmission),
+    ],
+)
+@pytest.mark.parametrize("counts", BudgetCount)
+def test_a_project_whose_budget_is_used_up_is_refused_on_each_channel(
+    login: LoginNode, tmp_path: Path, way: Callable[[LoginNode, Path], CommandResult], counts: BudgetCount
+) -> None:
+    login.config = login.config.replace(budget_counts=counts)
+    set_budget(login.database, "physics", 1)
+    result = way(login, tmp_path)
+    assert result.exit != 0
+    assert 'The budget of the project "physics" is used up: 1.0 of 1 resource hours from ' in result.err
+    assert login.jobs() == []
+    assert login.count("reservations") == 0
+
+
+def test_other_projects_periods_and_modes_are_not_refused(login: LoginNode) -> None:
+    with login.database.begin() as tx:
+        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 0))
+    assert login.oarsub("--project", "physics", "x").exit == 0  # the period begins later
+    set_budget(login.database, "physics", 1)
+    assert login.oarsub("--project", "biology", "x").exit == 0
+    assert login.oarsub("--project", "physics", "-t", "besteffort", "x").exit == 0
+    login.config = login.config.replace(projects=ProjectMode.FREE)
+    assert login.oarsub("--project", "physics", "x").exit == 0
+
+
+def test_a_job_becomes_besteffort_and_the_user_is_informed(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1, mode="besteffort")
+    result = login.oarsub("--project", "physics", "x")
+    assert result.exit == 0
+    assert "is used up: 1.0 of 1 resource hours" in result.err
+    assert "The job becomes a besteffort job." in result.err
+    job = login.jobs()[-1]
+    assert (job.queue, job.project, "besteffort = 'YES'" in (job.properties or "")) == ("besteffort", "physics", True)
+    with login.database.snapshot() as tx:
+        assert tx.jobs.types([job.id]) == {job.id: ("besteffort",)}
+
+
+def test_a_job_becomes_besteffort_without_rules_of_the_site(login: LoginNode) -> None:
+    execute_sql(login.database, "DELETE FROM admission_rules")
+    set_budget(login.database, "physics", 1, mode="besteffort")
+    assert login.oarsub("--project", "physics", "-q", "default", "x").exit == 0
+    assert login.jobs()[-1].queue == "besteffort"
+
+
+def test_a_job_that_waits_for_a_budget_is_accepted_and_told_until_when(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1, mode="wait")
+    assert "The job waits until there is a new budget." in login.oarsub("--project", "physics", "x").err
+    with login.database.begin() as tx:
+        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 5))
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(END))
+    result = login.oarsub("--project", "physics", "x")
+    assert (result.exit, f"The job waits until {until}." in result.err) == (0, True)
+    assert login.jobs()[-1].queue == "default"
+
+
+def test_the_strictest_budget_that_is_used_up_decides(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1, mode="refuse")
+    set_budget(login.database, "physics.cms", 0, mode="besteffort")
+    assert 'budget of the project "physics" is used up' in login.oarsub("--project", "physics.cms", "x").err
+
+
+def test_with_requests_a_job_must_fit_into_what_is_left(login: LoginNode) -> None:
+    login.config = login.config.replace(budget_counts=BudgetCount.REQUESTS)
+    set_budget(login.database, "physics", 11)  # one hour is used
+    words = ("--project", "physics", "-l", "/resource_id=2,walltime=2")
+    assert login.oarsub(*words, "--array", 2, "x").exit == 0
+    result = login.oarsub(*words, "x")
+    assert result.exit == 8
+    assert 'This request has 4.0 resource hours, but 2.0 are left in the budget of the project "physics"' in result.err
+    assert login.oarsub("--project", "physics", "-l", "/resource_id=1,walltime=2", "x").exit == 0
+    job = login.jobs()[-1].id
+    assert login.type(oaralter.main, job, "-l", "/resource_id=1,walltime=3").exit != 0
+    assert login.type(oaralter.main, job, "-l", "/resource_id=1,walltime=1").exit == 0
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(1, 4), min_size=2, max_size=6), hours=st.integers(1, 12))
+def test_submissions_at_the_same_time_never_exceed_the_budget(login: LoginNode, sizes: list[int], hours: int) -> None:
+    """A request is refused only if what was accepted before leaves too little."""
+    execute_sql(login.database, "DELETE FROM jobs")
+    set_budget(login.database, "physics", 1 + hours)
+    together = threading.Barrier(len(sizes))
+
+    def submit(size: int) -> bool:
+        together.wait()
+        with login.database.begin() as tx:
+            new = NewRequest("default", "physics.cms", size * 3600)
+            if project_budgets.exhaustion_of(tx, REQUESTS, new):
+                return False
+            spec = PLAIN.spec._replace(project="physics.cms")
+            first = PLAIN._replace(spec=spec, message=f"R={size},W=1:0:0,J=B")
+            tx.new_jobs.insert(JobBatch(first, [NewAlternative(3600, ())]), [JobKeys("4299", None, None)])
+        return True
+
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        accepted = list(pool.map(submit, sizes))
+    total = sum(size for size, is_accepted in zip(sizes, accepted, strict=True) if is_accepted)
+    assert total <= hours
+    refused = [size for size, is_accepted in zip(sizes, accepted, strict=True) if not is_accepted]
+    assert all(total + size > hours for size in refused)
+
+
+def test_without_budgets_a_submission_has_no_more_statements(login: LoginNode) -> None:
+    with login.database.begin() as tx:
+        assert not tx.accounts.submission_limits("/quotas").has_budgets
+    set_budget(login.database, "physics", 1)
+    with login.database.begin() as tx:
+        assert tx.accounts.submission_limits("/quotas").has_budgets
+
+
+def test_a_copy_that_waits_is_resubmitted(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1, mode="wait")
+    ended = add_job(login.database, JobState.TERMINATED, user="alice", project="physics")
+    with login.database.begin() as tx:
+        assert resubmission.resubmit(tx, login.config, ALICE, ended)
+    set_budget(login.database, "physics", 1, mode="besteffort")
+    with pytest.raises(UserError, match="is used up"), login.database.begin() as tx:
+        resubmission.resubmit(tx, login.config, ALICE, ended)

@@ -126,7 +126,8 @@ def test_submissions_at_the_same_time_never_exceed_the_limit(
         begin.wait()
         try:
             with database.begin() as tx:
-                waiting_limits.check(tx, CONFIG, NewJobs("default", "p", "alice", (), size, 0))
+                text = tx.accounts.server_file(CONFIG.quotas_conf_file)
+                waiting_limits.check(tx, text, NewJobs("default", "p", "alice", (), size, 0))
                 for _ in range(size):
                     tx.execute("INSERT INTO jobs (job_user, queue_name, project) VALUES ('alice', 'default', 'p')")
         except TooManyWaiting:

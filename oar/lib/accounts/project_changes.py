@@ -423,7 +423,8 @@ def _check_sets_budgets(tx: "Transaction", user: User, budget: Budget) -> None:
     if user.is_admin:
         return
     managed = tx.projects.managed(projects.entries_of(tx, user.name))
-    above = projects.ancestors(tx.projects.all(), budget.project)[1:]
+    parents = {project.name: project.parent for project in tx.projects.all()}
+    above = projects.ancestors(parents, budget.project)[1:]
     own = [name for name in above if name in managed]
     if not own:
         raise NotAllowed(

@@ -3,10 +3,9 @@
 Admission calls it before the rules for the user's choice, and after them for the choice of the rules.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from oar.lib.accounts.records import Project
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import enumerated
 from oar.lib.jobs.states import ProjectMode
@@ -68,9 +67,8 @@ def entries_of(tx: "Transaction", user: str) -> list[str]:
     return [user, *(entry for entry in listed if allows([AccessEntry(entry, denied=False)], visitor, usersets))]
 
 
-def ancestors(present: Iterable[Project], name: str) -> list[str]:
-    """Return a project and the projects above it, from the bottom to the top."""
-    parents = {project.name: project.parent for project in present}
+def ancestors(parents: Mapping[str, str | None], name: str) -> list[str]:
+    """Return a project and the projects above it, from the bottom to the top; ``parents``: by name of the project."""
     above: list[str] = []
     project: str | None = name
     while project is not None and project not in above:

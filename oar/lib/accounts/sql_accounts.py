@@ -13,6 +13,11 @@ from oar.lib.nodes.states import ResourceState
 #: The text of a file as the server read it last.
 _FILE = Prepared("SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1")
 
+#: The same, and whether the budget of a project is in force.
+_LIMITS = Prepared("""
+    SELECT (SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1),
+        EXISTS (SELECT FROM project_budgets WHERE period_end > %s)""")
+
 #: Of the first alternative of a job: the number of resources, with which its message begins, and the walltime.
 _RESOURCES = "substring(j.message FROM '^R=([0-9]+)')"
 _WALLTIME = """(
@@ -35,6 +40,18 @@ _SUM_OF_ALL = f"SELECT count(*), {_SECONDS} {_WAITING}"
 #: Both find their rows by the index jobs_waiting_user.
 _NUMBER_OF_USER = f"{_NUMBER_OF_ALL} AND j.job_user = %(user)s"
 _SUM_OF_USER = f"{_SUM_OF_ALL} AND j.job_user = %(user)s"
+#: What waiting jobs request that accounting will count to their project; besteffort jobs do not count.
+_REQUESTED = f"""
+    SELECT j.project, {_SECONDS} FROM jobs j
+    WHERE {LIVE} AND j.state IN ('Waiting', 'Hold') AND (j.reservation = 'None' OR {NO_FRAME})
+      AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s::text[]) AND j.job_id <> %(but)s
+      AND (%(by_users)s::boolean OR NOT EXISTS (
+          SELECT FROM reservation_jobs i JOIN reservations r USING (reservation_id)
+          WHERE i.job_id = j.job_id AND r.flex = 'NO'))
+      AND (%(inner)s::boolean OR NOT EXISTS (
+          SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type LIKE 'inner=%%'
+            AND NOT EXISTS (SELECT FROM reservation_jobs i WHERE i.job_id = j.job_id)))
+    GROUP BY 1"""
 #: Other projects, types and users are not distinguished: the groups stay few.
 _WAITING_GROUPS = f"""
     SELECT j.queue_name, CASE WHEN j.project = ANY(%(projects)s::text[]) THEN j.project END,
@@ -64,6 +81,13 @@ _ORDERED = f"""
     FROM jobs j WHERE j.state = 'Waiting' AND j.job_user = %s AND j.reservation = 'None' ORDER BY j.job_id LIMIT %s"""
 _PROJECTS_OF = f"SELECT DISTINCT j.project FROM jobs j WHERE {LIVE} AND j.job_user = %s ORDER BY 1 LIMIT %s"
 _COUNTED = "SELECT count(*) FROM resources WHERE type = 'default' AND state = ANY(%s)"
+
+
+class SubmissionLimits(NamedTuple):
+    """What can limit a submission."""
+
+    quota_file: str | None  #: its text as the server read it last
+    has_budgets: bool  #: whether a project has a budget now or later
 
 
 class WaitingSum(NamedTuple):
@@ -116,6 +140,22 @@ class Accounts(Table):
         """Return the text of a policy file of the server; None if there is none, or no scheduling pass has read it."""
         text: str | None = self._tx.value(_FILE, (path,))
         return text
+
+    def submission_limits(self, path: str) -> SubmissionLimits:
+        """Return the text of the quota file with this path, and whether there are budgets."""
+        row = self._tx.row(_LIMITS, (path, self._tx.now))
+        return SubmissionLimits(*row) if row else SubmissionLimits(None, has_budgets=False)
+
+    def requested(
+        self, projects: Collection[str], *, but: int = 0, by_users: bool = False, inner: bool = False
+    ) -> dict[str, int]:
+        """Return the resource seconds that waiting jobs request, by project.
+
+        ``but``: a job that does not count.  ``by_users``, ``inner``: jobs in advance reservations and in containers
+        count themselves, as in accounting.
+        """
+        values = {"projects": list(projects), "but": but, "by_users": by_users, "inner": inner}
+        return dict(self._tx.rows(_REQUESTED, values))
 
     def lock_user(self, user: str) -> None:
         """Block other submissions of a user until the end of the transaction; ``*``: those limited for all users."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from oar.lib.accounts.records import Budget
 from oar.lib.accounts.states import OnExhaustion
+from oar.lib.db.lock_keys import BUDGET_LOCK_CLASS
 from oar.lib.db.statements import Row, Table
 
 _COLUMNS = "project_name, period_start, period_end, resource_hours, on_exhaustion"
@@ -11,6 +12,14 @@ _ALL = f"""
     SELECT {_COLUMNS} FROM project_budgets
     WHERE %(projects)s::text[] IS NULL OR project_name = ANY(%(projects)s::text[])
     ORDER BY project_name, period_start"""
+#: Budgets of a project and of the projects above it at a date, and those after it.
+_ABOVE = f"""
+    WITH RECURSIVE above AS (
+        SELECT project_name, parent FROM projects WHERE project_name = %(project)s
+        UNION SELECT p.project_name, p.parent FROM projects p JOIN above a ON p.project_name = a.parent)
+    SELECT {_COLUMNS} FROM project_budgets JOIN above USING (project_name)
+    WHERE period_end > %(date)s ORDER BY project_name, period_start"""
+_PRESENT = f"SELECT {_COLUMNS} FROM project_budgets WHERE period_end > %s ORDER BY project_name, period_start"
 #: The threshold of mails is kept where the hours do not change.
 _STORE = f"""
     INSERT INTO project_budgets ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s)
@@ -29,6 +38,18 @@ class Budgets(Table):
         """Return the budgets of some or all projects, by name and period."""
         rows = self._tx.rows(_ALL, {"projects": None if projects is None else list(projects)})
         return [_budget(row) for row in rows]
+
+    def present(self) -> list[Budget]:
+        """Return the budgets of all projects that are in force now or later, by name and period."""
+        return [_budget(row) for row in self._tx.rows(_PRESENT, (self._tx.now,))]
+
+    def above(self, project: str, date: int) -> list[Budget]:
+        """Return the budgets of a project and of those above it that are in force at a date or later."""
+        return [_budget(row) for row in self._tx.rows(_ABOVE, {"project": project, "date": date})]
+
+    def lock(self, project: str) -> None:
+        """Block other submissions that the budgets of a project limit until the end of the transaction."""
+        self._tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (BUDGET_LOCK_CLASS, project))
 
     def store(self, budget: Budget) -> None:
         """Insert a budget, or replace that of the same project with the same start."""

@@ -20,7 +20,6 @@ from oar.lib.accounts.limit_rules import (
 from oar.lib.base.errors import BadRequest
 
 if TYPE_CHECKING:
-    from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
 #: User of the lock for rules that limit all users together.
@@ -42,13 +41,12 @@ class TooManyWaiting(BadRequest):
     """With the submission, more jobs would wait than the site allows."""
 
 
-def check(tx: "Transaction", config: "Config", new: NewJobs, *, but: int = 0) -> None:
+def check(tx: "Transaction", quota_file: str | None, new: NewJobs, *, but: int = 0) -> None:
     """Raise TooManyWaiting if a rule forbids new jobs; block other submissions until the end of the transaction.
 
-    ``but``: a waiting job that the new ones replace.
+    ``quota_file``: its text.  ``but``: a waiting job that the new ones replace.
     """
-    text = tx.accounts.server_file(config.quotas_conf_file)
-    rules = binding_rules(rules_of(text), new, new.types)
+    rules = binding_rules(rules_of(quota_file), new, new.types)
     patterns = [(rule, pattern_of(rule, new)) for rule in rules]
     # The common lock first, always: submissions that need both do not wait for each other.
     for user in sorted({pattern[3] or _EVERYBODY for _, pattern in patterns}, key=lambda user: user != _EVERYBODY):

@@ -57,7 +57,7 @@ from oar.lib.config.kinds import (
     some_of,
     unset,
 )
-from oar.lib.jobs.states import DependencyCondition, JobPriority, ProjectMode
+from oar.lib.jobs.states import BudgetCount, DependencyCondition, JobPriority, ProjectMode
 
 #: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
 _JOB_PAGES = "What jobs serve is reached by a tunnel through a frontend: it has no part in sessions of our pages."
@@ -187,6 +187,11 @@ class Config(Values):
         one_of(ProjectMode.FREE, ProjectMode.KNOWN, ProjectMode.MEMBERS),
         ProjectMode.FREE,
         "Which projects a job may have: any text; open ones that exist; of these, those of its user.",
+    )
+    budget_counts = Key(
+        one_of(BudgetCount.USE, BudgetCount.REQUESTS),
+        BudgetCount.USE,
+        "What counts against the budget of a project: what jobs used; also what live and waiting jobs request.",
     )
     signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")

@@ -3,10 +3,12 @@
 See docs/design/locks.rst, "Advisory locks".
 """
 
-#: Classes: "OAR" for the server and for jobs, "OAS" for programs of which one may run at a time, "OAU" for users.
+#: Classes: "OAR" for the server and for jobs, "OAS" for programs of which one may run at a time, "OAU" for users,
+#: "OAB" for projects with a budget.
 JOB_LOCK_CLASS = 0x4F4152
 PROGRAM_LOCK_CLASS = 0x4F4153
 USER_LOCK_CLASS = 0x4F4155
+BUDGET_LOCK_CLASS = 0x4F4142
 
 SERVER_LOCK = (JOB_LOCK_CLASS, 0)
 ROUND_LOCK = (PROGRAM_LOCK_CLASS, 2)

@@ -1,11 +1,13 @@
 """Consumption windows (``tx.accounting``): requested and used resources of users and projects."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from oar.lib.bus.messages import Topic
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
+from oar.lib.jobs.states import CURRENT
 from oar.lib.nodes.states import ALWAYS_AVAILABLE
 
 _BY_USER = """
@@ -22,26 +24,6 @@ _NOT_COUNTED = """
 _ENDED = """
     SELECT job_id FROM jobs WHERE state IN ('Terminated', 'Error') AND job_id > %(last)s
     ORDER BY job_id LIMIT %(most)s FOR NO KEY UPDATE"""
-#: The given jobs that consumed something; the number of resources is that of their alternative.
-_ACCOUNTABLE = """counted AS MATERIALIZED (
-    SELECT j.job_id, j.job_user, j.project, j.queue_name, j.start_time, j.stop_time,
-        COALESCE(NULLIF(m.moldable_walltime, 0), j.stop_time - j.start_time) AS walltime, held.number
-    FROM jobs j
-    LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS number FROM assigned_resources a JOIN resources r USING (resource_id)
-        WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
-    WHERE j.job_id = ANY(%(ids)s) AND j.assigned_moldable_job <> 0 AND held.number > 0
-      AND j.start_time > 0 AND j.stop_time > j.start_time
-      AND j.job_id NOT IN (SELECT job_id FROM inside))"""
-#: The given jobs that are accounted to their container, or to the owner of their advance reservation.
-_INSIDE = """inside AS MATERIALIZED (
-    SELECT t.job_id FROM job_types t
-    WHERE t.job_id = ANY(%(ids)s) AND t.type LIKE 'inner=%%' AND NOT %(inner)s
-      AND NOT EXISTS (SELECT 1 FROM reservation_jobs i WHERE i.job_id = t.job_id)
-    UNION
-    SELECT i.job_id FROM reservation_jobs i JOIN reservations r USING (reservation_id)
-    WHERE i.job_id = ANY(%(ids)s) AND r.flex = 'NO' AND NOT %(by_users)s)"""
 #: The given jobs that are frames of advance reservations.
 _FRAMES = """frames AS MATERIALIZED (
     SELECT c.*, r.reservation_id, %(by_users)s OR r.flex = 'YES' AS is_shared
@@ -74,15 +56,46 @@ levels AS (
     SELECT job_id, resource_id, at AS begins, lead(at) OVER along AS ends,
         sum(granted) OVER along AS granted, sum(used) OVER along AS used
     FROM edges WINDOW along AS (PARTITION BY job_id, resource_id ORDER BY at))"""
-#: The intervals of the jobs, with the consumption per second; suspended time is subtracted if configured.
-_SPANS = """plain AS (SELECT * FROM counted WHERE job_id NOT IN (SELECT job_id FROM frames)),
+#: The property of resources with the cost factor of a resource second; without the property, or a number, it is 1.
+COST = "cost"
+_FACTOR = rf"(CASE WHEN r.{COST}::text ~ '^[0-9]+(\.[0-9]+)?$' THEN r.{COST}::text::float8 ELSE 1 END)"
+
+
+def spans_cte(ids: str, stop: str, weight: str) -> str:
+    """Return common table expressions; the last one, ``spans``, has the consumption per second of jobs, in intervals.
+
+    ``ids``: the condition on the id of the jobs.  ``stop``: the end of a job ``j``.  ``weight``: what a second of a
+    resource ``r`` counts.  Suspended time is subtracted if configured.
+    """
+    # The given jobs that are accounted to their container, or to the owner of their advance reservation.
+    inside = f"""inside AS MATERIALIZED (
+    SELECT t.job_id FROM job_types t
+    WHERE t.job_id {ids} AND t.type LIKE 'inner=%%' AND NOT %(inner)s
+      AND NOT EXISTS (SELECT 1 FROM reservation_jobs i WHERE i.job_id = t.job_id)
+    UNION
+    SELECT i.job_id FROM reservation_jobs i JOIN reservations r USING (reservation_id)
+    WHERE i.job_id {ids} AND r.flex = 'NO' AND NOT %(by_users)s)"""
+    # The given jobs that consumed something; the number of resources is that of their alternative.
+    counted = f"""counted AS MATERIALIZED (
+    SELECT j.job_id, j.job_user, j.project, j.queue_name, j.start_time, {stop} AS stop_time,
+        COALESCE(NULLIF(m.moldable_walltime, 0), {stop} - j.start_time) AS walltime, held.weight AS number
+    FROM jobs j
+    LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS number, sum({weight}) AS weight
+        FROM assigned_resources a JOIN resources r USING (resource_id)
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND (%(all_types)s OR r.type = 'default')) held
+    WHERE j.job_id {ids} AND j.assigned_moldable_job <> 0 AND held.number > 0
+      AND j.start_time > 0 AND {stop} > j.start_time
+      AND j.job_id NOT IN (SELECT job_id FROM inside))"""
+    spans = f"""plain AS (SELECT * FROM counted WHERE job_id NOT IN (SELECT job_id FROM frames)),
 spans AS (
     SELECT b.*, 'USED' AS kind, start_time AS begins, stop_time AS ends, number AS adds FROM plain b
     UNION ALL
     SELECT b.*, 'ASKED', start_time, LEAST(start_time + walltime, %(end_of_time)s), number FROM plain b
     UNION ALL
-    SELECT b.*, span.kind, GREATEST(l.begins, b.start_time), LEAST(l.ends, span.ends), 1
-    FROM counted b JOIN levels l USING (job_id)
+    SELECT b.*, span.kind, GREATEST(l.begins, b.start_time), LEAST(l.ends, span.ends), {weight}
+    FROM counted b JOIN levels l USING (job_id) JOIN resources r USING (resource_id)
     CROSS JOIN LATERAL (
         VALUES ('USED', b.stop_time), ('ASKED', LEAST(b.start_time + b.walltime, %(end_of_time)s))) span (kind, ends)
     WHERE l.granted > 0 AND l.used = 0
@@ -91,6 +104,9 @@ spans AS (
     FROM plain b JOIN job_state_logs l USING (job_id)
     WHERE %(subtract_suspended)s AND l.job_state IN ('Suspended', 'Resuming')
       AND l.date_start < stop_time AND (l.date_stop > start_time OR l.date_stop = 0))"""
+    return f"{inside}, {counted}, {_FRAMES}, {_HELD}, {_LEVELS}, {spans}"
+
+
 #: The sums of these intervals per window.
 _PARTS = """parts AS MATERIALIZED (
     SELECT place * %(width)s AS window_start, (place + 1) * %(width)s - 1 AS window_stop,
@@ -99,8 +115,9 @@ _PARTS = """parts AS MATERIALIZED (
     FROM spans CROSS JOIN LATERAL generate_series(begins / %(width)s, (ends - 1) / %(width)s) place
     WHERE ends > begins
     GROUP BY place, job_user, project, queue_name, kind)"""
+_IDS, _STOP = "= ANY(%(ids)s)", "j.stop_time"
 _COUNT = f"""
-    WITH {_INSIDE}, {_ACCOUNTABLE}, {_FRAMES}, {_HELD}, {_LEVELS}, {_SPANS}, {_PARTS},
+    WITH {spans_cte(_IDS, _STOP, "1")}, {_PARTS},
     written AS (
         INSERT INTO accounting SELECT * FROM parts
         ORDER BY window_start, window_stop, job_user, project, queue_name, kind
@@ -117,6 +134,61 @@ _COUNT = f"""
       ON (w.window_start, w.accounting_user, w.accounting_project, w.queue_name, w.consumption_type)
        = (p.window_start, p.job_user, p.project, p.queue_name, p.kind)
     ORDER BY 1, 3, 4, 5, 6"""
+#: What the given jobs cost beyond their resource seconds; budgets do not count the queue besteffort.
+_COUNT_COSTS = f"""
+    WITH {spans_cte(_IDS, _STOP, f"({_FACTOR} - 1)")}
+    INSERT INTO accounting_costs (window_start, window_stop, accounting_project, extra)
+    SELECT place * %(width)s, (place + 1) * %(width)s - 1, project,
+        sum(adds * (LEAST(ends, (place + 1) * %(width)s) - GREATEST(begins, place * %(width)s)))
+    FROM spans CROSS JOIN LATERAL generate_series(begins / %(width)s, (ends - 1) / %(width)s) place
+    WHERE ends > begins AND kind = 'USED' AND adds <> 0 AND queue_name <> 'besteffort'
+    GROUP BY 1, 2, 3 ORDER BY 1, 3
+    ON CONFLICT (window_start, window_stop, accounting_project)
+    DO UPDATE SET extra = accounting_costs.extra + EXCLUDED.extra"""
+_HAS_COSTS = f"""
+    SELECT EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = 'public.resources'::regclass AND attname = '{COST}' AND NOT attisdropped)"""
+#: Jobs whose use is in no window yet.
+_PENDING_STATES = ", ".join(sorted(repr(str(state)) for state in CURRENT))
+_PENDING = f"""pending AS MATERIALIZED (
+    SELECT j.job_id FROM jobs j
+    WHERE {LIVE} AND j.state IN ({_PENDING_STATES}) AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s)
+    UNION ALL
+    SELECT job_id FROM jobs
+    WHERE accounted = 'NO' AND state IN ('Terminated', 'Error')
+      AND queue_name <> 'besteffort' AND project = ANY(%(projects)s))"""
+#: ``ahead``: live jobs count as if they ended at the end of their walltime.
+_PENDING_STOP = f"""(CASE WHEN NOT ({LIVE}) THEN j.stop_time WHEN %(ahead)s
+    THEN GREATEST(%(now)s, j.start_time + (SELECT w.moldable_walltime FROM moldable_job_descriptions w
+        WHERE w.moldable_id = j.assigned_moldable_job)) ELSE %(now)s END)"""
+
+
+def _use(weight: str, costs: str) -> str:
+    return f"""
+    WITH {_PENDING}, {spans_cte("IN (SELECT job_id FROM pending)", _PENDING_STOP, weight)},
+    periods AS (
+        SELECT * FROM unnest(%(begins)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY p (begins, ends, number)),
+    parts AS (
+        SELECT p.number, a.accounting_project AS project, a.consumption::float8 AS seconds
+        FROM periods p JOIN accounting a ON a.window_start >= p.begins AND a.window_start < p.ends
+        WHERE a.consumption_type = 'USED' AND a.queue_name <> 'besteffort'
+          AND a.accounting_project = ANY(%(projects)s)
+        UNION ALL
+        SELECT p.number, s.project, s.adds * (LEAST(s.ends, p.ends) - GREATEST(s.begins, p.begins))
+        FROM periods p JOIN spans s ON s.begins < p.ends AND s.ends > p.begins
+        WHERE s.kind = 'USED' AND s.ends > s.begins{costs})
+    SELECT number, project, sum(seconds) FROM parts GROUP BY 1, 2"""
+
+
+_USE = _use("1", "")
+_USE_WITH_COSTS = _use(
+    _FACTOR,
+    """
+        UNION ALL
+        SELECT p.number, c.accounting_project, c.extra
+        FROM periods p JOIN accounting_costs c ON c.window_start >= p.begins AND c.window_start < p.ends
+        WHERE c.accounting_project = ANY(%(projects)s)""",
+)
 _NOT_APPLICABLE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NA'"
 
 
@@ -141,6 +213,14 @@ class WindowChange(NamedTuple):
     kind: str  #: ASKED or USED
     consumption: int  #: resource seconds
     is_new: bool
+
+
+class ProjectUse(NamedTuple):
+    """What a project itself used in a period."""
+
+    period: int  #: its index
+    project: str
+    seconds: float  #: resource seconds times the cost factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +266,8 @@ class Accounting(Table):
         """Add the consumption of ended jobs to the windows, and mark the jobs; return the additions by window."""
         self._changed(Topic.ACCOUNTING)
         values = {**rules._asdict(), "ids": list(ids), "end_of_time": ALWAYS_AVAILABLE}
+        if self.has_costs():
+            self._tx.execute(_COUNT_COSTS, values)
         return [WindowChange(*row) for row in self._tx.rows(_COUNT, values)]
 
     def not_applicable(self, ids: Collection[int]) -> frozenset[int]:
@@ -203,8 +285,34 @@ class Accounting(Table):
     def delete_before(self, date: int) -> int:
         """Delete the windows that ended before a date; return the number of rows."""
         self._changed(Topic.ACCOUNTING)
+        self._tx.execute("DELETE FROM accounting_costs WHERE window_stop < %s", (date,))
         return self._tx.execute("DELETE FROM accounting WHERE window_stop < %s", (date,))
 
     def clear(self) -> None:
         self._changed(Topic.ACCOUNTING)
+        self._tx.execute("DELETE FROM accounting_costs")
         self._tx.execute("DELETE FROM accounting")
+
+    def has_costs(self) -> bool:
+        """Return whether resources have the property with their cost factor."""
+        return bool(self._tx.value(_HAS_COSTS))
+
+    def use(
+        self, projects: Collection[str], periods: Sequence[tuple[int, int]], rules: Rules, *, is_ahead: bool = False
+    ) -> list[ProjectUse]:
+        """Return what projects used in periods, until now; jobs of the queue besteffort do not count.
+
+        It is the sum of the windows of accounting and of the jobs that are not accounted yet.  A window belongs to the
+        period that contains its start.  ``is_ahead``: live jobs count until the end of their walltime.
+        """
+        values = {
+            **rules._asdict(),
+            "projects": list(projects),
+            "begins": [begin for begin, _ in periods],
+            "ends": [end for _, end in periods],
+            "now": self._tx.now,
+            "ahead": is_ahead,
+            "end_of_time": ALWAYS_AVAILABLE,
+        }
+        rows = self._tx.rows(_USE_WITH_COSTS if self.has_costs() else _USE, values)
+        return [ProjectUse(number - 1, project, seconds) for number, project, seconds in rows]

@@ -270,6 +270,13 @@ class ServerRole(StrEnum):
     STOPPED = "stopped"
 
 
+class BudgetCount(StrEnum):
+    """What counts against the budget of a project, ``BUDGET_COUNTS``."""
+
+    USE = "use"  #: resource hours that jobs used
+    REQUESTS = "requests"  #: also those that live and waiting jobs request
+
+
 class ProjectMode(StrEnum):
     """Which projects a job may have, ``PROJECTS``."""
 

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.accounts import budgets
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
 from oar.lib.jobs.states import JobType
@@ -76,10 +77,21 @@ def admit(
             for alternative, request in zip(proposal.alternatives, amended.requests, strict=False)
         )
         fitting = _from_first_that_fits(narrowed, lambda each: cluster.size(each.groups, "") is not None)
+        size = cluster.size(fitting[0].groups, "") if fitting else None
     if not fitting:
         raise nothing_suits("no resource may be used by all users of the access list")
+    _check_budget(tx, config, proposal.reservation, amended.spec, size or 0)
     reservation = proposal.reservation._replace(queue=amended.spec.queue, project=amended.spec.project)
     return proposal._replace(reservation=reservation, alternatives=fitting), output
+
+
+def _check_budget(tx: "Transaction", config: Config, reservation: NewReservation, spec: JobSpec, size: int) -> None:
+    """Raise BadReservation if the budget of the project is used up at its start: a reservation cannot wait."""
+    seconds = size * (reservation.end - reservation.start)
+    new = budgets.NewRequest(spec.queue, spec.project, seconds, start=reservation.start)
+    exhaustion = budgets.exhaustion_of(tx, config, new)
+    if exhaustion:
+        raise nothing_suits(f"{exhaustion.text} Choose another project, or ask a manager of the project for hours.")
 
 
 def conditions_of(

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
+from oar.lib.accounts import budgets
 from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history import audit
@@ -19,7 +20,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
 from oar.lib.jobs.records import Dependency, Job, JobSpec
-from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
+from oar.lib.jobs.states import BudgetCount, JobState, JobType, Reservation, job_letter
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission, checks, dependencies, preparation, reservation_entry, submit
 from oar.lib.submission.admission import Admission
@@ -27,7 +28,7 @@ from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.options import JobOptions
 from oar.lib.submission.preparation import Proposal
-from oar.lib.submission.resource_request import ResourceRequest, format_request, parse_request
+from oar.lib.submission.resource_request import JobTypes, ResourceRequest, format_request, parse_request
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -163,7 +164,7 @@ def alter(
         if _entry(tx, job_id) != present_entry:
             raise WrongState("its advance reservation was changed meanwhile: try again.")
         if changes.named & _LIMITED:
-            _check_waiting_jobs(tx, config, job_id, admitted)
+            _check_limits(tx, config, job_id, admitted, changes)
         _write(tx, job, admitted, changes)
         if changes.advance_reservation is not None:
             _move(tx, job_id, present_entry, admitted.reservation)
@@ -294,9 +295,18 @@ def _new(changed: str | None, present: str | None) -> str | None:
     return (present if changed is None else changed) or None
 
 
-def _check_waiting_jobs(tx: "Transaction", config: "Config", job_id: int, admitted: Admission) -> None:
+def _check_limits(tx: "Transaction", config: "Config", job_id: int, admitted: Admission, changes: JobChanges) -> None:
+    """Raise BadSubmission if limits of waiting jobs or budgets do not allow the altered job.
+
+    Budgets that count use only do not depend on the request.
+    """
+    spec, reservation = admitted.proposal.spec, admitted.reservation
+    is_accounted = budgets.is_accounted(
+        config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
+    )
+    is_limited = bool(changes.named & {"queue", "project"}) or config.budget_counts is BudgetCount.REQUESTS
     seconds = admitted.size * (admitted.proposal.requests[0].walltime or 0)
-    submit.check_waiting_jobs(tx, config, admitted.proposal.spec, seconds, but=job_id)
+    submit.check_limits(tx, config, spec, seconds, is_accounted=is_accounted and is_limited, but=job_id)
 
 
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:

@@ -9,7 +9,7 @@ See docs/design/launch.rst, "Resubmission".
 from typing import TYPE_CHECKING
 
 from oar.lib.access.records import User
-from oar.lib.accounts import projects
+from oar.lib.accounts import budgets, projects
 from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.jobs import control
@@ -18,7 +18,7 @@ from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission, job_environment, job_keys, reservation_entry, submit
 from oar.lib.submission.job_keys import KeyPair
-from oar.lib.submission.resource_request import GROWING
+from oar.lib.submission.resource_request import GROWING, JobTypes
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 if TYPE_CHECKING:
@@ -52,7 +52,11 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     types = tx.jobs.types([job_id]).get(job_id, ())
     alternatives = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
     spec = JobSpec(user=job.user, command="", queue=job.queue, project=job.project, types=types)
-    submit.check_waiting_jobs(tx, config, spec, _size(job) * (alternatives[0].walltime if alternatives else 0))
+    seconds = _size(job) * (alternatives[0].walltime if alternatives else 0)
+    is_accounted = budgets.is_accounted(
+        config, JobTypes(types).names, is_flexible=inside[0].is_flexible if inside else None
+    )
+    submit.check_limits(tx, config, spec, seconds, is_accounted=is_accounted)
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)
     copy_id = copy(tx, job_id)
     tx.outbox.append(Wake(Tag.QSUB))

@@ -87,13 +87,21 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         if companion:
             companion.begin(tx)
         admission = admit(tx, database, cluster, config, proposal)
+        limits, said = tx.accounts.submission_limits(config.quotas_conf_file), list[str]()
+        if limits.has_budgets:
+            from oar.lib.submission import budget_checks
+
+            admission, said = budget_checks.limited(
+                tx, database, cluster, config, proposal=proposal, admitted=admission
+            )
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
-        check_waiting_jobs(tx, config, spec, admission.size * (proposal.requests[0].walltime or 0))
+        check_waiting_jobs(tx, limits.quota_file, spec, admission.size * (proposal.requests[0].walltime or 0))
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
         warnings = (
             *proposal.warnings,
+            *said,
             *_check_cpuset(tx, spec),
             *_container_warnings(tx, admission),
             *dependencies.warnings(tx, spec),
@@ -123,15 +131,32 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
     return submitted
 
 
-def check_waiting_jobs(tx: "Transaction", config: Config, spec: JobSpec, seconds: int, *, but: int = 0) -> None:
+def check_limits(
+    tx: "Transaction", config: Config, spec: JobSpec, seconds: int, *, is_accounted: bool = True, but: int = 0
+) -> None:
+    """Raise BadSubmission if a budget is used up, or more jobs would wait than the site allows.
+
+    ``seconds``: resource seconds that the job requests.  ``is_accounted``: false if accounting counts its container or
+    advance reservation instead.  ``but``: a waiting job that it replaces.
+    """
+    limits = tx.accounts.submission_limits(config.quotas_conf_file)
+    if limits.has_budgets:
+        from oar.lib.submission import budget_checks
+
+        budget_checks.check(tx, config, spec, seconds, is_accounted=is_accounted, but=but)
+    check_waiting_jobs(tx, limits.quota_file, spec, seconds, but=but)
+
+
+def check_waiting_jobs(tx: "Transaction", quota_file: str | None, spec: JobSpec, seconds: int, *, but: int = 0) -> None:
     """Raise BadSubmission if more jobs would wait than the site allows.
 
-    ``seconds``: resource seconds that each job requests.  ``but``: a waiting job that the new one replaces.
+    ``quota_file``: its text.  ``seconds``: resource seconds that each job requests.  ``but``: a waiting job that the
+    new one replaces.
     """
     number = spec.array_size
     new = NewJobs(spec.queue, spec.project, spec.user, JobTypes(spec.types).names, number, number * seconds)
     try:
-        waiting_limits.check(tx, config, new, but=but)
+        waiting_limits.check(tx, quota_file, new, but=but)
     except TooManyWaiting as error:
         raise BadSubmission(Code.REQUEST, str(error), verify=False) from None
 

@@ -1,0 +1,191 @@
+"""Budgets of projects: what is used of them, and what happens to jobs when one is used up.
+
+The use is that of accounting and of the jobs that are not accounted yet, of a project and of all projects below it.
+Jobs of the queue besteffort do not count.  See docs/administrator-guide.rst, "Budgets".
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.accounts.projects import ancestors
+from oar.lib.accounts.records import NO_END, Budget, Project
+from oar.lib.accounts.states import OnExhaustion
+from oar.lib.jobs.accounting import accounting_rules
+from oar.lib.jobs.sql_accounting import ProjectUse
+from oar.lib.jobs.states import BudgetCount, JobTypeName, ProjectMode
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+
+HOUR = 3600
+#: The queue whose jobs do not count.
+BESTEFFORT = "besteffort"
+#: The strictest first.
+_STRICTNESS = (OnExhaustion.REFUSE, OnExhaustion.WAIT, OnExhaustion.BESTEFFORT)
+
+
+class BudgetUse(NamedTuple):
+    """A budget, and what is used of it."""
+
+    budget: Budget
+    used: float  #: resource seconds
+    counted: float  #: resource seconds that count against it: the same, or with what live and waiting jobs request
+    since: int  #: start of the first window of accounting that counts
+
+    @property
+    def left(self) -> float:
+        """The resource seconds that are left; negative if more is used."""
+        return self.budget.hours * HOUR - self.counted
+
+    def is_exhausted(self, requested: float | None = None) -> bool:
+        """Return whether it is used up; ``requested``: resource seconds that must be left, None if use counts."""
+        return self.left <= 0 or self.left < (requested or 0)
+
+    def exhaustion_date(self, now: int) -> int | None:
+        """Return when it will be used up at the present rate; None if that is not in its period."""
+        elapsed = now - self.since
+        if self.left <= 0 or self.used <= 0 or elapsed <= 0 or not self.since:
+            return None
+        date = now + self.left * elapsed / self.used
+        return int(date) if date < self.budget.end else None
+
+    def __str__(self) -> str:
+        """Return the used and the total hours, and the period."""
+        return f"{self.counted / HOUR:,.1f} of {self.budget.hours:,.10g} resource hours {self.budget.period}"
+
+
+class Exhaustion(NamedTuple):
+    """The budget that stops a job."""
+
+    use: BudgetUse
+    requested: float | None  #: resource seconds of the job; None if use counts
+    resumes: int  #: start of the next period with a budget; 0: there is none
+
+    @property
+    def text(self) -> str:
+        """One sentence that names the project, the use and the period."""
+        if self.requested is None or self.use.left <= 0:
+            return f'The budget of the project "{self.use.budget.project}" is used up: {self.use}.'
+        hours = f"This request has {self.requested / HOUR:,.1f} resource hours"
+        left = f"{self.use.left / HOUR:,.1f} are left"
+        return f'{hours}, but {left} in the budget of the project "{self.use.budget.project}": {self.use}.'
+
+
+def read_uses(
+    tx: "Transaction", config: "Config", budgets: Sequence[Budget], *, but: int = 0, with_waiting: bool = True
+) -> list[BudgetUse]:
+    """Return the use of budgets until now.
+
+    ``but``: a waiting job whose request does not count.  ``with_waiting``: with BUDGET_COUNTS=requests, count waiting
+    jobs, too.
+    """
+    if not budgets:
+        return []
+    chains = chains_of(tx.projects.all())
+    owners = {budget.project for budget in budgets}
+    projects = [name for name, chain in chains.items() if owners.intersection(chain)]
+    periods = [period_bounds(budget, config.accounting_window) for budget in budgets]
+    rules = accounting_rules(config)
+    rows = tx.accounting.use(projects, periods, rules)
+    used = counted = _sums(rows, chains)
+    if config.budget_counts is BudgetCount.REQUESTS:
+        ahead = tx.accounting.use(projects, periods, rules, is_ahead=True)
+        if with_waiting:
+            requested = tx.accounts.requested(projects, but=but, by_users=rules.by_users, inner=rules.inner)
+            ahead += [ProjectUse(n, name, seconds) for n in range(len(periods)) for name, seconds in requested.items()]
+        counted = _sums(ahead, chains)
+    return [
+        BudgetUse(budget, used.get((n, budget.project), 0.0), counted.get((n, budget.project), 0.0), periods[n][0])
+        for n, budget in enumerate(budgets)
+    ]
+
+
+class NewRequest(NamedTuple):
+    """Jobs as far as budgets limit them."""
+
+    queue: str
+    project: str
+    seconds: float  #: resource seconds that they request together
+    is_accounted: bool = True  #: false: accounting counts their container or advance reservation instead
+    start: int = 0  #: of a reservation
+
+
+def exhaustion_of(tx: "Transaction", config: "Config", new: NewRequest, *, but: int = 0) -> Exhaustion | None:
+    """Return the budget that does not allow new jobs; None if all do.
+
+    With BUDGET_COUNTS=requests, block other submissions of the projects until the end of the transaction.
+    ``but``: a waiting job that the new ones replace.
+    """
+    if config.projects is ProjectMode.FREE or new.queue == BESTEFFORT or not new.is_accounted:
+        return None
+    date = max(tx.now, new.start)
+    budgets = tx.budgets.above(new.project, date)
+    current = in_force(budgets, date)
+    if not current:
+        return None
+    is_by_use = config.budget_counts is BudgetCount.USE
+    for name in () if is_by_use else sorted({budget.project for budget in current}):
+        tx.budgets.lock(name)
+    return find_exhaustion(read_uses(tx, config, current, but=but), budgets, None if is_by_use else new.seconds)
+
+
+def is_accounted(config: "Config", types: Collection[str], *, is_flexible: bool | None = None) -> bool:
+    """Return whether accounting counts a job itself, not its container or advance reservation.
+
+    ``is_flexible``: whether its advance reservation is; None: it is in none.
+    """
+    if is_flexible is not None:
+        return is_flexible or accounting_rules(config).by_users
+    return config.accounting_inner or JobTypeName.INNER not in types
+
+
+def chains_of(projects: Iterable[Project]) -> dict[str, list[str]]:
+    """Return each project with the projects above it, from the bottom to the top."""
+    parents = {project.name: project.parent for project in projects}
+    return {name: ancestors(parents, name) for name in parents}
+
+
+def _sums(rows: Iterable[ProjectUse], chains: Mapping[str, Sequence[str]]) -> dict[tuple[int, str], float]:
+    """Return sums by period and project, in which a project contains the projects below it."""
+    sums: dict[tuple[int, str], float] = {}
+    for period, name, seconds in rows:
+        for project in chains[name]:
+            sums[period, project] = sums.get((period, project), 0.0) + seconds
+    return sums
+
+
+def period_bounds(budget: Budget, width: int) -> tuple[int, int]:
+    """Return the start of the first window of accounting of a period, and that of the first one behind it.
+
+    A period begins and ends at the nearest start of a window, so that each window belongs to one period.
+    """
+    begin, end = ((date + width // 2) // width * width for date in (budget.start, budget.end))
+    return begin, NO_END if budget.end == NO_END else end
+
+
+def in_force(budgets: Iterable[Budget], date: int) -> list[Budget]:
+    """Return the budgets whose period contains a date."""
+    return [budget for budget in budgets if budget.is_in_force(date)]
+
+
+def find_exhaustion(
+    uses: Iterable[BudgetUse], budgets: Collection[Budget], requested: float | None
+) -> Exhaustion | None:
+    """Return the budget that stops a job, the strictest one; None if no budget is used up.
+
+    ``uses``: those that limit the job.  ``budgets``: those of present and later periods.  ``requested``: resource
+    seconds of the job, None if use counts.
+    """
+    exhausted = [use for use in uses if use.is_exhausted(requested)]
+    if not exhausted:
+        return None
+    use = min(exhausted, key=lambda use: (_STRICTNESS.index(use.budget.on_exhaustion), -use.budget.end))
+    dates = [next_period(each.budget, budgets) for each in exhausted]
+    return Exhaustion(use, requested, max(dates) if all(dates) else 0)
+
+
+def next_period(budget: Budget, budgets: Iterable[Budget]) -> int:
+    """Return the start of the next period in which the project has hours; 0 if there is none."""
+    later = [other for other in budgets if other.project == budget.project and other.start >= budget.end]
+    return min((other.start for other in later if other.hours > 0), default=0)
