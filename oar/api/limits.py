@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from oar.api.accounting import FairShareTerm, FairShareUser, check_usage_shown, shows_others
 from oar.api.parameters import PRINTABLE
+from oar.api.projects import ProjectBudget
 from oar.api.routing import Router
 from oar.api.service import asking
 from oar.kao.rounds import user_limits
@@ -55,10 +56,15 @@ class LimitJob(TypedDict):
     priority: float | None
 
 
+class LimitBudget(ProjectBudget):
+    project: str
+
+
 class Limits(TypedDict):
     user: str
     date: int
     rules: list[LimitRule]
+    budgets: list[LimitBudget]
     fair_share: list[LimitFairShare]
     jobs: list[LimitJob]
 
@@ -73,7 +79,7 @@ def get_limits(request: Request, user: UserName = None) -> Limits:
     Each rule counts the jobs of its `queue`, `project`, `type` and `user`; null stands for all. `next_end` is the
     counted job whose walltime ends first. `place` is the user's place among the `users` with waiting jobs; `ahead` has
     the users with a smaller karma, null if consumption is private. Projects in which the user has no jobs are shown to
-    the user and to administrators only.
+    the user and to administrators only. `budgets` are those of his projects and of the projects above them.
     """
     who = asking(request)
     name = who.caller.identified().name if user is None else user

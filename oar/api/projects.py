@@ -14,7 +14,7 @@ from oar.api.responses import Answer, created
 from oar.api.routing import Router
 from oar.api.service import asking, changing
 from oar.lib.accounts import project_changes, records, views
-from oar.lib.accounts.states import MemberRole, ProjectState
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
 from oar.lib.base.errors import BadRequest
 
 router = Router("administration")
@@ -26,6 +26,17 @@ class ProjectShare(TypedDict):
     effective: float | None
 
 
+class ProjectBudget(TypedDict):
+    period_start: int
+    period_end: int
+    resource_hours: float
+    on_exhaustion: Literal["refuse", "wait", "besteffort"]
+    used: float | None
+    counted: float | None
+    left: float | None
+    exhausted_on: int | None
+
+
 class Project(TypedDict):
     name: str
     description: str
@@ -35,6 +46,7 @@ class Project(TypedDict):
     end_date: int
     shares: int
     fair_share: ProjectShare | None
+    budgets: list[ProjectBudget]
 
 
 class ProjectMember(TypedDict):
@@ -52,6 +64,7 @@ ProjectPage = TypedDict("ProjectPage", {"items": list[Project]})
 
 Name = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="Project name.")]
 Entry = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="User, `@userset` or `@group`.")]
+PeriodStart = Annotated[int, Field(ge=0, lt=records.NO_END, description="Start of the period; epoch seconds.")]
 Shares = Annotated[int, Field(ge=0, le=project_changes.LARGEST_SHARES)]
 
 
@@ -84,6 +97,18 @@ class MemberUpdate(BaseModel):
     shares: Shares = Field(default=1, description="Shares for fair share, among the members of the project.")
 
 
+class BudgetUpdate(BaseModel):
+    """The budget of a project in a period."""
+
+    model_config = STRICT
+
+    period_end: int = Field(gt=0, le=records.NO_END, description="End of the period, no part of it; epoch seconds.")
+    resource_hours: float = Field(ge=0, le=project_changes.LARGEST_HOURS, description="Resource hours.")
+    on_exhaustion: Literal["refuse", "wait", "besteffort"] = Field(
+        default="refuse", description="What happens to new jobs when it is used up."
+    )
+
+
 class DefaultProject(BaseModel):
     """The default project of a user."""
 
@@ -99,6 +124,10 @@ def projects_list(request: Request) -> ProjectPage:
     `fair_share` is null with `PROJECTS=free`: the parts of the whole that should be used (`target`) and were used
     (`effective`, `used` resource seconds), in the last `SCHEDULER_FAIRSHARING_WINDOW_SIZE` seconds. `used` and
     `effective` are null if consumption is private (`API_ACCOUNTING_PRIVATE`) and the caller is no administrator.
+
+    `budgets` are those of present and later periods. `used`, `counted` and `left` are resource seconds, null before the
+    period; with `BUDGET_COUNTS=requests`, requests of live and waiting jobs count, too. `exhausted_on` is the date on
+    which the budget is used up at the present rate.
     """
     who = asking(request)
     with who.database.snapshot() as tx:
@@ -110,7 +139,8 @@ def projects_list(request: Request) -> ProjectPage:
 def get_project(request: Request, name: Name) -> ProjectDetails:
     """Return a project. `members` is null unless the caller is a member or a manager of it, or an administrator.
 
-    If consumption is private, `used` and `effective` have values only for the caller and for administrators.
+    If consumption is private, `used` and `effective` have values only for the caller and for administrators; those of
+    budgets also for members.
     """
     who = asking(request)
     with who.database.snapshot() as tx:
@@ -169,6 +199,24 @@ def project_remove(request: Request, name: Name, entry: Entry) -> NamedResult:
     """Remove a member, as `oarproject --remove` does. Managers and administrators only."""
     with changing(request) as act:
         project_changes.remove(act.tx, act.user, name, [entry])
+    return {"name": name, "done": "removed", "warnings": act.warnings}
+
+
+@router.put("/v1/projects/{name}/budgets/{start}", "project_budget", "Set the budget of a project in a period")
+def project_budget(request: Request, name: Name, start: PeriodStart, body: BudgetUpdate) -> NamedResult:
+    """Set a budget, or replace that with the same start. Administrators, and managers of a project above it only."""
+    with changing(request) as act:
+        mode = OnExhaustion(body.on_exhaustion)
+        budget = records.Budget(name, start, body.period_end, body.resource_hours, mode)
+        project_changes.set_budget(act.tx, act.user, budget)
+    return {"name": name, "done": "set", "warnings": act.warnings}
+
+
+@router.delete("/v1/projects/{name}/budgets/{start}", "project_budget_remove", "Remove the budget of a period")
+def project_budget_remove(request: Request, name: Name, start: PeriodStart) -> NamedResult:
+    """Remove the budget that begins at a date. Administrators, and managers of a project above it only."""
+    with changing(request) as act:
+        project_changes.remove_budget(act.tx, act.user, name, start)
     return {"name": name, "done": "removed", "warnings": act.warnings}
 
 

@@ -1,4 +1,4 @@
-"""oarproject: list and change projects, their members, and default projects of users."""
+"""oarproject: list and change projects, their members and budgets, and default projects of users."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,12 +11,14 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
 from oar.cli.common.render import visible
+from oar.lib.access.records import User
 from oar.lib.accounts import project_changes, views
-from oar.lib.accounts.records import Project
-from oar.lib.accounts.states import MemberRole, ProjectState
-from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownMember, ShownProject
+from oar.lib.accounts.records import Budget, Project
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
+from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownBudget, ShownMember, ShownProject
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_date, parse_date
 from oar.lib.db.transaction import Transaction
 
 Pairs = tuple[tuple[str, str], ...]
@@ -32,6 +34,7 @@ _LONGEST_FILE = 1 << 24
         "oarproject --list": "List the projects.",
         "oarproject --create physics --description 'Particle physics'": "Create a project.",
         "oarproject --add alice,bob physics": "Add members to a project.",
+        "oarproject --budget 100000 --from 2027-01-01 --to 2028-01-01 physics": "Set the budget of a year.",
         "oarproject --default physics": "Submit your jobs to this project if you name none.",
     },
 )
@@ -57,6 +60,16 @@ _LONGEST_FILE = 1 << 24
     metavar="NUMBER NAME",
     help="Set the shares of a project, or of its member USER.",
 )
+@option("--budget", "hours", default=None, metavar="HOURS", help="Set the resource hours of PROJECT in a period.")
+@option("--remove-budget", "removes_budget", is_flag=True, help="Remove the budget of PROJECT that begins at --from.")
+@option("--from", "begin", default=None, metavar="DATE", help="With --budget: start of the period.")
+@option("--to", "end", default=None, metavar="DATE", help="With --budget: end of the period, no part of it.")
+@option(
+    "--on-exhaustion",
+    type=OneOf([*OnExhaustion]),
+    default=None,
+    help="With --budget: what happens to new jobs when it is used up (default: refuse).",
+)
 @option("--close", "closed", default=None, metavar="NAME", help="Close a project: its waiting jobs do not start.")
 @option("--reopen", "reopened", default=None, metavar="NAME", help="Open a closed project.")
 @option("--delete", "deleted", default=None, metavar="NAME", help="Delete a project without jobs and accounting.")
@@ -64,7 +77,7 @@ _LONGEST_FILE = 1 << 24
 @option("--apply", "applies", is_flag=True, help="With --import: make the changes.")
 @option("--export", "exports", is_flag=True, help="Print all projects and members as CSV.")
 @machine_formats
-@click.argument("user", required=False, metavar="[USER]")
+@click.argument("user", required=False, metavar="[USER|PROJECT]")
 def main(
     context: Context,
     *,
@@ -111,15 +124,43 @@ class Changes(NamedTuple):
     closed: str | None
     reopened: str | None
     deleted: str | None
+    hours: str | None
+    removes_budget: bool
+    begin: str | None
+    end: str | None
+    on_exhaustion: str | None
 
     def check(self) -> None:
         """Raise Stop if an option has no effect without another one."""
+        self._check_budget()
+        if self.user is not None and self.changes_budget:
+            return
         if (self.parent or self.description) and not self.created:
             raise Stop("--parent and --description need --create")
         if self.role and not self.added:
             raise Stop("--role needs --add")
         if self.user is not None and self.default is None and self.shares is None:
             raise Stop(f"{visible(self.user)}: a user is named with --default or --shares only")
+
+    @property
+    def changes_budget(self) -> bool:
+        return self.hours is not None or self.removes_budget
+
+    def _check_budget(self) -> None:
+        if self.hours is not None and self.removes_budget:
+            raise Stop("--budget and --remove-budget are exclusive")
+        if (self.begin or self.end or self.on_exhaustion) and not self.changes_budget:
+            raise Stop("--from, --to and --on-exhaustion need --budget")
+        if self.changes_budget and self.user is None:
+            raise Stop("name the project: oarproject --budget HOURS --from DATE --to DATE PROJECT")
+        if self.changes_budget and self.begin is None:
+            raise Stop("name the start of the period: --from DATE")
+        if self.hours is not None and self.end is None:
+            raise Stop("name the end of the period: --to DATE")
+        if self.removes_budget and (self.end or self.on_exhaustion):
+            raise Stop("--remove-budget needs --from only")
+        if self.changes_budget and (self.default is not None or self.shares is not None):
+            raise Stop("--default and --shares do not fit to --budget: use two commands")
 
 
 def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transaction], None]]:
@@ -138,12 +179,24 @@ def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transacti
     if request.shares is not None:
         shares, name = request.shares
         yield partial(project_changes.set_shares, user=user, name=name, shares=shares, member=request.user)
+    if request.changes_budget:
+        yield partial(_change_budget, user=user, request=request)
     if request.closed is not None:
         yield partial(project_changes.set_state, user=user, name=request.closed, state=ProjectState.CLOSED)
     if request.reopened is not None:
         yield partial(project_changes.set_state, user=user, name=request.reopened, state=ProjectState.OPEN)
     if request.deleted is not None:
         yield partial(project_changes.delete, user=user, name=request.deleted)
+
+
+def _change_budget(tx: Transaction, user: User, request: Changes) -> None:
+    """Set or remove a budget.  Raises UserError."""
+    start, name = parse_date(request.begin or "", tx.now), request.user or ""
+    if request.hours is None:
+        project_changes.remove_budget(tx, user, name, start)
+        return
+    end, mode = parse_date(request.end or "", tx.now), OnExhaustion(request.on_exhaustion or OnExhaustion.REFUSE)
+    project_changes.set_budget(tx, user, Budget(name, start, end, project_changes.parse_hours(request.hours), mode))
 
 
 def _entries(text: str) -> list[str]:
@@ -190,20 +243,21 @@ def _table(projects: list[ShownProject]) -> str:
     lines = [
         f"{visible(project.name):<24} {project.state:<6} {project.shares:>6} "
         f" {visible(project.parent or '-'):<24} {visible(project.description)}".rstrip()
-        for project, _ in projects
+        for project, _, _ in projects
     ]
     head = f"{'Project':<24} {'State':<6} {'Shares':>6}  {'Parent':<24} Description"
     return "".join(f"{line}\n" for line in ([head, *lines] if lines else []))
 
 
 def _text(details: ProjectDetails) -> str:
-    project, fair_share = details.shown
+    project, fair_share, _ = details.shown
     lines = [f"Project {visible(project.name)}, {project.state}, {project.shares} shares"]
     lines += [f"    Description: {visible(project.description)}"] if project.description else []
     lines += [f"    Parent: {visible(project.parent)}"] if project.parent else []
     if fair_share:
         of_parent = f" (parent {details.parent_target:.1%})" if details.parent_target is not None else ""
         lines.append(f"    Fair share: {_share(fair_share)}{of_parent}")
+    lines += map(_budget_line, details.shown.budgets)
     for role in MemberRole:
         members = [member for member in details.members or () if member.member.role is role]
         if members and not fair_share:
@@ -211,6 +265,17 @@ def _text(details: ProjectDetails) -> str:
         elif members:
             lines += [f"    {role.capitalize()}s:", *map(_member_line, members)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _budget_line(shown: ShownBudget) -> str:
+    budget = shown.budget
+    words = [f"{budget.hours:,.10g} resource hours {budget.period}"]
+    if shown.used is not None and shown.counted is not None:
+        words.append(f"used {shown.used / 3600:,.1f}")
+        words += [f"with requests {shown.counted / 3600:,.1f}"] if shown.counted != shown.used else []
+        words.append(f"left {budget.hours - shown.counted / 3600:,.1f}")
+    words += [f"at the present rate used up on {format_date(shown.exhausted_on)}"] if shown.exhausted_on else []
+    return f"    Budget: {', '.join(words)}; when used up: {budget.on_exhaustion}"
 
 
 def _member_line(shown: ShownMember) -> str:

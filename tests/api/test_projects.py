@@ -10,13 +10,13 @@ import pytest
 
 from oar.cli import oarproject
 from oar.lib.access.records import User
-from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.states import MemberRole
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import ProjectMode
 from tests.api.conftest import Api
-from tests.builders import add_job
+from tests.builders import add_job, add_resources
 from tests.db.test_user_limits import consume
 from tests.frontend import Frontend
 
@@ -143,3 +143,39 @@ def test_the_command_shows_the_same_record(admin: httpx.Client, database: Databa
         typed = frontend.type(oarproject.main, *words, "-J", user=User("root", 0)).out
         record = admin.get(f"/v1/{address}").json()
         assert json.loads(typed) == record.get("items", record)
+
+
+def test_budgets_are_set_shown_and_removed(admin: httpx.Client, nobody: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:
+        for name, parent in (("physics", None), ("physics.cms", "physics")):
+            tx.projects.create(Project(name, parent=parent))
+        tx.projects.add(Member("physics", NOBODY, MemberRole.MANAGER))
+    body = {"period_end": 2**31 - 1, "resource_hours": 10.5, "on_exhaustion": "wait"}
+    assert nobody.put("/v1/projects/physics/budgets/0", json=body).status_code == 403
+    assert admin.put("/v1/projects/physics/budgets/0", json=body).status_code == 200
+    assert nobody.put("/v1/projects/physics.cms/budgets/5", json=body).status_code == 200
+    assert nobody.put("/v1/projects/physics.cms/budgets/5", json={**body, "resource_hours": 11}).status_code == 403
+    assert admin.put("/v1/projects/physics/budgets/9", json=body).status_code == 400  # overlaps
+    assert admin.put("/v1/projects/nowhere/budgets/9", json=body).status_code == 404
+    for wrong in ({"resource_hours": -1}, {"resource_hours": 1e13}, {"period_end": 0}, {"on_exhaustion": "x"}):
+        assert admin.put("/v1/projects/physics/budgets/0", json={**body, **wrong}).status_code == 422
+    (budget,) = nobody.get("/v1/projects/physics").json()["budgets"]
+    assert budget == {**body, "period_start": 0, "used": 0, "counted": 0, "left": 37800, "exhausted_on": None}
+    assert nobody.delete("/v1/projects/physics/budgets/0").status_code == 403
+    assert admin.delete("/v1/projects/physics/budgets/0").status_code == 200
+    assert admin.delete("/v1/projects/physics/budgets/0").status_code == 400
+    assert [item["budgets"] for item in admin.get("/v1/projects").json()["items"] if item["name"] == "physics"] == [[]]
+
+
+def test_a_submission_through_the_api_is_refused_when_the_budget_is_used_up(
+    api: Api, nobody: httpx.Client, database: Database
+) -> None:
+    add_resources(database)
+    with database.begin() as tx:
+        tx.projects.create(Project("physics"))
+        tx.budgets.store(Budget("physics", 0, NO_END, 0))
+    api.runtime.config = Config(projects=ProjectMode.KNOWN)
+    for path, body in (("/v1/jobs", {"command": "x"}), ("/oarapi/jobs.json", {"script": "x", "resource": "/core=1"})):
+        answer = nobody.post(path, json={**body, "project": "physics"})
+        assert 400 <= answer.status_code < 500
+        assert "is used up: 0.0 of 0 resource hours" in answer.text

@@ -1,17 +1,21 @@
 """Budgets: who may set which, what is used of them, and what happens to jobs when one is used up."""
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.cli import oaralter, qrsub
+from oar.cli import oaralter, oarproject, oarstat, qrsub
 from oar.cli.common.command import CommandResult
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.access.records import User
 from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes
@@ -19,14 +23,17 @@ from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
+from oar.lib.bus.messages import Mail, UserMail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.statements import Statements
 from oar.lib.jobs import accounting
 from oar.lib.jobs.records import JobKeys
 from oar.lib.jobs.states import BudgetCount, JobState, ProjectMode
+from oar.lib.runtime import Runtime
 from oar.lib.submission import resubmission
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative
-from tests.builders import PLAIN, add_job, add_resources, execute_sql
+from tests.builders import PLAIN, add_job, add_resources, execute_sql, state_of
 from tests.frontend import LoginNode, add_rules
 
 ALICE, BOB, ROOT = User("alice", 0), User("bob", 0), User("root", 0)
@@ -485,3 +492,181 @@ def test_a_copy_that_waits_is_resubmitted(login: LoginNode) -> None:
     set_budget(login.database, "physics", 1, mode="besteffort")
     with pytest.raises(UserError, match="is used up"), login.database.begin() as tx:
         resubmission.resubmit(tx, login.config, ALICE, ended)
+
+
+# -- passes -----------------------------------------------------------------------------------------------------------
+
+
+class Passes:
+    """A scheduler, and the mails that its passes send."""
+
+    def __init__(self, login: LoginNode) -> None:
+        self.login = login
+        self.scheduler = MetaScheduler(Runtime(login.config, login.database))
+
+    def run(self) -> dict[int, str]:
+        """Run a pass; return the codes of the reasons of waiting jobs."""
+        self.scheduler.round()
+        with self.login.database.snapshot() as tx:
+            return {job_id: str(reason.code) for job_id, reason in tx.job_waits.stored_reasons().items()}
+
+    def mails(self) -> list[UserMail | Mail]:
+        """Return the mails in the outbox, the oldest first."""
+        with self.login.database.snapshot() as tx:
+            messages = [message.content for message in tx.unsent.read(tx.unsent.ids())]
+        return [message for message in messages if isinstance(message, UserMail | Mail)]
+
+
+@pytest.fixture
+def passes(login: LoginNode) -> Iterator[Passes]:
+    made = Passes(login)
+    yield made
+    made.scheduler.close()
+
+
+@pytest.mark.parametrize("mode", OnExhaustion)
+def test_waiting_jobs_do_not_start_while_the_budget_is_used_up(login: LoginNode, passes: Passes, mode: str) -> None:
+    job = add_job(login.database, project="physics.cms")
+    free = add_job(login.database, project="biology")
+    besteffort = add_job(login.database, project="physics", queue="besteffort", types=["besteffort"])
+    set_budget(login.database, "physics", 1, mode=mode)
+    assert passes.run() == {job: "BUDGET"}
+    assert state_of(login.database, free) is state_of(login.database, besteffort) is JobState.TO_LAUNCH
+    set_budget(login.database, "physics", 2, mode=mode)
+    assert passes.run() == {}
+    assert state_of(login.database, job) is JobState.TO_LAUNCH
+
+
+def test_a_job_is_planned_at_the_next_period_that_has_a_budget(login: LoginNode, passes: Passes) -> None:
+    job = add_job(login.database, project="physics")
+    set_budget(login.database, "physics", 1, mode="wait")
+    for hours, is_planned in ((0, False), (5, True)):
+        with login.database.begin() as tx:
+            project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, hours))
+        assert passes.run() == {job: "BUDGET"}
+        with login.database.snapshot() as tx:
+            starts = [start for alternative, start in tx.plan.starts().items() if alternative]
+        assert starts == ([END] if is_planned else [])
+
+
+def test_with_requests_jobs_start_in_the_order_of_submission_as_far_as_they_fit(
+    login: LoginNode, passes: Passes
+) -> None:
+    login.config = login.config.replace(budget_counts=BudgetCount.REQUESTS)
+    passes.scheduler = MetaScheduler(Runtime(login.config, login.database))
+    set_budget(login.database, "physics", 100)
+    for hours in (3, 2, 1):
+        login.submit("--project", "physics", "-l", f"/resource_id=1,walltime={hours}", "x")
+    set_budget(login.database, "physics", 5)  # one hour is used
+    first, second, third = (job.id for job in login.jobs())
+    assert passes.run() == {second: "BUDGET"}
+    assert state_of(login.database, first) is state_of(login.database, third) is JobState.TO_LAUNCH
+    assert passes.run() == {second: "BUDGET"}
+
+
+def test_managers_get_a_mail_once_for_each_threshold(login: LoginNode, passes: Passes) -> None:
+    set_budget(login.database, "physics", 1.25)
+    set_budget(login.database, "physics.cms", 0)
+    for _ in range(2):
+        passes.scheduler.round()
+    first, second = passes.mails()
+    assert isinstance(first, UserMail)
+    assert (first.recipients, first.topic) == (("bob",), "80 % of the budget of project physics is used")
+    assert "1.0 of 1.25 resource hours from" in first.text
+    assert isinstance(second, UserMail)  # the managers of the project above
+    assert (second.recipients, second.topic) == (("bob",), "100 % of the budget of project physics.cms is used")
+    set_budget(login.database, "physics", 1)
+    passes.scheduler.round()
+    assert [mail.topic for mail in passes.mails()[2:] if isinstance(mail, UserMail)] == [
+        "100 % of the budget of project physics is used"
+    ]
+
+
+def test_the_administrator_gets_the_mail_about_a_project_without_managers(login: LoginNode, passes: Passes) -> None:
+    set_budget(login.database, "biology", 0)
+    passes.scheduler.round()
+    (mail,) = passes.mails()
+    assert isinstance(mail, Mail)
+
+
+def test_a_pass_and_a_submission_need_no_more_statements_without_budgets(login: LoginNode) -> None:
+    """One statement looks for budgets; it reads closed projects, or the quota file, too."""
+    reader = SnapshotReader(login.database, login.config)
+
+    def statements(work: Callable[[], object]) -> list[str]:
+        with patch.object(Statements, "_run", autospec=True, side_effect=Statements._run) as run:
+            work()
+        return [str(call.args[1]) for call in run.call_args_list]
+
+    for work in (reader.read, lambda: login.submit("--project", "physics", "-t", "besteffort", "x")):
+        (text,) = [text for text in statements(work) if "project_budgets" in text]
+        assert "projects" in text or "policy_log" in text
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _oarproject(login: LoginNode, *words: object, user: User = ROOT) -> CommandResult:
+    return login.type(oarproject.main, *words, user=user)
+
+
+def test_oarproject_sets_shows_and_removes_budgets(login: LoginNode) -> None:
+    words = ("--from", f"@{START}", "--to", f"@{END}", "--on-exhaustion", "wait", "physics")
+    assert _oarproject(login, "--budget", "100.5", *words) == CommandResult(0, "", "")
+    shown = _oarproject(login, "--show", "physics", user=BOB).out
+    assert "    Budget: 100.5 resource hours from " in shown
+    assert ", used 1.0, left 99.5; when used up: wait\n" in shown
+    (record,) = json.loads(_oarproject(login, "--show", "physics", "-J").out)["budgets"]
+    assert record == {
+        "period_start": START,
+        "period_end": END,
+        "resource_hours": 100.5,
+        "on_exhaustion": "wait",
+        "used": 3600,
+        "counted": 3600,
+        "left": 99.5 * 3600,
+        "exhausted_on": None,
+    }
+    projects = {row["name"]: row["budgets"] for row in json.loads(_oarproject(login, "--list", "-J").out)}
+    assert projects == {"biology": [], "physics": [record], "physics.cms": []}
+    assert _oarproject(login, "--remove-budget", "--from", f"@{START}", "physics").exit == 0
+    assert budgets(login.database) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--budget", "5", "--from", "@5", "--to", "@9"), "name the project"),
+        (("--budget", "5", "--from", "@5", "physics"), "name the end of the period"),
+        (("--budget", "5", "--to", "@5", "physics"), "name the start of the period"),
+        (("--budget", "-5", "--from", "@5", "--to", "@9", "physics"), '"-5" is no number of resource hours'),
+        (("--budget", "1e9", "--from", "@5", "--to", "@9", "physics"), '"1e9" is no number of resource hours'),
+        (("--budget", "9999999999999", "--from", "@5", "--to", "@9", "physics"), "not possible"),
+        (("--budget", "5", "--from", "soon", "--to", "@9", "physics"), '"soon" is not a date'),
+        (("--budget", "5", "--from", "@9", "--to", "@5", "physics"), "its end must be after its start"),
+        (("--budget", "5", "--from", "@5", "--to", "@99999999999", "physics"), "not possible"),
+        (("--budget", "5", "--from", "@5", "--to", "@9", "--on-exhaustion", "kill", "physics"), "one of: refuse"),
+        (("--budget", "5", "--from", "@5", "--to", "@9", "nowhere"), 'the project "nowhere" does not exist'),
+        (("--from", "@5", "physics"), "need --budget"),
+        (("--remove-budget", "--from", "@5", "--to", "@9", "physics"), "--remove-budget needs --from only"),
+        (("--remove-budget", "--budget", "5", "--from", "@5", "physics"), "exclusive"),
+        (("--remove-budget", "--from", "@5", "physics"), "no budget of the project"),
+        (("--budget", "5", "--from", "@5", "--to", "@9", "--default", "physics", "physics"), "use two commands"),
+    ],
+)
+def test_what_oarproject_refuses_stores_no_budget(login: LoginNode, words: tuple[str, ...], text: str) -> None:
+    result = _oarproject(login, *words)
+    assert (result.exit != 0, text in result.err) == (True, True), result
+    assert budgets(login.database) == []
+
+
+def test_the_limits_of_a_user_have_the_budgets_of_his_projects(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 5, mode="wait")
+    set_budget(login.database, "biology", 5)
+    login.config = login.config.replace(projects=ProjectMode.MEMBERS)
+    text = login.type(oarstat.main, "--limits").out
+    assert "Budgets of projects:\n    Project physics: from " in text
+    assert "        resource hours 1 of 5, 4 left\n" in text
+    assert "biology" not in text
+    (record,) = json.loads(login.type(oarstat.main, "--limits", "-J").out)["budgets"]
+    assert (record["project"], record["left"]) == ("physics", 4 * 3600)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Plan, Reason
-from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.facts.snapshot import BudgetStop, Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot
 from oar.kao.planner.schedule import schedule
 from oar.lib.base.times import format_date
 from oar.lib.jobs.reasons import (
@@ -302,6 +302,20 @@ def test_a_closed_project_is_named() -> None:
     assert [start.placement.job_id for start in plan.started] == [2]
 
 
+def test_a_budget_that_is_used_up_delays_a_job_to_the_next_period() -> None:
+    cluster = Cluster(nodes=1).job(project="physics").job(project="physics").job()
+    stops = {1: BudgetStop("physics", 12.34, 10, 0), 2: BudgetStop("physics", 12.34, 10, NOW + H)}
+    snapshot = cluster.snapshot()
+    waiting = tuple(replace(job, types=(f"postpone=@{NOW + H}",)) if job.id == 2 else job for job in snapshot.waiting)
+    plan = schedule(replace(snapshot, budget_stops=stops, waiting=waiting))
+    assert [start.placement.job_id for start in plan.started] == [3]
+    assert {place.job_id: place.start for place in plan.placements}[2] == NOW + H
+    text = "The budget of the project physics does not allow it: 12.3 of 10 resource hours count"
+    assert told(plan.reasons[1]) == f"{text}, and the next period has no budget yet."
+    assert told(plan.reasons[2]) == f"{text}. The next period begins on {format_date(NOW + H)}."
+    assert plan.reasons[2].data == {"project": "physics", "used": 12.3, "hours": 10, "date": NOW + H}
+
+
 def test_a_reason_of_another_version_is_told_by_its_text() -> None:
     assert reason_sentence(WaitReason(NOW, ReasonCode.BUSY, "waiting for something", {})) == "Waiting for something."
 
@@ -317,6 +331,8 @@ SAMPLES: dict[str, Sequence[Any]] = {
     **dict.fromkeys(("jobs", "reservations", "numbers"), ((1,), range(1, 13))),
     **dict.fromkeys(("suspected", "absent", "hosts"), (("n1",), [f"n{number}" for number in range(12)])),
     "levels": [(Level("core", 2), Level("gpu", ALL))],
+    **dict.fromkeys(("project",), ("physics",)),
+    **dict.fromkeys(("spent", "hours"), (0.0, 12.34)),
     "nearest": [None, Level("core", 1)],
     "counts": [(1, 0), (1, 2)],
     "used": [(3, 4, 7200)],

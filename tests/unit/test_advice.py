@@ -109,6 +109,12 @@ def test_there_is_nothing_to_say_while_it_may_still_start(reason: WaitReason | N
         ),
         (ReasonCode.CONTAINER, {"container": "7"}, ""),
         (ReasonCode.QUEUE, {"queue": "night"}, "oaralter 4 -q QUEUE moves it to another queue."),
+        (
+            ReasonCode.BUDGET,
+            {"project": "p", "used": 1.0, "hours": 1.0},
+            "oaralter 4 --project NAME moves it to another project; a manager of the project can give it more hours:"
+            " oarproject --budget.",
+        ),
         (ReasonCode.PROJECT_CLOSED, {"project": "p"}, "oaralter 4 --project NAME moves it to another project."),
         (ReasonCode.BUSY, {}, ""),
     ],

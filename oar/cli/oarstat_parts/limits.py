@@ -7,6 +7,7 @@ from oar.cli.common.render import visible
 from oar.kao.planner.fair_share import UserAhead
 from oar.kao.rounds import user_limits
 from oar.kao.rounds.user_limits import FairShareUse, JobRank, RuleUse, UserLimits
+from oar.lib.accounts.views import ShownBudget
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date
 
@@ -33,6 +34,7 @@ def _lines(limits: UserLimits) -> Iterator[str]:
         yield f"{head}:{'' if rules else ' none'}"
         for rule in rules:
             yield from _rule_lines(rule, limits.date)
+    yield from _budget_lines(limits.budgets)
     yield from _share_lines(limits.fair_share)
     yield from _job_lines(limits.jobs)
 
@@ -47,6 +49,22 @@ def _rule_lines(rule: RuleUse, now: int) -> Iterator[str]:
     elif rule.next_end:
         late = ", past its walltime" if rule.next_end.date < now else ""
         yield f"        freed next by job {rule.next_end.job_id}, ends by {format_date(rule.next_end.date)}{late}"
+
+
+def _budget_lines(budgets: Sequence[ShownBudget]) -> Iterator[str]:
+    if budgets:
+        yield "Budgets of projects:"
+    for shown in budgets:
+        budget, used = shown.budget, shown.counted
+        yield f"    Project {visible(budget.project)}: {budget.period}, when used up: {budget.on_exhaustion}"
+        if used is None:
+            yield f"        {_MEASURES['hours']:<14} {_number(budget.hours)}"
+            continue
+        left = budget.hours - used / 3600
+        state = f", {_number(left)} left" if left > 0 else ", used up"
+        yield f"        {_MEASURES['hours']:<14} {_number(used / 3600)} of {_number(budget.hours)}{state}"
+        if shown.exhausted_on:
+            yield f"        at the present rate used up on {format_date(shown.exhausted_on)}"
 
 
 def _whose(rule: RuleUse) -> str:

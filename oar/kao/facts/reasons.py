@@ -316,6 +316,13 @@ def project_closed(name: str) -> Reason:
     return Reason(ReasonCode.PROJECT_CLOSED, f"the project {name} is closed", {"project": name})
 
 
+def budget_used_up(project: str, spent: float, hours: float, date: int) -> Reason:
+    """The budget of a project allows no more jobs; ``date``: start of the next period with a budget, 0 = none."""
+    data: dict[str, Json] = {"project": project, "used": round(spent, 1), "hours": hours}
+    text = f"the budget of the project {project} is used up"
+    return Reason(ReasonCode.BUDGET, text, {**data, "date": date} if date else data)
+
+
 def held(since: int) -> Reason:
     return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
 

@@ -401,6 +401,15 @@ class Quotas:
     latest_start: int = FOREVER  #: no job is planned to start later: which rules are in force then is not known
 
 
+class BudgetStop(NamedTuple):
+    """The budget that keeps a job waiting."""
+
+    project: str  #: which has the budget
+    used: float  #: resource hours that count against it
+    hours: float
+    date: int  #: start of the next period with a budget; 0: there is none
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The complete input of a round, at one instant."""
@@ -425,6 +434,7 @@ class Snapshot:
     reservation_changes: tuple[PlannedChange, ...] = ()  #: changes of them that wait for an answer, by id
     maintenance: ResourceSet = 0  #: resources in maintenance; only if there are advance reservations
     closed_projects: tuple[str, ...] = ()  #: waiting jobs with these projects do not start
+    budget_stops: Mapping[int, BudgetStop] = field(default_factory=dict)  #: by job that does not start for now
     settings: Settings = field(default_factory=Settings)
     zone: str = ""  #: time zone of the dates in types; '' = that of the process
 

@@ -105,6 +105,7 @@ class Round:
             job.id for job in self._jobs.values() if job.project in snapshot.closed_projects and not job.granted
         }
         self._left_behind = left_behind(snapshot, self._types) | self._of_closed_projects
+        self._left_behind |= {job_id for job_id, stop in snapshot.budget_stops.items() if not stop.date}
         self.requests = CompiledRequests.of(readable, requests or (memory.requests if memory else None))
         self._health = ReservationHealth(readable, self._types)
         healths = healths_of(readable, self._health)
@@ -254,6 +255,7 @@ class Round:
         refusal = next((answer.message for answer in decisions.refused if answer.job_id == job_id), "")
         if not (placement or reason or refusal):
             reason = self._reason_of_undecided(self._jobs[job_id])
+        reason = self._with_budget(job_id, reason) if reason else None
         return JobForecast(
             _with_shared(placement, shared) if placement else None,
             self._with_position(job_id, reason) if reason and not refusal else None,
@@ -341,6 +343,7 @@ class Round:
         self._keep_other_reservations()
         self._explain_other_jobs(undecided)
         self._explain_errors()
+        self._explain_budgets()
         yield
         resumed = self._starts.resume()
         shared = self._usable.shared & self._usable.alive
@@ -478,6 +481,17 @@ class Round:
             error = errors.get(self._types[job_id].inner)
             if error and reason.code in (ReasonCode.ADVANCE, ReasonCode.NOT_ALIVE) and "left" not in reason.data:
                 self._decisions.reasons[job_id] = error
+
+    def _explain_budgets(self) -> None:
+        for job_id in self._snapshot.budget_stops.keys() & self._decisions.reasons.keys():
+            self._decisions.reasons[job_id] = self._with_budget(job_id, self._decisions.reasons[job_id])
+
+    def _with_budget(self, job_id: int, reason: Reason) -> Reason:
+        """Return the budget that stops a job as its reason, unless the job could never start."""
+        stop = self._snapshot.budget_stops.get(job_id)
+        if stop is None or reason.code in (ReasonCode.IMPOSSIBLE, ReasonCode.CONDITION):
+            return reason
+        return reasons.budget_used_up(*stop)
 
     def _reason_of_undecided(self, job: WaitingJob) -> Reason:
         if job.id in self._of_closed_projects:

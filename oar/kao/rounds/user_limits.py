@@ -13,7 +13,7 @@ from oar.kao.planner.limits import quota_files
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights, states_of_all
-from oar.lib.accounts import projects, waiting_limits
+from oar.lib.accounts import budgets, projects, waiting_limits
 from oar.lib.accounts.limit_rules import (
     KeyedRule,
     Pattern,
@@ -23,8 +23,10 @@ from oar.lib.accounts.limit_rules import (
     rule_key,
     rules_by_key,
 )
+from oar.lib.accounts.project_changes import may_see_members
 from oar.lib.accounts.shares import read_shares
 from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob, WaitingSum
+from oar.lib.accounts.views import ShownBudget, show_budgets
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import JobTypes
@@ -110,6 +112,7 @@ class UserLimits(NamedTuple):
     rules: tuple[RuleUse, ...]
     fair_share: tuple[FairShareUse, ...]  #: empty without a queue that needs it
     jobs: tuple[JobRank, ...]  #: the oldest waiting jobs in queues that are not first come, first served
+    budgets: tuple[ShownBudget, ...] = ()  #: of the user's projects and those above them, in present periods
 
     @property
     def record(self) -> dict[str, object]:
@@ -118,6 +121,7 @@ class UserLimits(NamedTuple):
             "user": self.user,
             "date": self.date,
             "rules": [rule.record for rule in self.rules],
+            "budgets": [{"project": shown.budget.project, **shown.record} for shown in self.budgets],
             "fair_share": [share.record for share in self.fair_share],
             "jobs": [job._asdict() for job in self.jobs],
         }
@@ -138,6 +142,7 @@ def limits_of(
         (*reader.quotas(), *reader.waiting()),
         tuple(reader.fair_share(shows_others=shows_others)),
         tuple(reader.ranks()),
+        tuple(reader.budgets(caller, shows_others=shows_others)),
     )
 
 
@@ -205,6 +210,18 @@ class _Reader:
                 former = sums[pattern]
                 sums[pattern] = WaitingSum(former.jobs + group.jobs, former.seconds + group.seconds)
         return sums
+
+    def budgets(self, caller: "User | None", *, shows_others: bool) -> Iterator[ShownBudget]:
+        """Yield the present budgets of the projects; what is used is private as the members of a project are."""
+        if self._config.projects is ProjectMode.FREE:
+            return
+        chains = budgets.chains_of(self._tx.projects.all())
+        names = sorted({name for project in self._projects for name in chains.get(project, ())})
+        for name in names:
+            is_visible = shows_others or (caller is not None and may_see_members(self._tx, caller, name))
+            for shown in show_budgets(self._tx, self._config, [name], shows_usage=is_visible).get(name, ()):
+                if shown.budget.is_in_force(self._tx.now):
+                    yield shown
 
     def fair_share(self, *, shows_others: bool) -> Iterator[FairShareUse]:
         if not (JobPriority.FAIRSHARE in self._orders.values() or self._weights.karma_weight):

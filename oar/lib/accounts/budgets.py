@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.accounts.projects import ancestors
 from oar.lib.accounts.records import NO_END, Budget, Project
-from oar.lib.accounts.states import OnExhaustion
+from oar.lib.accounts.states import MemberRole, OnExhaustion
+from oar.lib.base.times import format_date
+from oar.lib.bus.messages import Mail, UserMail
 from oar.lib.jobs.accounting import accounting_rules
 from oar.lib.jobs.sql_accounting import ProjectUse
 from oar.lib.jobs.states import BudgetCount, JobTypeName, ProjectMode
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 HOUR = 3600
 #: The queue whose jobs do not count.
 BESTEFFORT = "besteffort"
+#: Percentages of use at which managers get a mail.
+THRESHOLDS = (80, 100)
 #: The strictest first.
 _STRICTNESS = (OnExhaustion.REFUSE, OnExhaustion.WAIT, OnExhaustion.BESTEFFORT)
 
@@ -42,6 +46,12 @@ class BudgetUse(NamedTuple):
         """Return whether it is used up; ``requested``: resource seconds that must be left, None if use counts."""
         return self.left <= 0 or self.left < (requested or 0)
 
+    @property
+    def threshold(self) -> int:
+        """The last of THRESHOLDS that is reached; 0: none."""
+        limit = self.budget.hours * HOUR
+        return max((percent for percent in THRESHOLDS if self.counted * 100 >= limit * percent), default=0)
+
     def exhaustion_date(self, now: int) -> int | None:
         """Return when it will be used up at the present rate; None if that is not in its period."""
         elapsed = now - self.since
@@ -53,6 +63,13 @@ class BudgetUse(NamedTuple):
     def __str__(self) -> str:
         """Return the used and the total hours, and the period."""
         return f"{self.counted / HOUR:,.1f} of {self.budget.hours:,.10g} resource hours {self.budget.period}"
+
+
+class BudgetNotice(NamedTuple):
+    """A budget of which more than a threshold is used."""
+
+    use: BudgetUse
+    percent: int
 
 
 class Exhaustion(NamedTuple):
@@ -189,3 +206,40 @@ def next_period(budget: Budget, budgets: Iterable[Budget]) -> int:
     """Return the start of the next period in which the project has hours; 0 if there is none."""
     later = [other for other in budgets if other.project == budget.project and other.start >= budget.end]
     return min((other.start for other in later if other.hours > 0), default=0)
+
+
+def notify(tx: "Transaction", notices: Sequence[BudgetNotice]) -> None:
+    """Add the mails about thresholds to the outbox, each once for each period.
+
+    They are for the managers of the project, else for those of the nearest project above it that has managers, else for
+    the administrator.
+    """
+    for use, percent in notices:
+        if not tx.budgets.mark_notified(use.budget, percent):
+            continue
+        subject = f"{percent} % of the budget of project {use.budget.project} is used"
+        text = f'Project "{use.budget.project}": {use}.\n\n{_outlook(use, tx.now)}\n'
+        managers = _managers(tx, use.budget.project)
+        tx.outbox.append(UserMail(managers, subject, text) if managers else Mail(subject, text))
+
+
+def _outlook(use: BudgetUse, now: int) -> str:
+    if use.left > 0:
+        date = use.exhaustion_date(now)
+        return f"At the present rate it is used up on {format_date(date)}." if date else "It lasts to its end."
+    return {
+        OnExhaustion.REFUSE: "New jobs are refused, and waiting jobs do not start until its period ends.",
+        OnExhaustion.WAIT: "Jobs wait until its period ends.",
+        OnExhaustion.BESTEFFORT: "New jobs become besteffort jobs; waiting jobs do not start until its period ends.",
+    }[use.budget.on_exhaustion]
+
+
+def _managers(tx: "Transaction", project: str) -> tuple[str, ...]:
+    """Return the users who manage a project, else those of the nearest project above it; usersets are left out."""
+    chain = chains_of(tx.projects.all()).get(project, [])
+    managers = [member for member in tx.projects.members(chain) if member.role is MemberRole.MANAGER]
+    for name in chain:
+        users = tuple(each.entry for each in managers if each.project == name and not each.entry.startswith("@"))
+        if users:
+            return users
+    return ()

@@ -1,6 +1,7 @@
 """Budgets (``tx.budgets``): the resource hours of projects in periods, and what is used of them."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from oar.lib.accounts.records import Budget
 from oar.lib.accounts.states import OnExhaustion
@@ -19,7 +20,7 @@ _ABOVE = f"""
         UNION SELECT p.project_name, p.parent FROM projects p JOIN above a ON p.project_name = a.parent)
     SELECT {_COLUMNS} FROM project_budgets JOIN above USING (project_name)
     WHERE period_end > %(date)s ORDER BY project_name, period_start"""
-_PRESENT = f"SELECT {_COLUMNS} FROM project_budgets WHERE period_end > %s ORDER BY project_name, period_start"
+_PRESENT = f"SELECT {_COLUMNS}, notified FROM project_budgets WHERE period_end > %s ORDER BY project_name, period_start"
 #: The threshold of mails is kept where the hours do not change.
 _STORE = f"""
     INSERT INTO project_budgets ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s)
@@ -30,6 +31,17 @@ _STORE = f"""
             THEN project_budgets.notified ELSE 0 END"""
 _REMOVE = "DELETE FROM project_budgets WHERE project_name = %s AND period_start = ANY(%s::bigint[])"
 
+_MARK = """
+    UPDATE project_budgets SET notified = %s
+    WHERE project_name = %s AND period_start = %s AND resource_hours = %s AND notified < %s"""
+
+
+class PresentBudget(NamedTuple):
+    """A budget, and the last threshold in percent about which its managers got a mail."""
+
+    budget: Budget
+    notified: int
+
 
 class Budgets(Table):
     """Rows of ``project_budgets`` and ``accounting_costs``."""
@@ -39,9 +51,13 @@ class Budgets(Table):
         rows = self._tx.rows(_ALL, {"projects": None if projects is None else list(projects)})
         return [_budget(row) for row in rows]
 
-    def present(self) -> list[Budget]:
+    def present(self) -> list[PresentBudget]:
         """Return the budgets of all projects that are in force now or later, by name and period."""
-        return [_budget(row) for row in self._tx.rows(_PRESENT, (self._tx.now,))]
+        return [PresentBudget(_budget(row[:-1]), row[-1]) for row in self._tx.rows(_PRESENT, (self._tx.now,))]
+
+    def mark_notified(self, budget: Budget, percent: int) -> bool:
+        """Store that the managers got a mail at a threshold; return False if they had one before."""
+        return self._tx.execute(_MARK, (percent, budget.project, budget.start, budget.hours, percent)) == 1
 
     def above(self, project: str, date: int) -> list[Budget]:
         """Return the budgets of a project and of those above it that are in force at a date or later."""

@@ -14,6 +14,10 @@ _CLOSED_CTE = """
         WHERE state <> 'open' OR start_date > %(now)s OR (end_date <> 0 AND end_date <= %(now)s)
         UNION SELECT p.project_name FROM projects p JOIN closed c ON p.parent = c.project_name)"""
 _CLOSED = f"WITH RECURSIVE {_CLOSED_CTE} SELECT project_name FROM closed ORDER BY 1"
+#: The same, and a row NULL if a project has a budget now or later.
+_CLOSED_AND_BUDGETS = f"""WITH RECURSIVE {_CLOSED_CTE}
+    SELECT project_name FROM closed
+    UNION ALL SELECT NULL WHERE EXISTS (SELECT FROM project_budgets WHERE period_end > %(now)s) ORDER BY 1"""
 _IS_OPEN = Prepared(f"""WITH RECURSIVE {_CLOSED_CTE}
     SELECT project_name NOT IN (SELECT project_name FROM closed) FROM projects WHERE project_name = %(project)s""")
 #: The projects of members, and those above them.
@@ -69,6 +73,11 @@ class Projects(Table):
     def closed(self) -> list[str]:
         """Return the projects that take no jobs now."""
         return self._tx.column(_CLOSED, {"now": self._tx.now})
+
+    def closed_and_budgets(self) -> tuple[tuple[str, ...], bool]:
+        """Return the projects that take no jobs now, and whether a project has a budget now or later."""
+        names: list[str | None] = self._tx.column(_CLOSED_AND_BUDGETS, {"now": self._tx.now})
+        return tuple(name for name in names if name is not None), None in names
 
     def usable(self, entries: Sequence[str]) -> list[str]:
         """Return the projects of these entries, and the projects above them."""

@@ -1,10 +1,12 @@
 """Projects as users see them."""
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.accounts import project_changes
+from oar.lib.accounts.budgets import HOUR, in_force, read_uses
 from oar.lib.accounts.project_changes import NoSuchProject
-from oar.lib.accounts.records import Member, Project
+from oar.lib.accounts.records import Budget, Member, Project
 from oar.lib.accounts.shares import read_shares, with_sub_projects
 from oar.lib.jobs.states import ConsumptionType, ProjectMode
 
@@ -29,16 +31,45 @@ class ShownMember(NamedTuple):
     fair_share: ShareUse | None  #: None with PROJECTS=free, and of usersets and groups
 
 
-class ShownProject(NamedTuple):
-    """A project and its fair share."""
+class ShownBudget(NamedTuple):
+    """A budget in a present or later period, and what is used of it."""
 
-    project: Project
-    fair_share: ShareUse | None  #: None with PROJECTS=free
+    budget: Budget
+    used: float | None = None  #: resource seconds; None if its period has not begun, or the usage is private
+    counted: float | None = None  #: the same; with BUDGET_COUNTS=requests also what live and waiting jobs request
+    exhausted_on: int | None = None  #: at the present rate; None if it lasts, or is used up
 
     @property
     def record(self) -> dict[str, object]:
         """The fields for machine formats."""
-        return {**self.project._asdict(), "fair_share": self.fair_share and self.fair_share._asdict()}
+        budget = self.budget
+        return {
+            "period_start": budget.start,
+            "period_end": budget.end,
+            "resource_hours": budget.hours,
+            "on_exhaustion": budget.on_exhaustion,
+            "used": self.used,
+            "counted": self.counted,
+            "left": None if self.counted is None else budget.hours * HOUR - self.counted,
+            "exhausted_on": self.exhausted_on,
+        }
+
+
+class ShownProject(NamedTuple):
+    """A project, its fair share and its budgets."""
+
+    project: Project
+    fair_share: ShareUse | None  #: None with PROJECTS=free
+    budgets: Sequence[ShownBudget] = ()
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields for machine formats."""
+        return {
+            **self.project._asdict(),
+            "fair_share": self.fair_share and self.fair_share._asdict(),
+            "budgets": [budget.record for budget in self.budgets],
+        }
 
 
 class ProjectDetails(NamedTuple):
@@ -67,8 +98,11 @@ def _member(shown: ShownMember) -> dict[str, object]:
 
 def list_projects(tx: "Transaction", config: "Config", *, shows_usage: bool = True) -> list[ShownProject]:
     """Return all projects by name; ``shows_usage``: also what they used."""
-    use = _Use(tx, config, shows_usage=shows_usage)
-    return [ShownProject(project, use.of_project(project.name)) for project in tx.projects.all()]
+    use, budgets = _Use(tx, config, shows_usage=shows_usage), show_budgets(tx, config, shows_usage=shows_usage)
+    return [
+        ShownProject(project, use.of_project(project.name), budgets.get(project.name, ()))
+        for project in tx.projects.all()
+    ]
 
 
 def show_project(
@@ -76,7 +110,8 @@ def show_project(
 ) -> ProjectDetails:
     """Return a project as a user sees it.  Raises NoSuchProject.
 
-    ``shows_usage``: also what the project and all its members used; otherwise only what the user used.
+    ``shows_usage``: also what the project and all its members used; otherwise only what the user used.  Those who may
+    see the members may see what is used of budgets.
     """
     project = next((project for project in tx.projects.all() if project.name == name), None)
     if project is None:
@@ -85,8 +120,24 @@ def show_project(
     is_visible = user is not None and project_changes.may_see_members(tx, user, name)
     members = [ShownMember(member, use.of_member(member)) for member in tx.projects.members([name])]
     above = use.of_project(project.parent) if project.parent else None
-    shown = ShownProject(project, use.of_project(name))
+    budgets = show_budgets(tx, config, [name], shows_usage=shows_usage or is_visible)
+    shown = ShownProject(project, use.of_project(name), budgets.get(name, ()))
     return ProjectDetails(shown, above and above.target, members if is_visible else None)
+
+
+def show_budgets(
+    tx: "Transaction", config: "Config", names: Collection[str] | None = None, *, shows_usage: bool
+) -> dict[str, list[ShownBudget]]:
+    """Return the present and later budgets of some or all projects; ``shows_usage``: also what is used of them."""
+    present = [row.budget for row in tx.budgets.present() if names is None or row.budget.project in names]
+    current = in_force(present, tx.now) if shows_usage else []
+    uses = {use.budget: use for use in read_uses(tx, config, current)}
+    shown: dict[str, list[ShownBudget]] = {}
+    for budget in present:
+        use = uses.get(budget)
+        values = (use.used, use.counted, use.exhaustion_date(tx.now)) if use else ()
+        shown.setdefault(budget.project, []).append(ShownBudget(budget, *values))
+    return shown
 
 
 class _Use:

@@ -26,6 +26,7 @@ from oar.lib.bus.messages import (
     ReservationMail,
     ReservationNews,
     Tag,
+    UserMail,
     Wake,
 )
 from oar.lib.remote.protocol import ReportAnswer
@@ -262,6 +263,7 @@ _TYPES: Mapping[str, type[Frame]] = {
     "NOTICE": Notice,
     "AR_MAIL": ReservationMail,
     "AR_NEWS": ReservationNews,
+    "USER_MAIL": UserMail,
     "MAIL": Mail,
     "ENERGY": Energy,
     "DUE": Due,

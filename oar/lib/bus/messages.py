@@ -129,6 +129,14 @@ class ReservationNews(NamedTuple):
     line: int
 
 
+class UserMail(NamedTuple):
+    """A mail to users that is about no job."""
+
+    recipients: tuple[str, ...]
+    topic: str  #: for the subject
+    text: str
+
+
 class Mail(NamedTuple):
     """A mail to the administrator."""
 
@@ -150,7 +158,7 @@ class Due(NamedTuple):
 
 
 #: Effects that the transaction stores in the table ``outbox``, so that no crash loses them.
-Stored = Notice | ReservationMail | ReservationNews | Mail
+Stored = Notice | ReservationMail | ReservationNews | UserMail | Mail
 Effect = Wake | Ask | Energy | Due | Stored
 
 

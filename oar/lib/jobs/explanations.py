@@ -393,12 +393,15 @@ def advise_on_lost_nodes(job: Job, nodes: Sequence[LostNode], silent: str = "") 
 
 
 def advise_on_request(job: Job, reason: WaitReason | None) -> Advice:
-    """Return the advice for a job whose request can never be satisfied, or whose queue or project is stopped."""
+    """Return the advice for a job whose request can never be satisfied, or whose queue, project or budget stops it."""
     code, data = (reason.code, reason.data) if reason else ("", {})
     if code == ReasonCode.QUEUE:
         return Advice("", f"oaralter {job.id} -q QUEUE moves it to another queue.")
     if code == ReasonCode.PROJECT_CLOSED:
         return Advice("", f"oaralter {job.id} --project NAME moves it to another project.")
+    if code == ReasonCode.BUDGET:
+        hours = "a manager of the project can give it more hours: oarproject --budget"
+        return Advice("", f"oaralter {job.id} --project NAME moves it to another project; {hours}.")
     if code == ReasonCode.TOKEN and not data.get("has_script", True):
         helps = "An administrator can name a script for the token in SCHEDULER_TOKEN_SCRIPTS"
         return Advice("", f"{helps}; oardel {job.id} deletes the job.")

@@ -111,6 +111,10 @@ class ReasonCode(StrEnum):
     PROJECT_CLOSED = ("PROJECT_CLOSED", "its project is closed",
         "project closed", "because its project was closed",
         "``project``: its name")
+    BUDGET = ("BUDGET", "the budget of its project is used up",
+        "budget of {project}", "because the budget of its project was used up",
+        "``project``: the project with the budget, that of the job or one above it; ``used`` and ``hours``: resource"
+        " hours; ``date``: start of the next period, if that has a budget")
     HOLD = ("HOLD", "it is on hold",
         "hold", "on hold",
         "``since``: when it began")
@@ -433,6 +437,15 @@ def _queue(data: Mapping[str, Any]) -> str:
 @_sentence_of(ReasonCode.PROJECT_CLOSED)
 def _project_closed(data: Mapping[str, Any]) -> str:
     return f"The project {data['project']} is closed: its jobs do not start."
+
+
+@_sentence_of(ReasonCode.BUDGET)
+def _budget(data: Mapping[str, Any]) -> str:
+    used, hours = f"{data['used']:,.1f}", f"{data['hours']:,.10g}"
+    text = f"The budget of the project {data['project']} does not allow it: {used} of {hours} resource hours count"
+    if data.get("date"):
+        return f"{text}. The next period begins on {format_date(data['date'])}."
+    return f"{text}, and the next period has no budget yet."
 
 
 @_sentence_of(ReasonCode.HOLD)

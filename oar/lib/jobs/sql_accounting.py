@@ -1,7 +1,6 @@
 """Consumption windows (``tx.accounting``): requested and used resources of users and projects."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from oar.lib.bus.messages import Topic
@@ -58,7 +57,8 @@ levels AS (
     FROM edges WINDOW along AS (PARTITION BY job_id, resource_id ORDER BY at))"""
 #: The property of resources with the cost factor of a resource second; without the property, or a number, it is 1.
 COST = "cost"
-_FACTOR = rf"(CASE WHEN r.{COST}::text ~ '^[0-9]+(\.[0-9]+)?$' THEN r.{COST}::text::float8 ELSE 1 END)"
+_VALUE = f"(to_jsonb(r) ->> '{COST}')"  # resources may not have it
+_FACTOR = rf"(CASE WHEN {_VALUE} ~ '^[0-9]+(\.[0-9]+)?$' THEN {_VALUE}::float8 ELSE 1 END)"
 
 
 def spans_cte(ids: str, stop: str, weight: str) -> str:
@@ -223,8 +223,7 @@ class ProjectUse(NamedTuple):
     seconds: float  #: resource seconds times the cost factor
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(NamedTuple):
     """The requested and used consumption of a user in a project, in resource seconds, and the period of its windows."""
 
     user: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from oar.lib.base.errors import BadRequest, DatabaseUnavailable
-from oar.lib.bus.messages import Mail, Notice, NoticeTag, ReservationMail, ReservationNews
+from oar.lib.bus.messages import Mail, Notice, NoticeTag, ReservationMail, ReservationNews, UserMail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.outbox import UnsentMessage
@@ -122,6 +122,10 @@ class UserNotices:
                 self._send_about_reservation(mail, message)
             case ReservationNews(line):
                 self._run_script(lines.get(line), message.id)
+            case UserMail(recipients, topic, text):
+                subject = one_line(f"*OAR* {topic} on {self.mailer.instance}")
+                report = partial(self._finish_mail, message.id)
+                self.mailer.user(recipients, subject, text, report, "", id=message.id, date=message.date)
             case Mail(subject, text):
                 log.warning("%s: %s", subject, text.strip().replace("\n", "; "))
                 report = partial(self._finish_mail, message.id)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.filter_pools import Deferral
+from oar.lib.accounts.budgets import BudgetNotice
 from oar.lib.bus.messages import Mail
 from oar.lib.jobs.records import Dependency, LaunchHold
 from oar.lib.jobs.sql_waits import StoredReason
@@ -45,6 +46,7 @@ class Situation:
     launch_holds: Sequence[LaunchHold] = ()
     launches_held: Mapping[int, LaunchHold] = field(default_factory=dict)  #: jobs that are not planned meanwhile
     deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
+    budget_notices: Sequence[BudgetNotice] = ()  #: budgets whose managers get a mail
 
     def in_state(self, state: JobState) -> list[JobRow]:
         return [row for row in self.rows.values() if row.state is state]

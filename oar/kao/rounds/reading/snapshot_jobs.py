@@ -22,7 +22,7 @@ from oar.kao.rounds.reading.situation import Alterations, HypotheticalJob
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.live_jobs import shared
 from oar.lib.jobs.records import Dependency
-from oar.lib.jobs.states import CURRENT, JobState, Reservation
+from oar.lib.jobs.states import CURRENT, JobState, JobTypeName, Reservation
 from oar.lib.planning.sql_rounds import DependencyRow, GroupRow, JobRow, MoldableRow, Rounds
 
 #: Until so many seconds after the date of an alteration, its transaction may not be committed yet.
@@ -172,9 +172,14 @@ class SnapshotJobs:
         resources: NumberedResources,
         pools: Mapping[Filters, int],
         cuts: Mapping[str, WalltimeCut] | None = None,
+        postponed: Mapping[int, int] | None = None,
     ) -> None:
-        """``pools``: the numbers of pools by filters.  ``cuts``: of default walltimes, by types of jobs."""
+        """``pools``: the numbers of pools by filters.  ``cuts``: of default walltimes, by types of jobs.
+
+        ``postponed``: dates before which jobs do not start, by id.
+        """
         self._cuts = cuts or {}
+        self._postponed = postponed or {}
         self._rows = rows
         self._resources = resources
         self._pools = pools
@@ -194,11 +199,13 @@ class SnapshotJobs:
         is_promised = waits_for_nodes and row.reservation is Reservation.NONE
         promised = replace(stored, start=0) if stored and is_promised else None  # the start changes in each round
         cut = self._cut_of(job)
-        made_from = row, job.types, is_killed, dependencies, granted, promised, cut
+        date = self._postponed.get(row.id)
+        types = (*job.types, f"{JobTypeName.POSTPONE}=@{date}") if date else job.types
+        made_from = row, types, is_killed, dependencies, granted, promised, cut
         if job.record is None or job.made_from != made_from:
             record = WaitingJob(
                 *shared(row),
-                types=job.types,
+                types=types,
                 is_killed=is_killed,
                 alternatives=tuple(self._alternative(row, moldable, cut) for moldable in job.moldables),
                 dependencies=dependencies,

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading import time_zone
+from oar.kao.rounds.reading.budget_reader import BudgetReader, BudgetState, find_stops
 from oar.kao.rounds.reading.consumption_reader import read_fair_share
 from oar.kao.rounds.reading.filter_pools import FilterPools, Filters
 from oar.kao.rounds.reading.numbered_resources import ResourceNumbering, ResourceVersions
@@ -61,6 +62,7 @@ class SnapshotReader:
         self._pools = FilterPools(database, config)
         self._cache = JobCache()
         self._reservations = ReservationRowReader()
+        self._budgets = BudgetReader(config)
         self._cached_since = 0
 
     def read(
@@ -98,7 +100,10 @@ class SnapshotReader:
             active = ((job.row.user, job.row.project) for job in cache.jobs.values() if job.is_waiting)
             shares = read_fair_share(tx, config, settings, queues, now=now, waiting=active)
             reasons = tx.job_waits.stored_reasons()
-            closed_projects = () if config.projects is ProjectMode.FREE else tuple(tx.projects.closed())
+            is_free = config.projects is ProjectMode.FREE
+            closed_projects, has_budgets = ((), False) if is_free else tx.projects.closed_and_budgets()
+            budget_state = self._budgets.read(tx, cache.jobs.values()) if has_budgets else BudgetState()
+            stops = find_stops(budget_state, config, cache.jobs.values())
             on_hold = rounds.on_hold()
             held_containers = _held_containers(rounds) if on_hold else ()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
@@ -110,7 +115,8 @@ class SnapshotReader:
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
-        records = SnapshotJobs(rows, resources, self._pools.numbers, reservations.walltime_cuts())
+        postponed = {job_id: stop.date for job_id, stop in stops.items() if stop.date}
+        records = SnapshotJobs(rows, resources, self._pools.numbers, reservations.walltime_cuts(), postponed)
         types = [job.types for job in cache.jobs.values() if job.row.state not in CURRENT]
         snapshot = Snapshot(
             now=now,
@@ -130,6 +136,7 @@ class SnapshotReader:
             reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
             closed_projects=closed_projects,
+            budget_stops=stops,
             settings=replace(settings, fairshare=shares.keys),
             zone=time_zone.local(),
         )
@@ -144,6 +151,7 @@ class SnapshotReader:
             launch_holds=holds,
             launches_held=held,
             deferrals=tuple(self._pools.deferrals),
+            budget_notices=() if hypothetical_jobs else budget_state.notices,
         )
 
     @property
@@ -162,6 +170,7 @@ class SnapshotReader:
         self._versions.forget()
         self._cache.forget()
         self._reservations.forget()
+        self._budgets.forget()
         self._pools.forget()
 
     def _kept_awake(self) -> tuple[KeptNodes, ...]:

@@ -28,6 +28,7 @@ from oar.kao.rounds.writing.job_moves import (
     write_reservation_events,
 )
 from oar.kao.rounds.writing.reservation_moves import write_reservations
+from oar.lib.accounts import budgets
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
@@ -166,6 +167,7 @@ class PlanWriter:
         remind_runner(tx, situation)
         resume_jobs(tx, situation, plan)
         tx.outbox.extend(situation.mails)
+        budgets.notify(tx, situation.budget_notices)
         _note_deferrals(tx, situation.deferrals)
         state_changes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
         state_changes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
@@ -277,7 +279,7 @@ def _is_repeatable(situation: Situation, plan: Plan) -> bool:
     told = (plan.kills, plan.accepted, plan.refused, plan.expired, plan.regained, plan.lost, plan.resumed)
     ordered = (plan.wake, plan.halt, plan.reservations, plan.reservation_changes, situation.mails, situation.deferrals)
     is_cut = any(start.is_reduced or start.old_walltime for start in plan.started)
-    return not (any(told) or any(ordered) or is_cut)
+    return not (any(told) or any(ordered) or situation.budget_notices or is_cut)
 
 
 def _alternatives_of(jobs: Collection[WaitingJob]) -> set[int]:

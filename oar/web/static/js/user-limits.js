@@ -4,7 +4,7 @@ import { number, time } from "./common/format.js";
 import { jobLink, shareBar, table } from "./common/parts.js";
 import { t } from "./common/words.js";
 
-const KINDS = { quota: t("limits.quota"), waiting: t("limits.waiting") };
+const KINDS = { quota: t("limits.quota"), waiting: t("limits.waiting"), budget: t("limits.budget") };
 const UNITS = { resources: t("limits.resources"), jobs: t("limits.jobs"), hours: t("limits.hours") };
 const COLUMNS = [
   { key: "kind", label: t("limits.kind"), cell: (row) => KINDS[row.kind] },
@@ -27,11 +27,25 @@ function whose({ queue, project, type, user }) {
 
 function freed({ kind, next_end: end }) {
   if (kind === "waiting") return t("limits.when_started");
+  if (kind === "budget") return end ? t("limits.used_up_on", { date: time(end) }) : null;
   return end && [jobLink({ id: end.job_id }), ` ${time(end.date)}`];
 }
 
-/** Show the rules that limit a user; `limits`: the answer of /v1/limits. */
-export function userLimits({ rules }) {
+const NO_END = 2 ** 31 - 1;
+
+/** Return the period of a budget as text. */
+export function period({ period_start: start, period_end: end }) {
+  return `${start ? time(start) : "…"} – ${end < NO_END ? time(end) : "…"}`;
+}
+
+function budgetRow(budget) {
+  const amount = { name: "hours", used: budget.counted / 3600, limit: budget.resource_hours };
+  return { ...amount, kind: "budget", rule: period(budget), queue: null, project: budget.project, type: null, user: null, next_end: budget.exhausted_on };
+}
+
+/** Show the rules and budgets that limit a user; `limits`: the answer of /v1/limits. */
+export function userLimits({ rules, budgets }) {
   const rows = rules.flatMap((rule) => rule.measures.map((measure) => ({ ...rule, ...measure })));
+  rows.push(...budgets.filter((budget) => budget.counted !== null).map(budgetRow));
   return table(t("limits.title"), COLUMNS, rows, (row) => [row.kind, row.rule, row.queue, row.project, row.type, row.name].join(" "), t("limits.none"));
 }

@@ -8,6 +8,6 @@ export const WAITED = {
   DEPENDENCY: t("waited.DEPENDENCY"), CONTAINER: t("waited.CONTAINER"), POSTPONED: t("waited.POSTPONED"),
   DEADLINE: t("waited.DEADLINE"), TOKEN: t("waited.TOKEN"), ARRAY: t("waited.ARRAY"), LIMIT: t("waited.LIMIT"),
   LAUNCH: t("waited.LAUNCH"), EXTERNAL: t("waited.EXTERNAL"), QUEUE: t("waited.QUEUE"), HOLD: t("waited.HOLD"),
-  FAULT: t("waited.FAULT"), PROJECT_CLOSED: t("waited.PROJECT_CLOSED"),
+  FAULT: t("waited.FAULT"), PROJECT_CLOSED: t("waited.PROJECT_CLOSED"), BUDGET: t("waited.BUDGET"),
   INTERNAL: t("waited.INTERNAL"), NEW: t("waited.NEW"), STARTING: t("waited.STARTING"),
 };

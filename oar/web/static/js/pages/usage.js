@@ -4,7 +4,7 @@ import { get } from "../common/api.js";
 import { csv } from "../csv.js";
 import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
-import { duration, fullDate, number, percent } from "../common/format.js";
+import { duration, fullDate, number, percent, time } from "../common/format.js";
 import { refusal } from "../common/outcome.js";
 import { download, resourceState, shareBar, table } from "../common/parts.js";
 import { run } from "../common/page.js";
@@ -15,7 +15,7 @@ import { accuracy, endedOf } from "../accuracy.js";
 import { following } from "../pieces.js";
 import { TERMS, fading, whoIsAhead } from "../fair-share.js";
 import { lostNodes } from "../lost-nodes.js";
-import { userLimits } from "../user-limits.js";
+import { period, userLimits } from "../user-limits.js";
 import { waitingTimes } from "../waiting-times.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
@@ -156,7 +156,14 @@ const PROJECTS = [
   { key: "target", label: t("usage.target"), kind: "number", cell: (each) => percent(each.fair_share.target, 1) },
   { key: "effective", label: t("usage.is"), kind: "number", cell: (each) => (each.fair_share.used === null ? "–" : percent(each.fair_share.effective, 1)) },
   { key: "used", label: t("usage.used_hours"), kind: "number", cell: (each) => (each.fair_share.used === null ? "–" : hours(each.fair_share.used)) },
+  { key: "budget", label: t("usage.budget"), cell: budgetsOf },
 ];
+
+function budgetsOf({ budgets }) {
+  const present = budgets.filter((budget) => budget.counted !== null);
+  return present.length ? present.map((budget) => [shareBar(budget.counted, budget.resource_hours * HOUR), ` ${hours(budget.counted)} / ${number(budget.resource_hours)} ${t("limits.hours")}, ${period(budget)}`,
+    budget.exhausted_on && `, ${t("limits.used_up_on", { date: time(budget.exhausted_on) })}`]) : "–";
+}
 
 const PREDICTIONS = [
   { key: "queue", label: t("queue.queue"), cell: (each) => each.queue ?? t("usage.all_queues") },
