@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from oar.lib.accounts.records import Project
+from oar.lib.accounts.records import Budget, Project
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState, ProjectMode
@@ -75,6 +75,23 @@ def test_shares_of_projects_are_shown_where_they_count(visitor: Visitor, api: Ap
     api.runtime.config = Config(projects=ProjectMode.KNOWN)
     row = visitor.open("usage").locator("#projects").get_by_role("row").filter(has_text="<i>ml</i>")
     expect(row).to_contain_text("75 %")
+
+
+def test_budgets_are_shown_with_their_use(visitor: Visitor, api: Api, database: Database) -> None:
+    today = int(time.time()) // DAY * DAY
+    with database.begin() as tx:
+        tx.projects.create(Project("<i>ml</i>"))
+        tx.budgets.store(Budget("<i>ml</i>", today - 3 * DAY, today + 90 * DAY, 5))
+        tx.execute(_ACCOUNTED.replace("'ml'", "'<i>ml</i>'"), (today - DAY, today - 1, "alice", 2 * 3600))
+    add_job(database, user="alice", project="<i>ml</i>")
+    api.runtime.config = Config(projects=ProjectMode.KNOWN)
+    page = visitor.open("usage?who=alice")
+    for place in ("#projects", "#limits"):
+        row = page.locator(place).get_by_role("row").filter(has_text="<i>ml</i>")
+        expect(row).to_contain_text("at the present rate used up on")
+        expect(row).to_contain_text("5")
+    expect(page.locator("#limits").get_by_role("row").filter(has_text="<i>ml</i>")).to_contain_text("2 h of resources")
+    assert faults(page) == []
 
 
 def test_jobs_are_dots_by_what_they_used_of_what_they_had(visitor: Visitor, database: Database) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -295,6 +296,80 @@ def test_the_property_cost_is_a_factor_before_and_after_accounting(site: Site) -
     assert site.used() == 200 + 4500
     list(accounting.recount(site.database, accounting.accounting_rules(site.config)))
     assert site.used() == 7 * 200 + 7 * 4000
+
+
+class Life(NamedTuple):
+    """A job: when it started, how long it held its resources, and when it was suspended, in seconds."""
+
+    start: int
+    length: int
+    resources: int
+    suspended: tuple[int, int]  #: offset and length
+    project: str
+    is_besteffort: bool
+
+    def seconds(self, now: int, *, subtracts: bool) -> int:
+        """Return the resource seconds that count until a date."""
+        end = min(self.start + self.length, now)
+        begin, stop = self.start + self.suspended[0], self.start + sum(self.suspended)
+        pause = max(0, min(stop, end) - begin) if subtracts else 0
+        return 0 if self.is_besteffort else self.resources * max(0, end - self.start - pause)
+
+
+_LIVES = st.builds(
+    Life,
+    st.integers(START + DAY, NOW),
+    st.integers(1, 4 * DAY),
+    st.integers(1, 4),
+    st.tuples(st.integers(0, DAY), st.integers(0, DAY)),
+    st.sampled_from(("physics", "physics.cms", "biology")),
+    st.booleans(),
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lives=st.lists(_LIVES, max_size=6), dates=st.lists(st.integers(START + DAY, NOW), max_size=3), subtracts=...)
+def test_the_use_is_right_to_the_second_whenever_jobs_are_accounted_and_purged(
+    site: Site, lives: list[Life], dates: list[int], subtracts: bool
+) -> None:
+    for table in ("jobs", "job_state_logs", "assigned_resources", "accounting"):
+        execute_sql(site.database, f"DELETE FROM {table}")
+    site.config = CONFIG.replace(accounting_subtract_suspended=subtracts)
+    jobs: dict[int, Life] = {}
+    for now in sorted({*dates, NOW}):
+        for life in lives:
+            if life.start <= now and life not in jobs.values():
+                jobs[_live(site, life)] = life
+        for job_id, life in jobs.items():
+            if life.start + life.length <= now:
+                site.end(job_id, life.start + life.length)
+        expected = {
+            name: sum(
+                life.seconds(now, subtracts=subtracts)
+                for life in {*jobs.values()}
+                if life.project == name or life.project.startswith(f"{name}.")
+            )
+            for name in ("physics", "physics.cms")
+        }
+        assert {name: use.used for name, use in site.uses(now).items()} == expected
+        site.account()
+        assert {name: use.used for name, use in site.uses(now).items()} == expected
+        execute_sql(site.database, "DELETE FROM jobs WHERE accounted <> 'NO'")
+        assert {name: use.used for name, use in site.uses(now).items()} == expected
+
+
+def _live(site: Site, life: Life) -> int:
+    """Add a running job with its suspension, past or future."""
+    job_id = site.job(life.start, resources=life.resources, project=life.project)
+    queue = "besteffort" if life.is_besteffort else "default"
+    execute_sql(site.database, "UPDATE jobs SET queue_name = %s WHERE job_id = %s", queue, job_id)
+    begin = life.start + life.suspended[0]
+    stop = min(begin + life.suspended[1], life.start + life.length)
+    execute_sql(site.database, "DELETE FROM job_state_logs WHERE job_id = %s", job_id)
+    if begin < stop:
+        sql = "INSERT INTO job_state_logs VALUES (DEFAULT, %s, 'Suspended', %s, %s)"
+        execute_sql(site.database, sql, job_id, begin, stop)
+    return job_id
 
 
 def test_the_date_of_exhaustion_follows_the_present_rate(site: Site) -> None:
