@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, Mapping[str, object]] = {
     "ReservationUpdate": {"duration": "6:00"},
     "SeriesUpdate": {"users": ["alice", "bob"]},
     "DefaultProject": {"project": "physics"},
+    "BudgetUpdate": {"period_end": 1861920000, "resource_hours": 100000, "on_exhaustion": "wait"},
     "MemberUpdate": {"role": "manager"},
     "NewProject": {"name": "physics", "description": "Particle physics"},
     "ProjectUpdate": {"shares": 3},

@@ -158,7 +158,7 @@ def test_budgets_are_set_shown_and_removed(admin: httpx.Client, nobody: httpx.Cl
     assert admin.put("/v1/projects/physics/budgets/9", json=body).status_code == 400  # overlaps
     assert admin.put("/v1/projects/nowhere/budgets/9", json=body).status_code == 404
     for wrong in ({"resource_hours": -1}, {"resource_hours": 1e13}, {"period_end": 0}, {"on_exhaustion": "x"}):
-        assert admin.put("/v1/projects/physics/budgets/0", json={**body, **wrong}).status_code == 422
+        assert admin.put("/v1/projects/physics/budgets/0", json={**body, **wrong}).status_code == 400
     (budget,) = nobody.get("/v1/projects/physics").json()["budgets"]
     assert budget == {**body, "period_start": 0, "used": 0, "counted": 0, "left": 37800, "exhausted_on": None}
     assert nobody.delete("/v1/projects/physics/budgets/0").status_code == 403
@@ -175,7 +175,10 @@ def test_a_submission_through_the_api_is_refused_when_the_budget_is_used_up(
         tx.projects.create(Project("physics"))
         tx.budgets.store(Budget("physics", 0, NO_END, 0))
     api.runtime.config = Config(projects=ProjectMode.KNOWN)
-    for path, body in (("/v1/jobs", {"command": "x"}), ("/oarapi/jobs.json", {"script": "x", "resource": "/core=1"})):
+    for path, body in (
+        ("/v1/jobs", {"command": "x"}),
+        ("/oarapi/jobs.json", {"script": "x", "resource": "/resource_id=1"}),
+    ):
         answer = nobody.post(path, json={**body, "project": "physics"})
         assert 400 <= answer.status_code < 500
         assert "is used up: 0.0 of 0 resource hours" in answer.text
