@@ -347,6 +347,7 @@ ILL = {
     'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",
     'oar_queue_active{queue="default"}': "0x60",
     'oar_queue_active{queue="night"}': "0x60",
+    'oar_queue_active{queue="admin"}': "1x60",  # it is not for ordinary users
     "oar_queues_stopped_by_oar": "2x60",
     'oar_job_steps_total{step="refused"}': "0+1x60",
     'oar_job_steps_total{step="submitted"}': "5x60",
@@ -375,7 +376,7 @@ WELL = {
     'oar_module_success_age_seconds{lane="check",module="finaud"}': "1000x60",
     'oar_module_period_seconds{lane="check",module="finaud"}': "300x60",
     'oar_queue_active{queue="default"}': "1x60",
-    'oar_queue_active{queue="night"}': "0x60",  # an administrator stopped it
+    'oar_queue_active{queue="night"}': "1x60",
     "oar_queues_stopped_by_oar": "0x60",
     'oar_job_steps_total{step="refused"}': "0+1x60",
     'oar_job_steps_total{step="submitted"}': "0+1x60",

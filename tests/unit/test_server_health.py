@@ -128,28 +128,41 @@ STOPPED = OFF._replace(author="")
     ("facts", "health", "text"),
     [
         (HealthFacts([ON]), ServerHealth.OK, ""),
-        (HealthFacts([ON, OFF]), ServerHealth.OK, ""),  # an administrator wants it so
+        (
+            HealthFacts([ON, OFF]),
+            ServerHealth.WARNING,
+            "OAR WARNING: jobs of stopped queues cannot start: night (by root). If the reason is gone, run:"
+            " oarqueue --enable night",
+        ),
         (
             HealthFacts([ON, STOPPED._replace(since=86400)]),
             ServerHealth.WARNING,
-            f"the queue night is stopped since {format_date(86400)}: OAR stopped it after failures."
-            " Correct the error in LOG_FILE, then run: oarqueue --enable night",
+            f"night (by OAR after failures since {format_date(86400)}). Correct the error in LOG_FILE, then run:"
+            " oarqueue --enable night",
         ),
         (
             HealthFacts([OFF]),
             ServerHealth.CRITICAL,
-            "all queues are stopped: root stopped night. If the reason is gone, run: oarqueue --enable night",
+            "no job can start: all queues are stopped: night (by root). If the reason is gone, run: oarqueue"
+            " --enable-all",
         ),
         (
             HealthFacts([STOPPED, STOPPED._replace(name="day")]),
             ServerHealth.CRITICAL,
-            "all queues are stopped: OAR stopped them after failures. Correct the error in LOG_FILE, then run: oarqueue"
-            " --enable-all",
+            "all queues are stopped: night, day (by OAR after failures). Correct the error in LOG_FILE, then run:"
+            " oarqueue --enable-all",
         ),
         (
-            HealthFacts([STOPPED._replace(name="day"), OFF._replace(since=86400)]),
+            HealthFacts([QueueStatus("admin", is_active=True), OFF, STOPPED._replace(name="day")]),
             ServerHealth.CRITICAL,
-            ": OAR stopped day after failures. Correct the error in LOG_FILE, then run: oarqueue --enable day",
+            "OAR CRITICAL: no job of a user can start: only the queue admin is active, the others are stopped: night"
+            " (by root) and day (by OAR after failures). Correct the error in LOG_FILE, then run: oarqueue --enable"
+            " night --enable day",
+        ),
+        (
+            HealthFacts([ON, *(OFF._replace(name=name) for name in "abcdefg")]),
+            ServerHealth.WARNING,
+            "a, b, c, d, e (by root) and 2 more (oarqueue). If",
         ),
         (HealthFacts([]), ServerHealth.CRITICAL, "no job can start: there is no queue. Add one: oarqueue --add"),
         (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from oar.lib.base.times import format_date
 from oar.lib.jobs.states import ServerRole
-from oar.lib.monitoring.records import HealthFacts, QueueStatus, ServerTask, UserHold
+from oar.lib.monitoring.records import ADMIN_QUEUE, HealthFacts, QueueStatus, ServerTask, UserHold
 
 
 class ServerHealth(IntEnum):
@@ -37,8 +37,8 @@ MOST_SUSPECTED = 0.5
 LATE_ACCOUNTING = 3 * 3600
 #: What an administrator does about refused submissions.
 _SEE_RULES = "See LOG_FILE, or run: oaradmissionrules --test"
-#: What an administrator does about a queue that OAR stopped, before the option of the command.
-_REPAIR_QUEUE = "Correct the error in LOG_FILE, then run: oarqueue"
+#: Queues that a finding about stopped queues names; the others are counted.
+MOST_QUEUES = 5
 #: Users that a finding names; the others are counted.
 MOST_NAMES = 2
 #: Characters of a text from the database that are reported.
@@ -203,31 +203,39 @@ def _judge_submissions(facts: HealthFacts) -> Iterator[HealthFinding]:
 
 
 def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
-    stopped = [queue for queue in queues if not queue.is_active]
-    if len(stopped) == len(queues):
-        yield HealthFinding(ServerHealth.CRITICAL, f"no job can start: {_describe_stop(stopped)}")
-        return
-    for queue in stopped:
-        if not queue.author:
-            text = f"the queue {queue.name} is stopped{_format_since(queue)}: OAR stopped it after failures"
-            yield HealthFinding(ServerHealth.WARNING, f"{text}. {_REPAIR_QUEUE} --enable {queue.name}")
-
-
-def _describe_stop(queues: Sequence[QueueStatus]) -> str:
-    """Return who stopped all queues, and how to enable them."""
+    """Report stopped queues, whoever stopped them; ordinary users cannot submit to the queue of administrators."""
     if not queues:
-        return "there is no queue. Add one: oarqueue --add NAME,PRIORITY,POLICY"
-    last = max(queues, key=lambda queue: (not queue.author, queue.since))
-    text = f"all queues are stopped{_format_since(max(queues, key=lambda queue: queue.since))}"
-    if not any(queue.author for queue in queues):
-        return f"{text}: OAR stopped them after failures. {_REPAIR_QUEUE} --enable-all"
-    if not last.author:
-        return f"{text}: OAR stopped {last.name} after failures. {_REPAIR_QUEUE} --enable {last.name}"
-    return f"{text}: {last.author} stopped {last.name}. If the reason is gone, run: oarqueue --enable {last.name}"
+        text = "no job can start: there is no queue. Add one: oarqueue --add NAME,PRIORITY,POLICY"
+        yield HealthFinding(ServerHealth.CRITICAL, text)
+        return
+    stopped = [queue for queue in queues if not queue.is_active]
+    if not stopped:
+        return
+    text = _describe_stops(stopped, is_all=len(stopped) == len(queues))
+    if len(stopped) == len(queues):
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can start: all queues are stopped: {text}")
+    elif all(queue.name == ADMIN_QUEUE for queue in queues if queue.is_active):
+        text = f"no job of a user can start: only the queue {ADMIN_QUEUE} is active, the others are stopped: {text}"
+        yield HealthFinding(ServerHealth.CRITICAL, text)
+    else:
+        yield HealthFinding(ServerHealth.WARNING, f"jobs of stopped queues cannot start: {text}")
 
 
-def _format_since(queue: QueueStatus) -> str:
-    return f" since {format_date(queue.since)}" if queue.since else ""
+def _describe_stops(stopped: Sequence[QueueStatus], *, is_all: bool) -> str:
+    """Return who stopped each queue since when, and how to enable them; at most ``MOST_QUEUES`` queues are named."""
+    named = stopped[:MOST_QUEUES]
+    groups: dict[str, list[str]] = {}
+    for queue in named:
+        author = queue.author or "OAR after failures"
+        since = f" since {format_date(queue.since)}" if queue.since else ""
+        groups.setdefault(f"by {author}{since}", []).append(queue.name)
+    texts = [f"{', '.join(names)} ({stop})" for stop, names in groups.items()]
+    if len(stopped) > len(named):
+        texts.append(f"{len(stopped) - len(named)} more (oarqueue)")
+    is_wanted = all(queue.author for queue in stopped)
+    advice = "If the reason is gone, run" if is_wanted else "Correct the error in LOG_FILE, then run"
+    enabled = "--enable-all" if is_all else " ".join(f"--enable {queue.name}" for queue in named)
+    return f"{' and '.join(texts)}. {advice}: oarqueue {enabled}"
 
 
 def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from oar.lib.jobs.ends import EndCode
 
+#: The queue of administrators: ordinary users cannot submit to it.
+ADMIN_QUEUE = "admin"
+
 
 class ServerTask(StrEnum):
     """A command that a timer runs on the server, ``task_runs.task``."""
