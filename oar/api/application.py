@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from oar.api import (
     accounting,
     administration,
+    audit,
     desktop,
     errors,
     estimates,
@@ -59,6 +60,7 @@ MODULES = (
     limits,
     events,
     administration,
+    audit,
     projects,
     jobs,
     submission,

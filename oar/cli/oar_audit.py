@@ -69,9 +69,7 @@ def main(
     else:
         click.echo("".join(f"{line}\n" for line in _lines(entries)), nl=False)
     if len(found) > number:
-        context.warn(
-            f"There are more changes. These are the newest {number}: print more with -n, or select with --until."
-        )
+        context.warn(f"These are the newest {number} changes. To see others, use -n or --until.")
 
 
 def _check_texts(number: int, *texts: str | None) -> None:

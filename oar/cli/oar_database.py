@@ -156,13 +156,13 @@ def main(
     try:
         match action:
             case "purge":
-                _purge(settings, config, options)
+                _purge(context, settings, config, options)
             case "archive":
                 _copy_to_archive(settings, config, dry=options.dry_run)
             case "after_restore":
                 _after_restore(settings, config)
             case "adopt":
-                return _adopt(settings, options)
+                return _adopt(context, settings, options)
             case _:
                 _migrate(action, settings, options)
     except DatabaseUnavailable as error:
@@ -320,7 +320,7 @@ def _as_postgres() -> Iterator[None]:
         os.seteuid(before)
 
 
-def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> None:
+def _purge(context: Context, settings: DatabaseSettings, config: Config, options: ActionOptions) -> None:
     """Delete data older than the retention periods, or only print the counts."""
     from oar.lib.base import clock_watch
     from oar.lib.db.database import Database
@@ -331,10 +331,10 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
     why = "" if options.trust_clock else retention.why_clock_is_doubted(database, kept)
     if why:
         raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
-    _purge_all(database, config, dry=options.dry_run)
+    _purge_all(context, database, config, dry=options.dry_run)
 
 
-def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
+def _purge_all(context: Context, database: "Database", config: Config, *, dry: bool) -> None:
     """Print what was deleted for each key; add an event that records the trusted date."""
     from oar.lib.history.event_types import EventType
     from oar.lib.jobs import retention
@@ -348,7 +348,10 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
         if not kept.days:
             click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
             continue
-        removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
+        if dry:
+            removed = kept.foresee(database, kept.days)
+        else:
+            removed = sum(kept.purge(database, kept.days, retention.record_purge(context.user, kept.what, kept.days)))
         click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
     if not dry:
         with database.begin() as tx:
@@ -401,13 +404,13 @@ def _after_restore(settings: DatabaseSettings, config: Config) -> None:
     click.echo(done.report)
 
 
-def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
+def _adopt(context: Context, settings: DatabaseSettings, options: ActionOptions) -> int:
     """Migrate the database of an older OAR, or only print the plan; return the exit code."""
     from oar.cli.common.adoption import adopt
 
     migrator = Migrator(settings, setup_directory(), with_rules=not options.no_admission_rules)
     with readable_errors():
-        return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
+        return adopt(migrator, context.user, options.origin or "", dry=options.dry_run, waits=options.running)
 
 
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:

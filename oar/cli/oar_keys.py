@@ -6,7 +6,7 @@ See docs/design/nodes.rst, "Keys".
 import os
 import pwd
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -14,12 +14,16 @@ import click
 from oar.cli.common.administration import command_words
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.base.errors import OarError
 from oar.lib.base.host_names import is_host_name
 from oar.lib.base.processes import run
 from oar.lib.bus.servers import own_server
 from oar.lib.config.files import Config
+from oar.lib.db.statements import psycopg2
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.remote.key_installation import ACCOUNT, KeyFiles, authorized_lines, host_keys, merged, node_script, port_of
-from oar.lib.runtime import conf_file, read_config
+from oar.lib.runtime import conf_file, open_runtime, read_config
 
 #: Seconds that a node has.
 _PATIENCE = 60
@@ -68,7 +72,10 @@ def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], for_ser
         return 0
     config = read_config(conf_file(context.environment)).config
     targets = _other_servers(config) if for_servers else nodes
-    return Installation(account, files, reach, port_of(config.openssh_cmd)).install(targets)
+    failed = Installation(account, files, reach, port_of(config.openssh_cmd)).install(targets)
+    if done := [node for node in targets if node not in failed]:
+        _record(context, done)
+    return 1 if failed else 0
 
 
 def _other_servers(config: Config) -> tuple[str, ...]:
@@ -78,6 +85,20 @@ def _other_servers(config: Config) -> tuple[str, ...]:
     if not others:
         raise Stop(f"[ERROR] SERVER_HOSTNAME: {own} is the only server. Name the other servers there, too.")
     return others
+
+
+def _record(context: Context, nodes: Sequence[str]) -> None:
+    """Record in the audit log which nodes got the keys; print a warning if there is no database yet."""
+    names = ", ".join(node.rpartition("@")[2] for node in nodes)
+    try:
+        with (
+            closing(open_runtime("oar-keys", conf_file(context.environment), patience=0)) as runtime,
+            runtime.database.begin() as tx,
+        ):
+            audit.record(tx, context.user, AuditAction.ADD, f"node {names}", Values(new="SSH keys"))
+    except (OarError, psycopg2.Error) as error:
+        line = str(error).partition("\n")[0]
+        context.warn(f"The audit log has no row about this: {line}")
 
 
 class Installation:
@@ -90,8 +111,8 @@ class Installation:
         self._ssh = [*ssh, "-oBatchMode=yes"]
         self._port = port
 
-    def install(self, nodes: Sequence[str]) -> int:
-        """Install the keys and print the outcome for each node; return the exit code."""
+    def install(self, nodes: Sequence[str]) -> set[str]:
+        """Install the keys and print the outcome for each node; return the nodes that did not get them."""
         replies: list[str] = []
         failed = set[str]()
         for node in nodes:
@@ -108,7 +129,7 @@ class Installation:
         for node in nodes:
             if node not in failed:
                 click.echo(f"{node}: the keys are installed.")
-        return 1 if failed else 0
+        return failed
 
     def _run(self, node: str) -> str | None:
         """Run the script on a node; return its output, None after a printed error."""

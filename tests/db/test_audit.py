@@ -1,5 +1,6 @@
 """The audit log: one row for each change, with person, former and new value; none for a change that is rolled back."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -8,6 +9,8 @@ import pytest
 from psycopg2 import errors
 
 from oar.cli import (
+    oar_audit,
+    oar_keys,
     oaradmissionrules,
     oaralter,
     oardel,
@@ -22,7 +25,7 @@ from oar.cli import (
     oaruserset,
     oarwalltime,
 )
-from oar.cli.common.command import Command
+from oar.cli.common.command import Command, CommandResult, Context
 from oar.lib.access import tokens
 from oar.lib.access.records import User, Via
 from oar.lib.config.files import Config
@@ -306,6 +309,102 @@ def test_the_token_of_a_request_is_recorded_with_its_user(database: Database) ->
         audit.record(tx, user, AuditAction.CHANGE, "queue a", Values("1", "2"))
     (entry,) = rows(database, AuditFilter(person="anna"))
     assert (entry.person, entry.via) == ('anna, token 7 "ci"', Via.API)
+
+
+# -- programs of the administrator ------------------------------------------------------------------------------------
+
+
+def test_a_purge_is_one_row_for_each_kind_of_data_that_it_deletes(database: Database) -> None:
+    execute_sql(
+        database, "INSERT INTO event_logs (type, date, to_check) SELECT 'X', 1, 'NO' FROM generate_series(1, 5000)"
+    )
+    config = Config(retention_event_logs=30, retention_jobs=30)
+    for kept in retention.kept(config):
+        if kept.days:
+            assert list(kept.purge(database, kept.days, retention.record_purge(ANNA, kept.what, kept.days)))
+    purges = rows(database, AuditFilter(action="purge"))
+    assert [(entry.object, entry.former_value) for entry in purges] == [("events", "older than 30 days")]
+
+
+def test_keys_that_nodes_get_are_one_row(database: Database, tmp_path: Path) -> None:
+    conf = tmp_path / "oar.conf"
+    settings = database.settings
+    lines = [f'DB_HOSTNAME="{settings.host}"', f'DB_BASE_NAME="{settings.name}"', f'DB_BASE_LOGIN="{settings.user}"']
+    conf.write_text("\n".join(lines))
+    context = Context(oar_keys.main, {"OARCONFFILE": str(conf)}, ANNA, None)
+    oar_keys._record(context, ["root@node-1", "node-2"])
+    (entry,) = rows(database, AuditFilter(object="node-2", person="anna"))
+    assert shown([entry]) == [("add", "node node-1, node-2", "", "SSH keys")]
+
+
+@pytest.fixture
+def log(console: Console) -> Callable[..., CommandResult]:
+    """oar-audit, as it shows the work of two persons."""
+    for person, words in (("anna", ["-d", "default"]), ("bob", ["-e", "default"])):
+        assert console.type(oarqueue.main, *words, user=User("root", 0, person=person)).exit == 0
+
+    def typed(*words: object, user: User = ANNA) -> CommandResult:
+        return console.type(oar_audit.main, *words, user=user)
+
+    return typed
+
+
+def test_the_log_is_printed_as_lines_and_as_records(log: Callable[..., CommandResult]) -> None:
+    first, second = log().out.splitlines()
+    assert first.endswith(
+        '  root (anna)  command  change  queue default: "priority 2, policy kamelot, Active"'
+        ' -> "priority 2, policy kamelot, notActive"'
+    )
+    assert "  root (bob)  " in second
+    records = json.loads(log("-J").out)
+    assert [(record["person"], record["via"], record["object"]) for record in records] == [
+        ("root (anna)", "command", "queue default"),
+        ("root (bob)", "command", "queue default"),
+    ]
+    assert [len(log(*words).out.splitlines()) for words in LOG_WORDS] == [1, 2, 0, 2, 0, 1, 2, 0, 2, 0]
+    newest = log("-n", 1)
+    assert newest.out.splitlines() == [second]
+    assert "These are the newest 1 changes" in newest.err
+
+
+LOG_WORDS: list[list[object]] = [
+    *(["--by", "anna"], ["--by", "root"], ["--by", "eve"]),
+    *(["--since", "1d"], ["--until", "1d"]),
+    *(["--object", "queue default", "--by", "bob"], ["--object", "default"], ["--object", "queue night"]),
+    *(["--action", "change"], ["--action", "delete"]),
+]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--since", "soon"],
+        ["--action", "destroy"],
+        ["-n", "-1"],
+        ["-n", "0"],
+        ["--by", ""],
+        ["--object", "\ud800"],
+        ["--object", "a\0b"],
+        ["queue"],
+    ],
+)
+def test_bad_words_are_one_line_and_print_nothing(log: Callable[..., CommandResult], words: list[str]) -> None:
+    result = log(*words)
+    assert result.exit != 0
+    assert result.out == ""
+    assert result.err.splitlines()[0]
+    assert "internal error" not in result.err
+
+
+def test_users_do_not_read_the_log(log: Callable[..., CommandResult]) -> None:
+    result = log(user=ALICE)
+    assert (result.exit != 0, result.out) == (True, "")
+    assert "You must be oar or root." in result.err
+
+
+def test_a_large_number_names_nothing(log: Callable[..., CommandResult]) -> None:
+    for name in ("9" * 18, "9" * 30, "job " + "9" * 30, "%", "'", "resource"):
+        assert (log("--object", name).exit, log("--object", name).out) == (0, "")
 
 
 # -- append only ------------------------------------------------------------------------------------------------------

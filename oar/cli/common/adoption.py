@@ -7,10 +7,13 @@ from contextlib import ExitStack, closing
 import click
 
 from oar.kao.facts.queue_policies import POLICIES
+from oar.lib.access.records import User
 from oar.lib.adoption import report, sql_adoption
 from oar.lib.adoption.rules import OldRule
 from oar.lib.adoption.sql_old_databases import LiveJobs, OldDatabase, live_jobs
 from oar.lib.db.migrations import Migrator
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.admission_rules import explain_bad_text
 
@@ -20,7 +23,7 @@ LOOK = 5.0
 _PROGRESS = 0.2
 
 
-def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
+def adopt(migrator: Migrator, user: User, origin: str, *, dry: bool, waits: bool) -> int:
     """Take over an old database; return the exit code.  Raises SchemaError, DatabaseUnavailable.
 
     ``dry``: only print the plan.  ``waits``: wait for the end of jobs that only the old server can end.
@@ -38,6 +41,7 @@ def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
             planned = sql_adoption.plan(tx, old, _choices(migrator))
             with _ProgressLine() as progress:
                 sql_adoption.carry_out(tx, old, planned, progress.show)
+            audit.record(tx, user, AuditAction.ADOPT, f"database {old.name}", Values(new=f"OAR {old.version}"))
             violations = tx.invariants.of_rows()
     for line in report.lines(planned.report):
         click.echo(line)

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from oar.lib.access.records import User
 from oar.lib.base.clock_watch import TOLERANCE, ClockWatch, Look
 from oar.lib.base.times import format_date
 from oar.lib.db.lock_keys import PURGE_LOCK
 from oar.lib.db.system import ServerState
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.jobs.sql_retention import EndedPlace
 
 if TYPE_CHECKING:
@@ -52,13 +55,40 @@ class Pace:
             self.size = min(self._most, 2 * self.size)
 
 
+#: Called in each transaction of a purge, with the number of rows that it deleted.
+PurgeNote = Callable[["Transaction", int], None]
+
+
+def record_purge(user: User, what: str, days: int) -> PurgeNote:
+    """Return a note that records a purge in the audit log once, with its first deletion."""
+    is_recorded = False
+
+    def note(tx: "Transaction", count: int) -> None:
+        nonlocal is_recorded
+        if count and not is_recorded:
+            is_recorded = True
+            audit.record(tx, user, AuditAction.PURGE, what, Values(former=f"older than {days} days"))
+
+    return note
+
+
+def _nothing(tx: "Transaction", count: int) -> None:
+    """Record nothing."""
+
+
+class Purge(Protocol):
+    """Deletes the rows that are older than some days; yields the number of deleted rows of each transaction."""
+
+    def __call__(self, database: "Database", days: int, note: PurgeNote = ...) -> Iterator[int]: ...
+
+
 class Kept(NamedTuple):
     """A retention key, and the functions that apply it."""
 
     key: str
     what: str  #: in the plural, for the report
     days: int  #: 0 = for ever
-    purge: "Callable[[Database, int], Iterator[int]]"  #: yields the number of deleted rows of each transaction
+    purge: Purge
     foresee: "Callable[[Database, int], int]"  #: the number of rows that ``purge`` would delete
 
 
@@ -84,12 +114,18 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
     ]
 
 
-def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pace | None = None) -> int:
+def rested(
+    database: "Database",
+    work: "Callable[[Transaction], int]",
+    pace: Pace | None = None,
+    note: PurgeNote = _nothing,
+) -> int:
     """Run ``work`` in its own transaction, then sleep as long as it took; return its result."""
     begin = time.monotonic()
     with database.begin() as tx:
         tx.system.take_lock(PURGE_LOCK)
         result = work(tx)
+        note(tx, result)
     seconds = time.monotonic() - begin
     if pace:
         pace.learn(seconds)
@@ -100,7 +136,7 @@ def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pac
 def _log(key: str, what: str, days: int, table: str) -> Kept:
     """Return the rule of a log, which is searched in the order of its ids."""
 
-    def purge(database: "Database", days: int) -> Iterator[int]:
+    def purge(database: "Database", days: int, note: PurgeNote = _nothing) -> Iterator[int]:
         place, is_end, pace = 0, False, Pace(ROWS)
 
         def remove(tx: "Transaction") -> int:
@@ -112,7 +148,7 @@ def _log(key: str, what: str, days: int, table: str) -> Kept:
             return len(piece.old)
 
         while not is_end:
-            yield rested(database, remove, pace)
+            yield rested(database, remove, pace, note)
 
     def count(database: "Database", days: int) -> int:
         place, is_end, number = 0, False, 0
@@ -129,17 +165,17 @@ def _log(key: str, what: str, days: int, table: str) -> Kept:
 def _dated(key: str, what: str, days: int, tables: Sequence[str]) -> Kept:
     """Return the rule of tables that are sorted by a date."""
 
-    def purge(database: "Database", days: int) -> Iterator[int]:
+    def purge(database: "Database", days: int, note: PurgeNote = _nothing) -> Iterator[int]:
         for table in tables:
-            yield from purge_table(database, days, table)
+            yield from purge_table(database, days, table, note)
 
-    def purge_table(database: "Database", days: int, table: str) -> Iterator[int]:
+    def purge_table(database: "Database", days: int, table: str, note: PurgeNote) -> Iterator[int]:
         pace = Pace(ROWS)
         removed = limit = pace.size
         while removed == limit:
             limit = pace.size
             removed = rested(
-                database, lambda tx: tx.retention.remove_before(table, tx.now - days * DAY, pace.size), pace
+                database, lambda tx: tx.retention.remove_before(table, tx.now - days * DAY, pace.size), pace, note
             )
             yield removed
 
@@ -151,14 +187,14 @@ def _dated(key: str, what: str, days: int, tables: Sequence[str]) -> Kept:
 
 
 def _jobs(key: str, what: str, days: int, archive: Keeper | None) -> Kept:
-    def purge(database: "Database", days: int) -> Iterator[int]:
+    def purge(database: "Database", days: int, note: PurgeNote = _nothing) -> Iterator[int]:
         def remove(tx: "Transaction", ids: Sequence[int]) -> int:
             if archive:
                 archive.keep(tx, ids)
             tx.retention.remove_jobs(ids, with_former_plans=False)
             return len(ids)
 
-        yield from _each_batch(database, days, remove)
+        yield from _each_batch(database, days, remove, note)
 
     def count(database: "Database", days: int) -> int:
         return sum(len(ids) for _, ids in _ended_jobs(database, days))
@@ -176,7 +212,12 @@ def count_missing(database: "Database", archive: Keeper) -> int:
     return sum(len(archive.missing(tx, ids)) for tx, ids in _ended_jobs(database, 0))
 
 
-def _each_batch(database: "Database", days: int, work: "Callable[[Transaction, Sequence[int]], int]") -> Iterator[int]:
+def _each_batch(
+    database: "Database",
+    days: int,
+    work: "Callable[[Transaction, Sequence[int]], int]",
+    note: PurgeNote = _nothing,
+) -> Iterator[int]:
     """Run ``work`` for the jobs that may be deleted, in batches; yield its results."""
     place, is_end, pace = EndedPlace(), False, Pace(JOBS)
 
@@ -187,7 +228,7 @@ def _each_batch(database: "Database", days: int, work: "Callable[[Transaction, S
         return work(tx, [job.id for job in jobs]) if jobs else 0
 
     while not is_end:
-        yield rested(database, work_on_batch, pace)
+        yield rested(database, work_on_batch, pace, note)
 
 
 def _ended_jobs(database: "Database", days: int) -> "Iterator[tuple[Transaction, list[int]]]":
@@ -209,7 +250,7 @@ def count_old_reservations(database: "Database", days: int) -> int:
         return len(tx.retention.old_reservations(tx.now - days * DAY, None))
 
 
-def purge_reservations(database: "Database", days: int) -> Iterator[int]:
+def purge_reservations(database: "Database", days: int, note: PurgeNote = _nothing) -> Iterator[int]:
     """Remove the advance reservations that ended more than ``days`` days ago; yield the number removed in each batch.
 
     A reservation is kept while one of its jobs is kept, or its frame is not accounted.  Raises DatabaseUnavailable.
@@ -222,20 +263,20 @@ def purge_reservations(database: "Database", days: int) -> Iterator[int]:
 
     removed = JOBS
     while removed == JOBS:
-        removed = rested(database, remove)
+        removed = rested(database, remove, note=note)
         yield removed
 
 
 # -- the audit log ----------------------------------------------------------------------------------------------------
 
 
-def purge_audit_log(database: "Database", days: int) -> Iterator[int]:
+def purge_audit_log(database: "Database", days: int, note: PurgeNote = _nothing) -> Iterator[int]:
     """Delete the rows of the audit log that are older than ``days`` days; yield the number deleted in each batch."""
     pace = Pace(ROWS)
     removed = limit = pace.size
     while removed == limit:
         limit = pace.size
-        removed = rested(database, lambda tx: tx.audit.purge(tx.now - days * DAY, pace.size), pace)
+        removed = rested(database, lambda tx: tx.audit.purge(tx.now - days * DAY, pace.size), pace, note)
         yield removed
 
 
