@@ -367,7 +367,7 @@ def test_the_log_is_printed_as_lines_and_as_records(log: Callable[..., CommandRe
     assert "These are the newest 1 changes" in newest.err
 
 
-LOG_WORDS: list[list[object]] = [
+LOG_WORDS: list[Sequence[str]] = [
     *(["--by", "anna"], ["--by", "root"], ["--by", "eve"]),
     *(["--since", "1d"], ["--until", "1d"]),
     *(["--object", "queue default", "--by", "bob"], ["--object", "default"], ["--object", "queue night"]),
