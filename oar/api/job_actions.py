@@ -17,6 +17,7 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import Router
 from oar.api.service import Asking, Expected, asking, service_of
 from oar.lib.access.scopes import JobAct
+from oar.lib.accounts.projects import controlled_by
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_duration
 from oar.lib.bus.messages import Ask, JobAction
@@ -86,7 +87,9 @@ class JobOrders(NamedTuple):
     def delete(self) -> Acted:
         """Delete the jobs."""
         with_inner = self.config.kill_inner_jobs_with_container
-        response = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
+        response = job_deletion.delete_jobs(
+            self.tx, self.user, self.ids, with_inner=with_inner, managed=self._managed()
+        )
         outcomes = [
             _result(answer, "had ended" if answer.has_ended else "deletion registered", control.why_not_ended)
             for answer in response.answers
@@ -102,12 +105,14 @@ class JobOrders(NamedTuple):
 
     def hold(self, *, running: bool) -> Acted:
         """Hold the jobs; ``running``: suspend running jobs."""
-        answers = control.hold(self.tx, self.user, self.ids, HoldRules.of(self.config), running=running)
+        rules = HoldRules.of(self.config)
+        answers = control.hold(self.tx, self.user, self.ids, rules, running=running, managed=self._managed())
         return _all(answers, "hold registered", control.why_not_held)
 
     def resume(self) -> Acted:
         """Resume the jobs."""
-        answers = control.resume(self.tx, self.user, self.ids, HoldRules.of(self.config))
+        rules = HoldRules.of(self.config)
+        answers = control.resume(self.tx, self.user, self.ids, rules, managed=self._managed())
         return _all(answers, "resumption registered", control.why_not_resumed)
 
     def signal(self, number: int | None) -> Acted:
@@ -131,6 +136,9 @@ class JobOrders(NamedTuple):
         done = "besteffort" if besteffort else "not besteffort"
         answers = [toggled.get(job_id, ControlOutcome(job_id)) for job_id in self.ids]
         return _all(answers, done, control.why_not_toggled)
+
+    def _managed(self) -> frozenset[str]:
+        return controlled_by(self.tx, self.config, self.user)
 
 
 def _all(answers: Sequence[ControlOutcome], done: str, why_not: Callable[[ControlOutcome], str]) -> Acted:

@@ -22,6 +22,7 @@ from oar.api.responses import encoded
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.access.records import User
+from oar.lib.accounts.projects import controlled_by
 from oar.lib.base.allowed_networks import Networks
 from oar.lib.db.user_sql import Asker
 from oar.lib.history.sql_feed import ReservationFeed
@@ -126,7 +127,8 @@ class Service:
         reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:
             raise Unidentified("this site requires authentication to read: use a token (oar-token create)")
-        privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
+        managed = _managed(database, config, caller.user)
+        privacy = privacy_for(config, reader, managed)._replace(only=self._named_jobs(request, caller))
         return Asking(caller, privacy, config, database)
 
     @contextmanager
@@ -242,6 +244,13 @@ class Service:
         if not job_id.isdecimal() or int(job_id) > LARGEST_ID:
             return caller.scopes.jobs
         return caller.scopes.jobs | caller.submitted([int(job_id)])
+
+
+def _managed(database: "Database", config: "Config", user: User | None) -> frozenset[str]:
+    """Return the projects whose jobs the caller controls as a manager; a site without such rights reads nothing."""
+    if not config.project_managers_control_jobs or user is None or user.is_admin:
+        return frozenset()
+    return database.look(lambda tx: controlled_by(tx, config, user))
 
 
 def _is_unlimited(caller: Caller) -> bool:

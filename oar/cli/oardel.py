@@ -109,7 +109,8 @@ def _confirmed(context: Context, ids: Sequence[int]) -> list[int]:
     The end of the input means no.
     """
     with context.database.snapshot() as tx:
-        jobs = {job.id: job for job in tx.jobs.select(ids) if control.owns(context.user, job)}
+        managed = context.managed_projects(tx)
+        jobs = {job.id: job for job in tx.jobs.select(ids) if control.controls(context.user, job, managed)}
     return [job_id for job_id in ids if job_id not in jobs or _confirm(jobs[job_id])]
 
 
@@ -127,7 +128,8 @@ def _confirm(job: Job) -> bool:
 def _delete(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
     with_inner = context.runtime.config.kill_inner_jobs_with_container
     with context.database.begin() as tx:
-        deletions = job_deletion.delete_jobs(tx, context.user, ids, with_inner=with_inner)
+        managed = context.managed_projects(tx)
+        deletions = job_deletion.delete_jobs(tx, context.user, ids, with_inner=with_inner, managed=managed)
     for warning in deletions.warnings:
         context.warn(warning)
     answers = deletions.answers

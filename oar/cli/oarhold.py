@@ -58,7 +58,8 @@ def main(context: Context, running: bool, criteria: JobCriteria, machine: Format
     """Hold the jobs."""
 
     def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
-        return control.hold(tx, context.user, ids, HoldRules.of(context.runtime.config), running=running)
+        rules, managed = HoldRules.of(context.runtime.config), context.managed_projects(tx)
+        return control.hold(tx, context.user, ids, rules, running=running, managed=managed)
 
     states = control.HOLDABLE | (control.SUSPENDABLE if running else frozenset())
     return request(context, criteria, machine, verb="hold", states=states, ask=ask)

@@ -25,6 +25,7 @@ def main(context: Context, criteria: JobCriteria, machine: Format | None) -> int
     """Resume the jobs."""
 
     def ask(tx: Transaction, ids: Sequence[int]) -> list[ControlOutcome]:
-        return control.resume(tx, context.user, ids, HoldRules.of(context.runtime.config))
+        rules = HoldRules.of(context.runtime.config)
+        return control.resume(tx, context.user, ids, rules, managed=context.managed_projects(tx))
 
     return request(context, criteria, machine, verb="resume", states=control.RESUMABLE, ask=ask)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -27,6 +27,9 @@ from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs import job_lists
 from oar.lib.jobs.records import Job
+
+if TYPE_CHECKING:
+    from oar.lib.jobs.privacy import Privacy
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
@@ -471,10 +474,9 @@ def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) ->
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:
     from oar.lib.jobs.formats import JobRecords
-    from oar.lib.jobs.privacy import privacy_for
     from oar.lib.jobs.views import job_columns
 
-    columns = job_columns(tx, jobs, privacy_for(context.runtime.config, context.user))
+    columns = job_columns(tx, jobs, _privacy(context, tx))
     if machine:
         return pieces(JobRecords(columns), machine)
     return [render.full_jobs(columns, layout=layout)]
@@ -485,22 +487,26 @@ def _fields(
 ) -> str:
     from oar.cli.oarstat_parts import tables as oarstat_tables
     from oar.lib.jobs.formats import JobRecords
-    from oar.lib.jobs.privacy import privacy_for
     from oar.lib.jobs.views import job_columns
 
     fields = oarstat_tables.read_fields(names)
-    records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
+    records = JobRecords(job_columns(tx, jobs, _privacy(context, tx)))
     if machine:
         return dump(oarstat_tables.chosen_fields(records, fields), machine)
     return oarstat_tables.fields_table(records, fields, header=header)
 
 
-def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
-    from oar.lib.history.gantt import gantt
+def _privacy(context: Context, tx: Transaction) -> "Privacy":
     from oar.lib.jobs.privacy import privacy_for
 
+    return privacy_for(context.runtime.config, context.user, context.managed_projects(tx))
+
+
+def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
+    from oar.lib.history.gantt import gantt
+
     with context.database.snapshot() as tx:
-        record = gantt(tx, *dates, privacy_for(context.runtime.config, context.user))
+        record = gantt(tx, *dates, _privacy(context, tx))
     if as_chart:
         from oar.cli.oarstat_parts import tables as oarstat_tables
 

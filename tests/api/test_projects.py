@@ -128,6 +128,29 @@ def test_a_token_that_may_only_read_changes_nothing(known: Callable[[str, str], 
 
 
 @pytest.mark.usefixtures("physics")
+def test_a_manager_controls_the_jobs_of_his_project_only_where_the_site_allows_it(
+    api: Api, nobody: httpx.Client, known: Callable[[str, str], httpx.Client], database: Database
+) -> None:
+    own = add_job(database, user="bob", project="physics.cms", command="secret")
+    other = add_job(database, user="bob", project="physics", command="secret")
+
+    def statuses(client: httpx.Client, job: int) -> list[int]:
+        acts = [client.post(f"/v1/jobs/{job}/{act}") for act in ("hold", "resume")]
+        return [answer.status_code for answer in [*acts, client.delete(f"/v1/jobs/{job}")]]
+
+    api.runtime.config = api.runtime.config.replace(oarstat_private=True)
+    assert statuses(nobody, own) == [403] * 3
+    assert nobody.get(f"/v1/jobs/{own}").json()["command"] is None
+    api.runtime.config = api.runtime.config.replace(project_managers_control_jobs=True)
+    assert nobody.get(f"/v1/jobs/{own}").json()["command"] == "secret"
+    assert nobody.get(f"/v1/jobs/{other}").json()["command"] is None
+    assert statuses(nobody, other) == [403] * 3
+    assert nobody.post(f"/jobs/{other}/holds/new.json").status_code == 403  # the older API
+    assert statuses(known(NOBODY, "ro"), own) == [403] * 3
+    assert statuses(nobody, own) == [202] * 3
+
+
+@pytest.mark.usefixtures("physics")
 def test_a_user_sets_his_own_default_project(api: Api, nobody: httpx.Client, database: Database) -> None:
     api.runtime.config = Config(projects=ProjectMode.MEMBERS)
     assert nobody.put(f"/v1/users/{NOBODY}/project", json={"project": "physics.cms"}).status_code == 200

@@ -41,6 +41,7 @@ from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, is_fron
 
 if TYPE_CHECKING:
     from oar.lib.db.connections import DatabaseSettings
+    from oar.lib.db.transaction import Transaction
     from oar.lib.db.user_sql import Asker
     from oar.lib.user_files.files import Start, UserFiles
 
@@ -217,6 +218,15 @@ class Context:
         config, user = self.runtime.config, self.user
         has_full_sql = user.is_admin or user.name in config.user_sql_full_users
         return Asker(user.name, privacy_for(config, user).hidden_columns(), has_full_sql)
+
+    def managed_projects(self, tx: "Transaction") -> frozenset[str]:
+        """Return the projects whose jobs the user controls as a manager."""
+        config = self.runtime.config
+        if not config.project_managers_control_jobs:
+            return frozenset()
+        from oar.lib.accounts.projects import controlled_by
+
+        return controlled_by(tx, config, self.user)
 
     def past_date(self, text: str) -> int:
         """Return the date of an option that looks back; the clock is that of the database. Raises BadRequest."""

@@ -11,6 +11,7 @@ from oar.lib.base.texts import enumerated
 from oar.lib.jobs.states import ProjectMode
 
 if TYPE_CHECKING:
+    from oar.lib.access.records import User
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
@@ -53,6 +54,16 @@ def check_open(tx: "Transaction", config: "Config", project: str) -> None:
 def may_use(tx: "Transaction", config: "Config", user: str, project: str) -> bool:
     """Return whether a user may choose a project."""
     return config.projects is not ProjectMode.MEMBERS or project in tx.projects.usable(entries_of(tx, user))
+
+
+def controlled_by(tx: "Transaction", config: "Config", user: "User | None") -> frozenset[str]:
+    """Return the projects whose jobs a user controls as a manager (``PROJECT_MANAGERS_CONTROL_JOBS``).
+
+    Names are compared as they are: jobs of a project that is not declared have no manager.
+    """
+    if not config.project_managers_control_jobs or user is None or user.is_admin:
+        return frozenset()
+    return frozenset(tx.projects.managed(entries_of(tx, user.name)))
 
 
 def entries_of(tx: "Transaction", user: str) -> list[str]:

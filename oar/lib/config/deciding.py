@@ -38,7 +38,7 @@ OF_REQUESTS = frozenset(
         *("max_advance_reservations", "max_alternatives", "max_array_size", "max_kept_bytes_per_user"),
         *("oarstat_private", "oarstat_show_other_users_initial_request", "oarsub_default_resources"),
         *("oarsub_force_job_key", "oarsub_nodes_resources", "oarsub_script_resources"),
-        *("oarsub_store_adm_rules_outputs", "queue", "reservation_accounting", "reservation_acl_checked_users"),
+        *("oarsub_store_adm_rules_outputs", "project_managers_control_jobs", "queue", "reservation_accounting", "reservation_acl_checked_users"),
         *("reservation_duration_offset", "reservation_open", "reservation_replace_lost", "reservation_series_depth"),
         *("users_allowed_hold_resume", "walltime_allowed_users_to_delay_jobs", "walltime_allowed_users_to_force"),
         *("walltime_change_timeout", "walltime_max_increase", "walltime_min_for_change"),

@@ -193,6 +193,9 @@ class Config(Values):
         BudgetCount.USE,
         "What counts against the budget of a project: what jobs used; also what live and waiting jobs request.",
     )
+    project_managers_control_jobs = Key(
+        BOOLEAN, False, "Managers of a project may hold, resume, delete and fully see its jobs and those below it."
+    )
     signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")

@@ -20,8 +20,8 @@ UNKNOWN = -1
 #: Ends that somebody wanted: the job did not fail.
 _CANCELLED = frozenset(
     {
-        *(EndCode.DELETED, EndCode.ADMINISTRATOR, EndCode.EVICTED, EndCode.CONTAINER, EndCode.RESERVATION),
-        *(EndCode.NODE_TAKEN, EndCode.STOPPED),
+        *(EndCode.DELETED, EndCode.ADMINISTRATOR, EndCode.MANAGER, EndCode.EVICTED, EndCode.CONTAINER),
+        *(EndCode.RESERVATION, EndCode.NODE_TAKEN, EndCode.STOPPED),
     }
 )
 

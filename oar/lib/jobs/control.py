@@ -87,8 +87,10 @@ def _with_frames(tx: "Transaction", answers: Sequence[ControlOutcome]) -> list[C
 # -- the end of jobs --------------------------------------------------------------------------------------------------
 
 
-def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> list[ControlOutcome]:
-    """Request the end of jobs as their owner or an administrator; return the outcomes in the order of the ids.
+def delete(
+    tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool, managed: Collection[str] = ()
+) -> list[ControlOutcome]:
+    """Request the end of jobs, if the user controls them; return the outcomes in the order of the ids.
 
     The request succeeds for a job that has already ended. ``with_inner``: also end the jobs inside a container.
     """
@@ -99,14 +101,14 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
         job, refusal = jobs.get(job_id), None
         if job is None:
             refusal = ControlRefusal.UNKNOWN_JOB
-        elif not owns(user, job):
+        elif not controls(user, job, managed):
             refusal = ControlRefusal.NOT_YOURS
         elif job_id in killed:
             refusal = ControlRefusal.ALREADY_KILLED
         has_ended = job is not None and refusal is None and job.is_final
         answers[job_id] = ControlOutcome(job_id, refusal, has_ended=has_ended)
     causes = {
-        job_id: Cause(EndCode.DELETED if user.name == jobs[job_id].user else EndCode.ADMINISTRATOR, {"by": user.author})
+        job_id: Cause(_deletion_code(user, jobs[job_id]), {"by": user.author})
         for job_id, answer in answers.items()
         if answer.refusal is None and not answer.has_ended
     }
@@ -117,9 +119,20 @@ def delete(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: boo
     return [answers[job_id] for job_id in ids]
 
 
+def _deletion_code(user: User, job: Job) -> EndCode:
+    if user.name == job.user:
+        return EndCode.DELETED
+    return EndCode.ADMINISTRATOR if user.is_admin else EndCode.MANAGER
+
+
 def owns(user: User, job: Job) -> bool:
-    """Return whether a user may make requests on a job: its owner and administrators may."""
+    """Return whether a user may make all requests on a job: its owner and administrators may."""
     return user.is_admin or user.name == job.user
+
+
+def controls(user: User, job: Job, managed: Collection[str]) -> bool:
+    """Return whether a user may delete, hold and resume a job; ``managed``: projects whose jobs the user controls."""
+    return owns(user, job) or job.project in managed
 
 
 def ask_end(
@@ -362,7 +375,15 @@ class HoldRules(NamedTuple):
         return cls(config.users_allowed_hold_resume, config.job_resource_manager_property_db_field is not None)
 
 
-def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, running: bool) -> list[ControlOutcome]:
+def hold(
+    tx: "Transaction",
+    user: User,
+    ids: Sequence[int],
+    rules: HoldRules,
+    *,
+    running: bool,
+    managed: Collection[str] = (),
+) -> list[ControlOutcome]:
     """Hold waiting jobs; with ``running`` also request the suspension of running jobs.
 
     The jobs are locked: a concurrent scheduling pass either sees the hold, or has started the job, and the outcome then
@@ -373,7 +394,7 @@ def hold(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *,
     answers = []
     for job_id in ids:
         job = jobs.get(job_id)
-        refusal = ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, running)
+        refusal = ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, managed, running=running)
         text = ""
         if refusal is None and running:
             from oar.lib.history.event_consequences import why_not_suspended
@@ -421,10 +442,12 @@ def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, Job
             lifecycle.move_all(tx, ids, target, (source,))
 
 
-def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> ControlRefusal | None:
+def _why_not_held(
+    user: User, job: Job, rules: HoldRules, managed: Collection[str], *, running: bool
+) -> ControlRefusal | None:
     if running and not (user.is_admin or rules.users_may_suspend):
         return ControlRefusal.ADMIN_HOLD
-    if not owns(user, job):
+    if not controls(user, job, managed):
         return ControlRefusal.NOT_YOURS
     if job.state is JobState.WAITING and job.reservation is not Reservation.SCHEDULED:
         return None
@@ -435,10 +458,12 @@ def _why_not_held(user: User, job: Job, rules: HoldRules, running: bool) -> Cont
     return ControlRefusal.HAS_BEGUN if job.state in SUSPENDABLE else ControlRefusal.WRONG_STATE
 
 
-def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) -> list[ControlOutcome]:
+def resume(
+    tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules, *, managed: Collection[str] = ()
+) -> list[ControlOutcome]:
     """Release held jobs, and request that suspended jobs resume as soon as their resources are free."""
     jobs = tx.jobs.lock_all(ids)
-    outcomes = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules)) for job_id in ids]
+    outcomes = [ControlOutcome(job_id, _why_not_resumed(user, jobs.get(job_id), rules, managed)) for job_id in ids]
     answers = _with_frames(tx, outcomes)
     accepted = [jobs[answer.job_id] for answer in answers if answer.refusal is None]
     audit.record_jobs(tx, user, AuditAction.RESUME, accepted)
@@ -449,10 +474,12 @@ def resume(tx: "Transaction", user: User, ids: Sequence[int], rules: HoldRules) 
     return answers
 
 
-def _why_not_resumed(user: User, job: Job | None, rules: HoldRules) -> ControlRefusal | None:
+def _why_not_resumed(
+    user: User, job: Job | None, rules: HoldRules, managed: Collection[str]
+) -> ControlRefusal | None:
     if job is None:
         return ControlRefusal.UNKNOWN_JOB
-    if not owns(user, job):
+    if not controls(user, job, managed):
         return ControlRefusal.NOT_YOURS
     if job.state is JobState.HOLD:
         return None

@@ -123,6 +123,8 @@ class EndCode(StrEnum):
     DELETED = "DELETED", Outcome.CANCELLED, "its owner deleted it", "Its owner {by} deleted it (oardel)."
     ADMINISTRATOR = ("ADMINISTRATOR", Outcome.CANCELLED, "an administrator deleted it",
         "The administrator {by} deleted it (oardel).", "Ask the administrators why.")
+    MANAGER = ("MANAGER", Outcome.CANCELLED, "a manager of its project deleted it",
+        "{by}, a manager of its project, deleted it (oardel).", "Ask that person why.")
     EVICTED = ("EVICTED", Outcome.EVICTED, "it was besteffort, and another job needed its resources",
         "It was a besteffort job, and job {for_job} needed its resources.",
         f"{_RESUBMIT}; or submit it with -t besteffort -t idempotent, and OAR submits it again automatically")

@@ -20,6 +20,7 @@ class Privacy(NamedTuple):
     user: User | None  #: None: the user is unknown
     shows_requests: bool = False
     hides_commands: bool = False
+    managed: frozenset[str] = frozenset()  #: projects whose jobs the user controls as a manager
     only: frozenset[int] | None = None  #: jobs and arrays that his token names: of all others he is nobody
 
     def command(self, job: Job) -> str:
@@ -36,7 +37,7 @@ class Privacy(NamedTuple):
 
     def texts(self, jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
         """Return the commands, the initial requests and the notification settings of all jobs."""
-        if self.only is not None:
+        if self.only is not None or self.managed:
             return list(map(self.command, jobs)), list(map(self.initial_request, jobs)), list(map(self.notify, jobs))
         owners = [job.user for job in jobs]
         one_of_each = dict(zip(owners, jobs, strict=True)).items()  # permissions depend only on the owner of a job
@@ -83,7 +84,9 @@ class Privacy(NamedTuple):
         return self.user is not None and (self.only is None or not self.only.isdisjoint((job.id, job.array_id)))
 
     def _owns(self, job: Job) -> bool:
-        return self.user is not None and self._is_known(job) and (self.user.is_admin or self.user.name == job.user)
+        if self.user is None or not self._is_known(job):
+            return False
+        return self.user.is_admin or self.user.name == job.user or job.project in self.managed
 
 
 def check_reads_output(user: User, job: Job) -> None:
@@ -97,10 +100,11 @@ def check_reads_output(user: User, job: Job) -> None:
         raise NotAllowed("files of root and of the service itself are not served")
 
 
-def privacy_for(config: "Config", user: User | None) -> Privacy:
-    """Return the permissions that oar.conf grants to a user."""
+def privacy_for(config: "Config", user: User | None, managed: frozenset[str] = frozenset()) -> Privacy:
+    """Return the permissions that oar.conf grants to a user; ``managed``: projects whose jobs the user controls."""
     return Privacy(
         user,
+        managed=managed,
         shows_requests=config.oarstat_show_other_users_initial_request,
         hides_commands=config.oarstat_private,
     )

@@ -1,6 +1,6 @@
 """Delete jobs, some of which may be frames: deleting a frame deletes its advance reservation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
@@ -26,7 +26,9 @@ class JobDeletions(NamedTuple):
         ]
 
 
-def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool) -> JobDeletions:
+def delete_jobs(
+    tx: "Transaction", user: User, ids: Sequence[int], *, with_inner: bool, managed: Collection[str] = ()
+) -> JobDeletions:
     """Request the end of jobs, as ``control.delete``; if a job is a frame, delete its reservation."""
     frames = tx.reservations.of_frames(ids)
     others = [job_id for job_id in ids if job_id not in frames]
@@ -35,7 +37,7 @@ def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner
         from oar.lib.reservations import deletion
 
         answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}
-    answers |= {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner)}
+    answers |= {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner, managed=managed)}
     new = {job_id for job_id, answer in answers.items() if not answer.refusal and not answer.has_ended}
     deleted = {job_id: number for job_id, (_, number) in frames.items() if job_id in new}
     return JobDeletions([answers[job_id] for job_id in ids], deleted)
