@@ -65,6 +65,7 @@ ProjectPage = TypedDict("ProjectPage", {"items": list[Project]})
 Name = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="Project name.")]
 Entry = Annotated[str, Field(max_length=255, pattern=PRINTABLE, description="User, `@userset` or `@group`.")]
 PeriodStart = Annotated[int, Field(ge=0, lt=records.NO_END, description="Start of the period; epoch seconds.")]
+Date = Annotated[int, Field(ge=0, le=project_changes.LATEST_DATE)]
 Shares = Annotated[int, Field(ge=0, le=project_changes.LARGEST_SHARES)]
 
 
@@ -77,6 +78,8 @@ class NewProject(BaseModel):
     description: Text = Field("", description="Description.")
     parent: Text | None = Field(None, description="Project above it.")
     shares: Shares = Field(default=1, description="Shares for fair share among the projects of its parent.")
+    start_date: Date = Field(default=0, description="It takes jobs from this Unix time on; 0: at once.")
+    end_date: Date = Field(default=0, description="It takes no jobs from this Unix time on; 0: no end.")
 
 
 class ProjectUpdate(BaseModel):
@@ -86,6 +89,9 @@ class ProjectUpdate(BaseModel):
 
     state: Literal["open", "closed"] | None = Field(None, description="`closed`: its waiting jobs do not start.")
     shares: Shares | None = Field(None, description="Shares for fair share.")
+    description: Text | None = Field(None, description="Description.")
+    start_date: Date | None = Field(None, description="It takes jobs from this Unix time on; 0: at once.")
+    end_date: Date | None = Field(None, description="It takes no jobs from this Unix time on; 0: no end.")
 
 
 class MemberUpdate(BaseModel):
@@ -160,18 +166,22 @@ def project_create(request: Request, body: NewProject) -> Answer:
     """Create a project, as `oarproject --create` does. Administrators only."""
     with changing(request) as act:
         project = records.Project(body.name, body.description, body.parent, shares=body.shares)
-        project_changes.create(act.tx, act.user, project)
+        dated = project._replace(start_date=body.start_date, end_date=body.end_date)
+        project_changes.create(act.tx, act.user, dated)
     return created({"name": body.name, "done": "created", "warnings": act.warnings}, "projects", body.name)
 
 
 @router.patch("/v1/projects/{name}", "project_change", "Update a project")
 def project_change(request: Request, name: Name, body: ProjectUpdate) -> NamedResult:
-    """Set the shares of a project, close or reopen it, as `oarproject` does. Administrators only."""
+    """Set shares, description and dates of a project, close or reopen it, as `oarproject` does. Administrators only."""
     if not body.model_fields_set:
-        raise BadRequest("the request changes nothing: set state or shares")
+        raise BadRequest("the request changes nothing: set state, shares, description, start_date or end_date")
+    update = project_changes.ProjectUpdate(body.description, body.start_date, body.end_date)
     with changing(request) as act:
         if body.shares is not None:
             project_changes.set_shares(act.tx, act.user, name, body.shares)
+        if update != project_changes.ProjectUpdate():
+            project_changes.change(act.tx, act.user, name, update)
         if body.state is not None:
             project_changes.set_state(act.tx, act.user, name, ProjectState(body.state))
     return {"name": name, "done": "changed", "warnings": act.warnings}

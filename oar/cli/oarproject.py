@@ -13,6 +13,7 @@ from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.lib.access.records import User
 from oar.lib.accounts import project_changes, views
+from oar.lib.accounts.project_changes import ProjectUpdate
 from oar.lib.accounts.records import Budget, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
 from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownBudget, ShownMember, ShownProject
@@ -42,7 +43,22 @@ _LONGEST_FILE = 1 << 24
 @option("--show", "shown", default=None, metavar="NAME", help="Show a project with its members.")
 @option("--create", "created", default=None, metavar="NAME", help="Create a project.")
 @option("--parent", default=None, metavar="NAME", help="With --create: the project above it.")
-@option("--description", default="", metavar="TEXT", help="With --create: its description.")
+@option("--change", "changed", default=None, metavar="NAME", help="Change the description or the dates of a project.")
+@option("--description", default=None, metavar="TEXT", help="With --create or --change: its description.")
+@option(
+    "--start",
+    "start_text",
+    default=None,
+    metavar="DATE",
+    help="With --create or --change: it takes jobs from then on ('': at once).",
+)
+@option(
+    "--end",
+    "end_text",
+    default=None,
+    metavar="DATE",
+    help="With --create or --change: it takes no jobs from then on ('': never).",
+)
 @option("--add", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users, @usersets or @groups.")
 @option(
     "--role",
@@ -114,7 +130,10 @@ class Changes(NamedTuple):
 
     created: str | None
     parent: str | None
-    description: str
+    changed: str | None
+    description: str | None
+    start_text: str | None
+    end_text: str | None
     added: Pairs
     role: str | None
     removed: Pairs
@@ -133,10 +152,15 @@ class Changes(NamedTuple):
     def check(self) -> None:
         """Raise Stop if an option has no effect without another one."""
         self._check_budget()
+        if self.parent and not self.created:
+            raise Stop("--parent needs --create")
+        values = (self.description, self.start_text, self.end_text)
+        if any(value is not None for value in values) and (self.created is None) == (self.changed is None):
+            raise Stop("--description, --start and --end need --create or --change")
+        if self.changed is not None and values == (None, None, None):
+            raise Stop("--change needs --description, --start or --end")
         if self.user is not None and self.changes_budget:
             return
-        if (self.parent or self.description) and not self.created:
-            raise Stop("--parent and --description need --create")
         if self.role and not self.added:
             raise Stop("--role needs --add")
         if self.user is not None and self.default is None and self.shares is None:
@@ -167,8 +191,9 @@ def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transacti
     """Yield the changes in the order in which they are made."""
     user, role = context.user, MemberRole(request.role) if request.role else None
     if (name := request.created) is not None:
-        project = Project(name, request.description, request.parent)
-        yield partial(project_changes.create, user=user, project=project)
+        yield partial(_create, user=user, name=name, request=request)
+    if (name := request.changed) is not None:
+        yield partial(_change, user=user, name=name, request=request)
     for users, name in request.added:
         yield partial(project_changes.add, user=user, name=name, entries=_entries(users), role=role)
     for users, name in request.removed:
@@ -197,6 +222,22 @@ def _change_budget(tx: Transaction, user: User, request: Changes) -> None:
         return
     end, mode = parse_date(request.end or "", tx.now), OnExhaustion(request.on_exhaustion or OnExhaustion.REFUSE)
     project_changes.set_budget(tx, user, Budget(name, start, end, project_changes.parse_hours(request.hours), mode))
+
+
+def _create(tx: Transaction, user: User, name: str, request: Changes) -> None:
+    start, end = _date(tx, request.start_text) or 0, _date(tx, request.end_text) or 0
+    project = Project(name, request.description or "", request.parent, start_date=start, end_date=end)
+    project_changes.create(tx, user, project)
+
+
+def _change(tx: Transaction, user: User, name: str, request: Changes) -> None:
+    update = ProjectUpdate(request.description, _date(tx, request.start_text), _date(tx, request.end_text))
+    project_changes.change(tx, user, name, update)
+
+
+def _date(tx: Transaction, text: str | None) -> int | None:
+    """Return the date of an option; '' = 0, no limit.  Raises BadRequest."""
+    return None if text is None else parse_date(text, tx.now) if text.strip() else 0
 
 
 def _entries(text: str) -> list[str]:
@@ -242,11 +283,16 @@ def _shown(tx: Transaction, context: Context, name: str | None, machine: Format 
 def _table(projects: list[ShownProject]) -> str:
     lines = [
         f"{visible(project.name):<24} {project.state:<6} {project.shares:>6} "
+        f" {_day(project.start_date):<10} {_day(project.end_date):<10}"
         f" {visible(project.parent or '-'):<24} {visible(project.description)}".rstrip()
         for project, _, _ in projects
     ]
-    head = f"{'Project':<24} {'State':<6} {'Shares':>6}  {'Parent':<24} Description"
+    head = f"{'Project':<24} {'State':<6} {'Shares':>6}  {'Start':<10} {'End':<10} {'Parent':<24} Description"
     return "".join(f"{line}\n" for line in ([head, *lines] if lines else []))
+
+
+def _day(date: int) -> str:
+    return format_date(date)[:10] or "-"
 
 
 def _text(details: ProjectDetails) -> str:
@@ -254,6 +300,8 @@ def _text(details: ProjectDetails) -> str:
     lines = [f"Project {visible(project.name)}, {project.state}, {project.shares} shares"]
     lines += [f"    Description: {visible(project.description)}"] if project.description else []
     lines += [f"    Parent: {visible(project.parent)}"] if project.parent else []
+    lines += [f"    Takes jobs from: {format_date(project.start_date)}"] if project.start_date else []
+    lines += [f"    Takes jobs until: {format_date(project.end_date)}"] if project.end_date else []
     if fair_share:
         of_parent = f" (parent {details.parent_target:.1%})" if details.parent_target is not None else ""
         lines.append(f"    Fair share: {_share(fair_share)}{of_parent}")

@@ -56,6 +56,12 @@ def test_administrators_create_change_and_delete_projects(admin: httpx.Client, d
         ("physics.cms", "physics", "open", 1),
     ]
     assert admin.patch("/v1/projects/physics", json={}).status_code == 400
+    dates = {"start_date": 1_900_000_000, "end_date": 2_000_000_000}
+    assert admin.patch("/v1/projects/physics", json={**dates, "description": "All"}).status_code == 200
+    assert {**admin.get("/v1/projects/physics").json(), **dates, "description": "All"} == admin.get(
+        "/v1/projects/physics"
+    ).json()
+    assert admin.patch("/v1/projects/physics", json={"end_date": 1_800_000_000}).status_code == 400
     assert admin.delete("/v1/projects/physics").status_code == 409  # it has a sub-project
     add_job(database, project="physics.cms")
     assert admin.delete("/v1/projects/physics.cms").status_code == 409

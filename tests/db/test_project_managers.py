@@ -87,7 +87,9 @@ def test_a_job_that_moves_to_another_project_leaves_its_manager(login: LoginNode
     assert not controls(login, job)
 
 
-@pytest.mark.parametrize("name", ["Physics", "physics.cmsx", "physics ", "physics.atlas", "physісs", "%", "default", ""])
+@pytest.mark.parametrize(
+    "name", ["Physics", "physics.cmsx", "physics ", "physics.atlas", "physісs", "%", "default", ""]
+)
 def test_names_that_look_alike_and_undeclared_projects_have_no_manager(login: LoginNode, name: str) -> None:
     assert not controls(login, add_job(login.database, user="bob", project=name, command="secret"))
 

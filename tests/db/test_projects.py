@@ -169,6 +169,43 @@ def test_waiting_jobs_of_a_closed_project_do_not_start(login: LoginNode) -> None
     assert state_of(login.database, job) is JobState.TO_LAUNCH
 
 
+def test_a_project_takes_jobs_between_its_dates_only(login: LoginNode) -> None:
+    def set_dates(name: str, *words: str) -> None:
+        assert login.type(oarproject.main, "--change", name, *words, user=ROOT).exit == 0
+
+    set_dates("biology", "--start", "2099-01-01")
+    refused(login.oarsub("--project", "biology", "x"), '"biology" takes jobs from 2099-01-01 00:00:00 on. Choose')
+    set_dates("biology", "--start", "", "--end", "2001-01-01 10:00:00")
+    refused(login.oarsub("--project", "biology", "x"), '"biology" took jobs until 2001-01-01 10:00:00. Choose')
+    set_dates("biology", "--end", "2099-01-01")
+    assert login.oarsub("--project", "biology", "x").exit == 0
+    set_dates("physics", "--end", "2001-01-01")
+    message = '"physics", above "physics.cms", took jobs until 2001-01-01 00:00:00'
+    refused(login.oarsub("--project", "physics.cms", "x", user=BOB), message)
+    assert len(login.jobs()) == 1
+
+
+def test_waiting_jobs_of_a_project_that_is_over_do_not_start(login: LoginNode) -> None:
+    job = login.submit("--project", "biology", "x").id
+    assert login.type(oarproject.main, "--change", "biology", "--end", "2001-01-01", user=ROOT).exit == 0
+    scheduler = MetaScheduler(Runtime(login.config, login.database))
+    scheduler.round()
+    scheduler.close()
+    with login.database.snapshot() as tx:
+        assert tx.job_waits.stored_reasons()[job].code == ReasonCode.PROJECT_CLOSED
+
+
+def test_dates_are_shown(login: LoginNode) -> None:
+    words = ("--create", "x", "--start", "2031-01-01", "--end", "2032-01-01", "--description", "of a grant")
+    assert login.type(oarproject.main, *words, user=ROOT).exit == 0
+    shown = login.type(oarproject.main, "--show", "x").out
+    assert "    Takes jobs from: 2031-01-01 00:00:00\n    Takes jobs until: 2032-01-01 00:00:00\n" in shown
+    assert "2031-01-01 2032-01-01 -                        of a grant" in login.type(oarproject.main).out
+    assert login.type(oarproject.main, "--change", "x", "--description", "new", user=ROOT).exit == 0
+    record = json.loads(login.type(oarproject.main, "--show", "x", "-J").out)
+    assert (record["description"], record["end_date"] - record["start_date"]) == ("new", 365 * 86400)
+
+
 def test_managers_change_the_members_of_their_projects_and_of_those_below(login: LoginNode) -> None:
     with login.database.begin() as tx:
         tx.projects.add(Member("physics", "alice", MemberRole.MANAGER))
@@ -194,6 +231,12 @@ def test_managers_change_the_members_of_their_projects_and_of_those_below(login:
         (("--delete", "physics"), 'has sub-projects, such as "physics.cms"'),
         (("--delete", "biology"), 'the project "biology" has jobs or accounting'),
         (("--shares", "-1", "physics"), ""),
+        (("--create", "x", "--start", "soon"), '"soon" is not a date'),
+        (("--create", "x", "--start", "2030-01-01", "--end", "2030-01-01"), "is not after its start"),
+        (("--change", "physics", "--end", "@999999999999"), "must be between 1970 and 9999"),
+        (("--change", "physics"), "--change needs --description, --start or --end"),
+        (("--change", "nowhere", "--end", "2030-01-01"), 'the project "nowhere" does not exist'),
+        (("--end", "2030-01-01"), "need --create or --change"),
         (("--close", "nowhere"), 'the project "nowhere" does not exist'),
     ],
 )
@@ -208,13 +251,17 @@ def test_an_export_can_be_imported_after_a_dry_run(login: LoginNode, tmp_path: P
     text = login.type(oarproject.main, "--export", user=ROOT).out
     assert text.startswith("project,parent,user,role,shares\nbiology,,,,1\nbiology,,alice,member,1\n")
     file = tmp_path / "projects.csv"
-    file.write_text(text + "new,physics,,,5\nnew,physics,eve,manager,2\n")
+    dated = text.replace("role,shares\n", "role,shares,start,end\n")
+    file.write_text(dated + "new,physics,,,5,,2099-01-01\nnew,physics,eve,manager,2\n")
     dry = login.type(oarproject.main, "--import", file, user=ROOT)
     assert 'new project "new"\nmanager eve of project "new"\n# Nothing was changed' in dry.out
     assert login.type(oarproject.main, "--export", user=ROOT).out == text
     assert login.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
     again = login.type(oarproject.main, "--export", user=ROOT).out
-    assert "new,physics,,,5\nnew,physics,eve,manager,2\n" in again
+    assert "new,physics,,,5,,2099-01-01 00:00:00\nnew,physics,eve,manager,2,,\n" in again
+    file.write_text("project,parent,user,role,shares\nnew,physics,,,6\n")  # without dates: they are kept
+    assert login.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
+    assert "new,physics,,,6,,2099-01-01 00:00:00" in login.type(oarproject.main, "--export", user=ROOT).out
     file.write_text("project,parent,user,role,shares\na,b,,,1\nb,a,,,1\n")
     refused(login.type(oarproject.main, "--import", file, "--apply", user=ROOT), "is below itself")
     refused(login.type(oarproject.main, "--import", file), "")

@@ -30,8 +30,11 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@ -]{0,253}[A-Za-z0-9_.+-]|[A-Za-
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,253}\$?")
 LARGEST_SHARES = 1_000_000
 LARGEST_HOURS = 1e12
-#: The columns of a file of projects, and those of budgets, which may be left out.
+#: The last date that a project may have: the end of the year 9999.
+LATEST_DATE = 253_402_300_799
+#: The columns of a file of projects; those of dates and those of budgets may be left out.
 COLUMNS = ("project", "parent", "user", "role", "shares")
+DATE_COLUMNS = ("start", "end")
 BUDGET_COLUMNS = ("period_start", "period_end", "resource_hours", "on_exhaustion")
 
 
@@ -45,11 +48,30 @@ class NoSuchProject(UserError):
 def create(tx: "Transaction", user: User, project: Project) -> None:
     """Create a project.  Raises NotAllowed, BadRequest, NoSuchProject, WrongState."""
     user.check_administers()
+    _check_dates(project)
     if project.parent is not None:
         _locked(tx, project.parent)
     if not tx.projects.create(project._replace(name=_checked_name(project.name))):
         raise WrongState(f'the project "{project.name}" exists. Show it: oarproject --show "{project.name}"')
     _record(tx, user, project.name, None, project)
+
+
+class ProjectUpdate(NamedTuple):
+    """New values of a project; None: kept."""
+
+    description: str | None = None
+    start_date: int | None = None  #: epoch seconds; 0 = no limit
+    end_date: int | None = None
+
+
+def change(tx: "Transaction", user: User, name: str, update: ProjectUpdate) -> None:
+    """Change the description and the dates of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
+    user.check_administers()
+    values = {field: value for field, value in update._asdict().items() if value is not None}
+    changed = _locked(tx, name)._replace(**values)
+    _check_dates(changed)
+    tx.projects.update(changed)
+    tx.outbox.append(Wake(Tag.TERM))
 
 
 def add(
@@ -237,22 +259,25 @@ class ImportedFile(NamedTuple):
     projects: tuple[Project, ...]
     members: tuple[Member, ...]
     budgets: tuple[Budget, ...] = ()
+    has_dates: bool = False  #: otherwise existing projects keep their dates
 
 
 def parse_file(text: str) -> ImportedFile:
-    """Parse a CSV file with the columns COLUMNS, with or without BUDGET_COLUMNS.  Raises BadRequest.
+    """Parse a CSV file with the columns COLUMNS, perhaps DATE_COLUMNS and BUDGET_COLUMNS.
 
-    A line without user describes a project, or one of its budgets.
+    A line without user describes a project, or one of its budgets.  Raises BadRequest, which names the line.
     """
     reader = csv.DictReader(io.StringIO(text))
     columns = tuple(reader.fieldnames or ())
-    if columns not in (COLUMNS, COLUMNS + BUDGET_COLUMNS):
-        raise BadRequest(f"the first line must be {','.join(COLUMNS + BUDGET_COLUMNS)}.")
+    has_dates = columns[len(COLUMNS) :][: len(DATE_COLUMNS)] == DATE_COLUMNS
+    expected = COLUMNS + (DATE_COLUMNS if has_dates else ())
+    if columns not in (expected, expected + BUDGET_COLUMNS):
+        raise BadRequest(f"the first line must be {','.join(COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS)}.")
     found: dict[str, Project] = {}
     members, budgets = [], list[Budget]()
     for number, row in enumerate(reader, start=2):
         try:
-            values = {name: (row.get(name) or "").strip() for name in COLUMNS + BUDGET_COLUMNS}
+            values = {name: (row.get(name) or "").strip() for name in COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS}
             project, member = _parse_row(values)
             budget = _parse_budget(values)
             _check_no_overlap(budget, budgets) if budget else None
@@ -263,7 +288,7 @@ def parse_file(text: str) -> ImportedFile:
         members += [member] if member else []
         budgets += [budget] if budget else []
     _check_no_circle(found)
-    return ImportedFile(tuple(found.values()), tuple(members), tuple(budgets))
+    return ImportedFile(tuple(found.values()), tuple(members), tuple(budgets), has_dates)
 
 
 def _parse_budget(row: dict[str, str]) -> Budget | None:
@@ -294,7 +319,11 @@ def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
     if not (shares.isascii() and shares.isdigit()):
         raise BadRequest(f'"{shares}" is no number of shares.')
     if not row["user"]:
-        return Project(name, parent=row["parent"] or None, shares=_checked_shares(int(shares))), None
+        project = Project(name, parent=row["parent"] or None, shares=_checked_shares(int(shares)))
+        start, end = (parse_date(text) if (text := row.get(column)) else 0 for column in DATE_COLUMNS)
+        project = project._replace(start_date=start, end_date=end)
+        _check_dates(project)
+        return project, None
     _check_entry(row["user"])
     role = row["role"] or MemberRole.MEMBER
     if role not in tuple(MemberRole):
@@ -325,7 +354,7 @@ def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[st
         if project.parent is not None and project.parent not in names:
             raise NoSuchProject(project.parent)
     _check_no_circle({**present, **{project.name: project for project in content.projects}})
-    lines = list(_import_projects(tx, present, content.projects))
+    lines = list(_import_projects(tx, present, content))
     members = {(member.project, member.entry): member for member in tx.projects.members()}
     for member in content.members:
         if members.get((member.project, member.entry)) != member:
@@ -346,35 +375,50 @@ def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[st
             yield f'budget of project "{budget.project}": {budget}'
 
 
-def _import_projects(tx: "Transaction", present: dict[str, Project], imported: Iterable[Project]) -> Iterator[str]:
-    for project in imported:
+def _import_projects(tx: "Transaction", present: dict[str, Project], content: ImportedFile) -> Iterator[str]:
+    for project in content.projects:
         former = present.get(project.name)
         if former is None:
             tx.projects.create(project)
             yield f'new project "{project.name}"'
-        elif (former.parent, former.shares) != (project.parent, project.shares):
-            tx.projects.update(former._replace(parent=project.parent, shares=project.shares))
-            yield f'project "{project.name}": parent and shares'
+            continue
+        dates = project if content.has_dates else former
+        changed = former._replace(
+            parent=project.parent, shares=project.shares, start_date=dates.start_date, end_date=dates.end_date
+        )
+        if changed != former:
+            tx.projects.update(changed)
+            yield f'project "{project.name}": parent, shares and dates'
 
 
 def export_file(tx: "Transaction") -> str:
     """Return all projects, members and budgets in the format of ``parse_file``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    members, budgets = tx.projects.members(), tx.budgets.all()
-    columns = COLUMNS + (BUDGET_COLUMNS if budgets else ())
-    no_budget = ("",) * (len(columns) - len(COLUMNS))
+    members: dict[str, list[Member]] = {}
+    budgets: dict[str, list[Budget]] = {}
+    for member in tx.projects.members():
+        members.setdefault(member.project, []).append(member)
+    for budget in tx.budgets.all():
+        budgets.setdefault(budget.project, []).append(budget)
+    present = tx.projects.all()
+    has_dates = any(project.start_date or project.end_date for project in present)
+    columns = COLUMNS + (DATE_COLUMNS if has_dates else ()) + (BUDGET_COLUMNS if budgets else ())
     writer.writerow(columns)
-    for project in tx.projects.all():
-        own = [_budget_row(budget) for budget in budgets if budget.project == project.name]
-        for row in own or [no_budget]:
-            writer.writerow([project.name, project.parent or "", "", "", project.shares, *row])
+    for project in present:
+        begin = (project.name, project.parent or "")
+        dates = (format_date(project.start_date), format_date(project.end_date)) if has_dates else ()
+        rows = [_budget_row(budget) for budget in budgets.get(project.name, ())] or [()]
+        writer.writerows(_padded((*begin, "", "", project.shares, *dates, *row), columns) for row in rows)
         writer.writerows(
-            [member.project, project.parent or "", member.entry, member.role, member.shares, *no_budget]
-            for member in members
-            if member.project == project.name
+            _padded((*begin, member.entry, member.role, member.shares), columns)
+            for member in members.get(project.name, ())
         )
     return text.getvalue()
+
+
+def _padded(row: tuple[object, ...], columns: Sequence[str]) -> tuple[object, ...]:
+    return row + ("",) * (len(columns) - len(row))
 
 
 def _budget_row(budget: Budget) -> tuple[str, ...]:
@@ -436,6 +480,14 @@ def _check_sets_budgets(tx: "Transaction", user: User, budget: Budget) -> None:
         raise NotAllowed(f"no budget of your project {enumerated(own)} contains the period {budget.period}.")
     if not any(budget.is_within(limit) for limit in limits):
         raise NotAllowed(f"{budget.hours:,.10g} resource hours exceed the budget of your project {enumerated(own)}.")
+
+
+def _check_dates(project: Project) -> None:
+    if min(project.start_date, project.end_date) < 0 or max(project.start_date, project.end_date) > LATEST_DATE:
+        raise BadRequest(f'the dates of the project "{project.name}" must be between 1970 and 9999.')
+    if 0 < project.end_date <= project.start_date:
+        dates = f"{format_date(project.end_date)}, is not after its start, {format_date(project.start_date)}"
+        raise BadRequest(f'the end of the project "{project.name}", {dates}.')
 
 
 def _locked(tx: "Transaction", name: str) -> Project:

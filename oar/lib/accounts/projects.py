@@ -6,8 +6,10 @@ Admission calls it before the rules for the user's choice, and after them for th
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from oar.lib.accounts.states import ProjectState
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.texts import enumerated
+from oar.lib.base.times import format_date
 from oar.lib.jobs.states import ProjectMode
 
 if TYPE_CHECKING:
@@ -48,7 +50,21 @@ def check_open(tx: "Transaction", config: "Config", project: str) -> None:
     if is_open is None:
         raise ProjectRefused(f'the project "{project}" does not exist. List the projects: oarproject --list')
     if not is_open:
-        raise ProjectRefused(f'the project "{project}" is closed. Choose another one: oarproject --list')
+        raise ProjectRefused(f"{_closure(tx, project)}. Choose another one: oarproject --list")
+
+
+def _closure(tx: "Transaction", name: str) -> str:
+    """Return why a project takes no jobs now; a project above it may be the cause."""
+    lineage = tx.projects.lineage(name)
+    if any(project.state is ProjectState.CLOSED for project in lineage):
+        return f'the project "{name}" is closed'
+    for project in lineage:
+        where = f'the project "{project.name}"' if project.name == name else f'"{project.name}", above "{name}",'
+        if project.start_date > tx.now:
+            return f"{where} takes jobs from {format_date(project.start_date)} on"
+        if 0 < project.end_date <= tx.now:
+            return f"{where} took jobs until {format_date(project.end_date)}"
+    return f'the project "{name}" is closed'
 
 
 def may_use(tx: "Transaction", config: "Config", user: str, project: str) -> bool:

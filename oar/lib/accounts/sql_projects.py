@@ -36,6 +36,13 @@ _OWN = "SELECT DISTINCT project_name FROM project_members WHERE entry = ANY(%s::
 _GROUPS = "SELECT DISTINCT entry FROM project_members WHERE entry LIKE '@%%' ORDER BY 1"
 _DEFAULT = "SELECT default_project FROM user_settings WHERE user_name = %s"
 _ALL = f"SELECT {_COLUMNS} FROM projects ORDER BY project_name"
+#: A project and those above it, from below.
+_LINEAGE = f"""
+    WITH RECURSIVE above AS (
+        SELECT project_name, 0 AS height FROM projects WHERE project_name = %s
+        UNION SELECT p.parent, a.height + 1 FROM above a JOIN projects p USING (project_name)
+        WHERE p.parent IS NOT NULL AND a.height < 1000)
+    SELECT {_COLUMNS} FROM above JOIN projects USING (project_name) ORDER BY height"""
 _LOCKED = f"SELECT {_COLUMNS} FROM projects WHERE project_name = ANY(%s) ORDER BY project_name FOR UPDATE"
 _MEMBERS = """
     SELECT project_name, entry, role, shares FROM project_members
@@ -102,6 +109,10 @@ class Projects(Table):
     def all(self) -> list[Project]:
         """Return all projects, by name."""
         return [_project(row) for row in self._tx.rows(_ALL)]
+
+    def lineage(self, name: str) -> list[Project]:
+        """Return a project and the projects above it, from below; [] if it does not exist."""
+        return [_project(row) for row in self._tx.rows(_LINEAGE, (name,))]
 
     def lock(self, names: Collection[str]) -> list[Project]:
         """Lock and return the projects with these names."""

@@ -394,7 +394,9 @@ def hold(
     answers = []
     for job_id in ids:
         job = jobs.get(job_id)
-        refusal = ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, managed, running=running)
+        refusal = (
+            ControlRefusal.UNKNOWN_JOB if job is None else _why_not_held(user, job, rules, managed, running=running)
+        )
         text = ""
         if refusal is None and running:
             from oar.lib.history.event_consequences import why_not_suspended
@@ -474,9 +476,7 @@ def resume(
     return answers
 
 
-def _why_not_resumed(
-    user: User, job: Job | None, rules: HoldRules, managed: Collection[str]
-) -> ControlRefusal | None:
+def _why_not_resumed(user: User, job: Job | None, rules: HoldRules, managed: Collection[str]) -> ControlRefusal | None:
     if job is None:
         return ControlRefusal.UNKNOWN_JOB
     if not controls(user, job, managed):

@@ -37,7 +37,9 @@ def delete_jobs(
         from oar.lib.reservations import deletion
 
         answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}
-    answers |= {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner, managed=managed)}
+    answers |= {
+        answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner, managed=managed)
+    }
     new = {job_id for job_id, answer in answers.items() if not answer.refusal and not answer.has_ended}
     deleted = {job_id: number for job_id, (_, number) in frames.items() if job_id in new}
     return JobDeletions([answers[job_id] for job_id in ids], deleted)
