@@ -51,7 +51,7 @@ def create(tx: "Transaction", user: User, project: Project) -> None:
     _check_dates(project)
     if project.parent is not None:
         _locked(tx, project.parent)
-    if not tx.projects.create(project._replace(name=_checked_name(project.name))):
+    if not tx.projects.create(project._replace(name=checked_name(project.name))):
         raise WrongState(f'the project "{project.name}" exists. Show it: oarproject --show "{project.name}"')
     _record(tx, user, project.name, None, project)
 
@@ -91,7 +91,7 @@ def add(
     former = {member.entry: member for member in tx.projects.members([name])}
     members = dict(former)
     for entry in entries:
-        _check_entry(entry)
+        check_entry(entry)
         member = former.get(entry, Member(name, entry))
         kept = member.shares if shares is None else shares
         members[entry] = member._replace(role=role or member.role, shares=kept)
@@ -287,7 +287,7 @@ def parse_file(text: str) -> ImportedFile:
             found[project.name] = project
         members += [member] if member else []
         budgets += [budget] if budget else []
-    _check_no_circle(found)
+    check_no_circle(found)
     return ImportedFile(tuple(found.values()), tuple(members), tuple(budgets), has_dates)
 
 
@@ -314,7 +314,7 @@ def parse_hours(text: str) -> float:
 
 
 def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
-    name = _checked_name(row["project"])
+    name = checked_name(row["project"])
     shares = row["shares"] or "1"
     if not (shares.isascii() and shares.isdigit()):
         raise BadRequest(f'"{shares}" is no number of shares.')
@@ -324,7 +324,7 @@ def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
         project = project._replace(start_date=start, end_date=end)
         _check_dates(project)
         return project, None
-    _check_entry(row["user"])
+    check_entry(row["user"])
     role = row["role"] or MemberRole.MEMBER
     if role not in tuple(MemberRole):
         raise BadRequest(f'"{role}" is no role: member or manager.')
@@ -332,14 +332,19 @@ def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
     return Project(name, parent=row["parent"] or None), member
 
 
-def _check_no_circle(found: dict[str, Project]) -> None:
-    for name, project in found.items():
-        above, parent = [name], project.parent
-        while parent in found:
-            if parent in above:
-                raise BadRequest(f'the project "{parent}" is below itself.')
-            above.append(parent)
-            parent = found[parent].parent
+def check_no_circle(found: Mapping[str, Project]) -> None:
+    """Raise BadRequest if a project is below itself."""
+    parents: dict[str | None, str | None] = {name: project.parent for name, project in found.items()}
+    checked: set[str | None] = set()
+    for start in parents:
+        lineage: dict[str | None, None] = {}
+        name: str | None = start
+        while name in parents and name not in checked:
+            if name in lineage:
+                raise BadRequest(f'the project "{name}" is below itself.')
+            lineage[name] = None
+            name = parents[name]
+        checked.update(lineage)
 
 
 def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[str]:
@@ -353,7 +358,7 @@ def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[st
     for project in content.projects:
         if project.parent is not None and project.parent not in names:
             raise NoSuchProject(project.parent)
-    _check_no_circle({**present, **{project.name: project for project in content.projects}})
+    check_no_circle({**present, **{project.name: project for project in content.projects}})
     lines = list(_import_projects(tx, present, content))
     members = {(member.project, member.entry): member for member in tx.projects.members()}
     for member in content.members:
@@ -429,13 +434,15 @@ def _budget_row(budget: Budget) -> tuple[str, ...]:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """Return the name of a project.  Raises BadRequest."""
     if not _NAME.fullmatch(name):
         raise BadRequest(f'"{name}" is no name of a project: letters of ASCII, digits and _ . : + - @, at most 255.')
     return name
 
 
-def _check_entry(entry: str) -> None:
+def check_entry(entry: str) -> None:
+    """Raise BadRequest if a text cannot be an entry of a project."""
     if not _ENTRY.fullmatch(entry):
         raise BadRequest(f'"{entry}" is no user, @userset or @group.')
 
