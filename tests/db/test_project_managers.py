@@ -43,7 +43,7 @@ def controls(login: LoginNode, job: int, user: User = CARLA) -> bool:
     """Return whether a user can hold, resume, delete and fully see a waiting job; all four must agree."""
     codes = [login.type(command, job, user=user).exit for command in (oarhold.main, oarresume.main, oardel.main)]
     record = json.loads(login.type(oarstat.main, "-J", "-f", "-j", job, user=user).out)[str(job)]
-    sees = record["command"] != ""
+    sees: bool = record["command"] != ""
     assert {code == 0 for code in codes} == {sees}
     assert state_of(login.database, job) is JobState.WAITING
     return sees
