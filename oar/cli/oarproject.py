@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option
+from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option, optional_argument
 from oar.cli.common.render import visible
 from oar.lib.access.records import User
-from oar.lib.accounts import project_changes, views
+from oar.lib.accounts import project_changes, project_files, views
 from oar.lib.accounts.project_changes import ProjectUpdate
+from oar.lib.accounts.project_files import ImportedFile
 from oar.lib.accounts.records import Budget, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
 from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownBudget, ShownMember, ShownProject
@@ -25,7 +26,7 @@ from oar.lib.db.transaction import Transaction
 Pairs = tuple[tuple[str, str], ...]
 
 #: The largest file of projects that is read.
-_LONGEST_FILE = 1 << 24
+_LONGEST_FILE = 1 << 26
 
 
 @oar_command(
@@ -89,7 +90,8 @@ _LONGEST_FILE = 1 << 24
 @option("--close", "closed", default=None, metavar="NAME", help="Close a project: its waiting jobs do not start.")
 @option("--reopen", "reopened", default=None, metavar="NAME", help="Open a closed project.")
 @option("--delete", "deleted", default=None, metavar="NAME", help="Delete a project without jobs and accounting.")
-@option("--import", "imported", default=None, metavar="FILE", help="Show what a CSV file would change.")
+@optional_argument("--import", "imported", metavar="[FILE]", help="Show what a CSV file would change.")
+@option("--from-sacctmgr", "slurm_file", default=None, metavar="FILE", help="With --import: a file of sacctmgr dump.")
 @option("--apply", "applies", is_flag=True, help="With --import: make the changes.")
 @option("--export", "exports", is_flag=True, help="Print all projects and members as CSV.")
 @machine_formats
@@ -99,7 +101,8 @@ def main(
     *,
     lists: bool,
     shown: str | None,
-    imported: str | None,
+    imported: tuple[str | None, ...],
+    slurm_file: str | None,
     applies: bool,
     exports: bool,
     machine: Format | None,
@@ -108,18 +111,19 @@ def main(
     """Make all changes in one transaction; then show projects."""
     request = Changes(**changes)
     request.check()
+    _check_import(imported, slurm_file, applies=applies)
     try:
         if any(request):
             with context.database.begin() as tx:
                 for change in _changes(context, request):
                     change(tx)
-        if imported is not None:
-            _import(context, imported, applies=applies)
+        if imported:
+            _import(context, imported[-1], slurm_file, applies=applies)
         if exports:
             context.require_admin()
         if exports or shown is not None or lists or not (any(request) or imported):
             with context.database.snapshot() as tx:
-                text = project_changes.export_file(tx) if exports else _shown(tx, context, shown, machine)
+                text = project_files.export_file(tx) if exports else _shown(tx, context, shown, machine)
             click.echo(text, nl=False)
     except UserError as error:
         raise Stop(f"# Error: {visible(str(error))}") from None
@@ -248,23 +252,45 @@ class _DryRun(Exception):
     """Ends a dry run: its transaction is rolled back."""
 
 
-def _import(context: Context, path: str, *, applies: bool) -> None:
+def _check_import(imported: tuple[str | None, ...], slurm_file: str | None, *, applies: bool) -> None:
+    """Raise Stop if not exactly one file is named."""
+    if (slurm_file is not None or applies) and not imported:
+        raise Stop("--from-sacctmgr and --apply need --import")
+    if imported and (imported[-1] is None) == (slurm_file is None):
+        raise Stop("--import needs one file: --import FILE, or --import --from-sacctmgr FILE")
+
+
+def _import(context: Context, path: str | None, slurm_file: str | None, *, applies: bool) -> None:
     """Import a file, or print what it would change.  Raises UserError, Stop."""
     context.require_admin()
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            content = project_changes.parse_file(file.read(_LONGEST_FILE))
-    except (OSError, UnicodeDecodeError) as error:
-        raise Stop(f"# Error: cannot read {path}: {error}") from None
+    text = _read(path or slurm_file or "")
+    content = project_files.parse_file(text) if slurm_file is None else _from_sacctmgr(text)
     lines: list[str] = []
     try:
         with context.database.begin() as tx:
-            lines = project_changes.import_file(tx, context.user, content)
+            lines = project_files.import_file(tx, context.user, content)
             if not applies:
                 raise _DryRun
     except _DryRun:
-        lines.append("# Nothing was changed: repeat with --apply to make these changes.")
-    click.echo("\n".join(map(visible, lines or ["# Nothing to change."])))
+        lines += ["# Nothing was changed: repeat with --apply to make these changes."] if lines else []
+    click.echo("\n".join(map(visible, [*(lines or ["# Nothing to change."]), *content.notes])))
+
+
+def _read(path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_LONGEST_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"# Error: cannot read {visible(path)}: {error}") from None
+    if len(text) > _LONGEST_FILE:
+        raise Stop(f"# Error: {visible(path)} is longer than {_LONGEST_FILE >> 20} MiB. Import it in parts.")
+    return text
+
+
+def _from_sacctmgr(text: str) -> ImportedFile:
+    from oar.lib.accounts.sacctmgr_file import parse_sacctmgr
+
+    return project_files.from_sacctmgr(parse_sacctmgr(text))
 
 
 # -- output -----------------------------------------------------------------------------------------------------------

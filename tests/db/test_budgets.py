@@ -19,7 +19,7 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.access.records import User
 from oar.lib.accounts import budgets as project_budgets
-from oar.lib.accounts import project_changes
+from oar.lib.accounts import project_changes, project_files
 from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion
@@ -115,18 +115,18 @@ def test_budgets_survive_export_and_import(physics: Database) -> None:
     set_budget(physics, "physics", 100.25, mode="besteffort")
     with physics.begin() as tx:
         project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 7))
-        text = project_changes.export_file(tx)
+        text = project_files.export_file(tx)
         before = tx.budgets.all()
         tx.budgets.remove("physics", [START, END])
-        lines = project_changes.import_file(tx, ROOT, project_changes.parse_file(text))
+        lines = project_files.import_file(tx, ROOT, project_files.parse_file(text))
         assert tx.budgets.all() == before
-        assert project_changes.import_file(tx, ROOT, project_changes.parse_file(text)) == []
-        assert project_changes.export_file(tx) == text
+        assert project_files.import_file(tx, ROOT, project_files.parse_file(text)) == []
+        assert project_files.export_file(tx) == text
     assert len(lines) == 2
 
 
 def test_a_file_without_columns_of_budgets_is_accepted() -> None:
-    content = project_changes.parse_file("project,parent,user,role,shares\nphysics,,alice,,\n")
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,alice,,\n")
     assert (len(content.members), content.budgets) == (1, ())
 
 
@@ -142,9 +142,9 @@ def test_a_file_without_columns_of_budgets_is_accepted() -> None:
     ],
 )
 def test_a_wrong_row_of_a_file_is_refused(row: str, text: str) -> None:
-    head = ",".join(project_changes.COLUMNS + project_changes.BUDGET_COLUMNS)
+    head = ",".join(project_files.COLUMNS + project_files.BUDGET_COLUMNS)
     with pytest.raises(BadRequest, match=text):
-        project_changes.parse_file(f"{head}\n{row}\n")
+        project_files.parse_file(f"{head}\n{row}\n")
 
 
 # -- use --------------------------------------------------------------------------------------------------------------

@@ -3,20 +3,18 @@
 Administrators change all, managers the members of their projects and the budgets of sub-projects.
 """
 
-import csv
-import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.accounts import projects
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
-from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
+from oar.lib.accounts.states import MemberRole, ProjectState
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError, WrongState
 from oar.lib.base.texts import enumerated
-from oar.lib.base.times import format_date, parse_date
+from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history import audit
 from oar.lib.history.audit import AuditAction, Values
@@ -32,10 +30,6 @@ LARGEST_SHARES = 1_000_000
 LARGEST_HOURS = 1e12
 #: The last date that a project may have: the end of the year 9999.
 LATEST_DATE = 253_402_300_799
-#: The columns of a file of projects; those of dates and those of budgets may be left out.
-COLUMNS = ("project", "parent", "user", "role", "shares")
-DATE_COLUMNS = ("start", "end")
-BUDGET_COLUMNS = ("period_start", "period_end", "resource_hours", "on_exhaustion")
 
 
 class NoSuchProject(UserError):
@@ -48,7 +42,7 @@ class NoSuchProject(UserError):
 def create(tx: "Transaction", user: User, project: Project) -> None:
     """Create a project.  Raises NotAllowed, BadRequest, NoSuchProject, WrongState."""
     user.check_administers()
-    _check_dates(project)
+    check_dates(project)
     if project.parent is not None:
         _locked(tx, project.parent)
     if not tx.projects.create(project._replace(name=checked_name(project.name))):
@@ -68,9 +62,10 @@ def change(tx: "Transaction", user: User, name: str, update: ProjectUpdate) -> N
     """Change the description and the dates of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
     user.check_administers()
     values = {field: value for field, value in update._asdict().items() if value is not None}
-    changed = _locked(tx, name)._replace(**values)
-    _check_dates(changed)
-    tx.projects.update(changed)
+    former = _locked(tx, name)
+    changed = former._replace(**values)
+    check_dates(changed)
+    _update(tx, user, former, changed)
     tx.outbox.append(Wake(Tag.TERM))
 
 
@@ -135,7 +130,7 @@ def set_state(tx: "Transaction", user: User, name: str, state: ProjectState) -> 
 
 def set_shares(tx: "Transaction", user: User, name: str, shares: int, member: str | None = None) -> None:
     """Set the shares of a project, or of a member.  Raises NotAllowed, BadRequest, NoSuchProject."""
-    _checked_shares(shares)
+    checked_shares(shares)
     if member is None:
         user.check_administers()
         former = _locked(tx, name)
@@ -155,10 +150,10 @@ def set_budget(tx: "Transaction", user: User, budget: Budget) -> None:
     A manager sets the budgets of the projects below his own, within a budget of his own project.
     Raises NotAllowed, BadRequest, NoSuchProject, WrongState.
     """
-    _check_budget(budget)
+    check_budget(budget)
     _check_sets_budgets(tx, user, budget)
     present = tx.budgets.all([budget.project])
-    _check_no_overlap(budget, present)
+    check_no_overlap(budget, present)
     tx.budgets.store(budget)
     _record_budget(tx, user, next((each for each in present if each.start == budget.start), None), budget)
     tx.outbox.append(Wake(Tag.TERM))
@@ -250,60 +245,7 @@ def _record_budget(tx: "Transaction", user: User, former: Budget | None, budget:
         audit.record(tx, user, action, f"project {changed.project}", Values(*texts))
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-class ImportedFile(NamedTuple):
-    """The content of a file of projects."""
-
-    projects: tuple[Project, ...]
-    members: tuple[Member, ...]
-    budgets: tuple[Budget, ...] = ()
-    has_dates: bool = False  #: otherwise existing projects keep their dates
-
-
-def parse_file(text: str) -> ImportedFile:
-    """Parse a CSV file with the columns COLUMNS, perhaps DATE_COLUMNS and BUDGET_COLUMNS.
-
-    A line without user describes a project, or one of its budgets.  Raises BadRequest, which names the line.
-    """
-    reader = csv.DictReader(io.StringIO(text))
-    columns = tuple(reader.fieldnames or ())
-    has_dates = columns[len(COLUMNS) :][: len(DATE_COLUMNS)] == DATE_COLUMNS
-    expected = COLUMNS + (DATE_COLUMNS if has_dates else ())
-    if columns not in (expected, expected + BUDGET_COLUMNS):
-        raise BadRequest(f"the first line must be {','.join(COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS)}.")
-    found: dict[str, Project] = {}
-    members, budgets = [], list[Budget]()
-    for number, row in enumerate(reader, start=2):
-        try:
-            values = {name: (row.get(name) or "").strip() for name in COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS}
-            project, member = _parse_row(values)
-            budget = _parse_budget(values)
-            _check_no_overlap(budget, budgets) if budget else None
-        except BadRequest as error:
-            raise BadRequest(f"line {number}: {error}") from None
-        if member is None or project.name not in found:
-            found[project.name] = project
-        members += [member] if member else []
-        budgets += [budget] if budget else []
-    check_no_circle(found)
-    return ImportedFile(tuple(found.values()), tuple(members), tuple(budgets), has_dates)
-
-
-def _parse_budget(row: dict[str, str]) -> Budget | None:
-    if not any(row[name] for name in BUDGET_COLUMNS):
-        return None
-    if row["user"]:
-        raise BadRequest("a budget is that of a project: leave the user empty.")
-    start = parse_date(row["period_start"]) if row["period_start"] else 0
-    end = parse_date(row["period_end"]) if row["period_end"] else NO_END
-    mode = row["on_exhaustion"] or OnExhaustion.REFUSE
-    if mode not in tuple(OnExhaustion):
-        raise BadRequest(f'"{mode}" is not possible when a budget is used up: {", ".join(OnExhaustion)}.')
-    budget = Budget(row["project"], start, end, parse_hours(row["resource_hours"]), OnExhaustion(mode))
-    _check_budget(budget)
-    return budget
+# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 def parse_hours(text: str) -> float:
@@ -311,25 +253,6 @@ def parse_hours(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,13}(\.[0-9]{1,6})?", text):
         raise BadRequest(f'"{text}" is no number of resource hours.')
     return float(text)
-
-
-def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
-    name = checked_name(row["project"])
-    shares = row["shares"] or "1"
-    if not (shares.isascii() and shares.isdigit()):
-        raise BadRequest(f'"{shares}" is no number of shares.')
-    if not row["user"]:
-        project = Project(name, parent=row["parent"] or None, shares=_checked_shares(int(shares)))
-        start, end = (parse_date(text) if (text := row.get(column)) else 0 for column in DATE_COLUMNS)
-        project = project._replace(start_date=start, end_date=end)
-        _check_dates(project)
-        return project, None
-    check_entry(row["user"])
-    role = row["role"] or MemberRole.MEMBER
-    if role not in tuple(MemberRole):
-        raise BadRequest(f'"{role}" is no role: member or manager.')
-    member = Member(name, row["user"], MemberRole(role), _checked_shares(int(shares)))
-    return Project(name, parent=row["parent"] or None), member
 
 
 def check_no_circle(found: Mapping[str, Project]) -> None:
@@ -347,93 +270,6 @@ def check_no_circle(found: Mapping[str, Project]) -> None:
         checked.update(lineage)
 
 
-def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[str]:
-    """Create projects and add members; return one line for each change.  Raises NotAllowed, NoSuchProject.
-
-    The caller rolls back for a dry run.  Existing projects get the parent and the shares of the file.
-    """
-    user.check_administers()
-    present = {project.name: project for project in tx.projects.all()}
-    names = {*present, *(project.name for project in content.projects)}
-    for project in content.projects:
-        if project.parent is not None and project.parent not in names:
-            raise NoSuchProject(project.parent)
-    check_no_circle({**present, **{project.name: project for project in content.projects}})
-    lines = list(_import_projects(tx, present, content))
-    members = {(member.project, member.entry): member for member in tx.projects.members()}
-    for member in content.members:
-        if members.get((member.project, member.entry)) != member:
-            tx.projects.add(member)
-            lines.append(f'{member.role} {member.entry} of project "{member.project}"')
-    lines += _import_budgets(tx, content.budgets)
-    if lines:
-        audit.record(tx, user, AuditAction.IMPORT, "project", Values(new="; ".join(lines)))
-    return lines
-
-
-def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[str]:
-    present = tx.budgets.all() if budgets else []
-    for budget in budgets:
-        if budget not in present:
-            _check_no_overlap(budget, present)
-            tx.budgets.store(budget)
-            yield f'budget of project "{budget.project}": {budget}'
-
-
-def _import_projects(tx: "Transaction", present: dict[str, Project], content: ImportedFile) -> Iterator[str]:
-    for project in content.projects:
-        former = present.get(project.name)
-        if former is None:
-            tx.projects.create(project)
-            yield f'new project "{project.name}"'
-            continue
-        dates = project if content.has_dates else former
-        changed = former._replace(
-            parent=project.parent, shares=project.shares, start_date=dates.start_date, end_date=dates.end_date
-        )
-        if changed != former:
-            tx.projects.update(changed)
-            yield f'project "{project.name}": parent, shares and dates'
-
-
-def export_file(tx: "Transaction") -> str:
-    """Return all projects, members and budgets in the format of ``parse_file``."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    members: dict[str, list[Member]] = {}
-    budgets: dict[str, list[Budget]] = {}
-    for member in tx.projects.members():
-        members.setdefault(member.project, []).append(member)
-    for budget in tx.budgets.all():
-        budgets.setdefault(budget.project, []).append(budget)
-    present = tx.projects.all()
-    has_dates = any(project.start_date or project.end_date for project in present)
-    columns = COLUMNS + (DATE_COLUMNS if has_dates else ()) + (BUDGET_COLUMNS if budgets else ())
-    writer.writerow(columns)
-    for project in present:
-        begin = (project.name, project.parent or "")
-        dates = (format_date(project.start_date), format_date(project.end_date)) if has_dates else ()
-        rows = [_budget_row(budget) for budget in budgets.get(project.name, ())] or [()]
-        writer.writerows(_padded((*begin, "", "", project.shares, *dates, *row), columns) for row in rows)
-        writer.writerows(
-            _padded((*begin, member.entry, member.role, member.shares), columns)
-            for member in members.get(project.name, ())
-        )
-    return text.getvalue()
-
-
-def _padded(row: tuple[object, ...], columns: Sequence[str]) -> tuple[object, ...]:
-    return row + ("",) * (len(columns) - len(row))
-
-
-def _budget_row(budget: Budget) -> tuple[str, ...]:
-    end = "" if budget.end == NO_END else format_date(budget.end)
-    return format_date(budget.start), end, f"{budget.hours:.15g}", budget.on_exhaustion
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
 def checked_name(name: str) -> str:
     """Return the name of a project.  Raises BadRequest."""
     if not _NAME.fullmatch(name):
@@ -447,20 +283,23 @@ def check_entry(entry: str) -> None:
         raise BadRequest(f'"{entry}" is no user, @userset or @group.')
 
 
-def _checked_shares(shares: int) -> int:
+def checked_shares(shares: int) -> int:
+    """Return a number of shares.  Raises BadRequest."""
     if not 0 <= shares <= LARGEST_SHARES:
         raise BadRequest(f"{shares} shares are not possible: 0 to {LARGEST_SHARES}.")
     return shares
 
 
-def _check_budget(budget: Budget) -> None:
+def check_budget(budget: Budget) -> None:
+    """Raise BadRequest if the hours or the period of a budget are not possible."""
     if not (math.isfinite(budget.hours) and 0 <= budget.hours <= LARGEST_HOURS):
         raise BadRequest(f"{budget.hours:g} resource hours are not possible: 0 to {LARGEST_HOURS:,.0f}.")
     if not 0 <= budget.start < budget.end <= NO_END:
         raise BadRequest(f"the period {budget.period} is not possible: its end must be after its start.")
 
 
-def _check_no_overlap(budget: Budget, present: Iterable[Budget]) -> None:
+def check_no_overlap(budget: Budget, present: Iterable[Budget]) -> None:
+    """Raise BadRequest if a budget has a day in common with another one of its project."""
     for other in present:
         is_other = other.project == budget.project and other.start != budget.start
         if is_other and other.start < budget.end and budget.start < other.end:
@@ -489,7 +328,8 @@ def _check_sets_budgets(tx: "Transaction", user: User, budget: Budget) -> None:
         raise NotAllowed(f"{budget.hours:,.10g} resource hours exceed the budget of your project {enumerated(own)}.")
 
 
-def _check_dates(project: Project) -> None:
+def check_dates(project: Project) -> None:
+    """Raise BadRequest if the dates of a project are not possible."""
     if min(project.start_date, project.end_date) < 0 or max(project.start_date, project.end_date) > LATEST_DATE:
         raise BadRequest(f'the dates of the project "{project.name}" must be between 1970 and 9999.')
     if 0 < project.end_date <= project.start_date:

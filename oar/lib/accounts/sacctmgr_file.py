@@ -5,7 +5,7 @@ Facts that OAR cannot represent are counted by kind (``SlurmAccounts.omitted``),
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oar.lib.accounts.project_changes import LARGEST_SHARES, check_entry, check_no_circle, checked_name
@@ -186,9 +186,3 @@ def _number(text: str, key: str) -> int:
 
 def _short(text: str) -> str:
     return f'"{text[:40]}..."' if len(text) > 40 else f'"{text}"'
-
-
-def notes(omitted: Mapping[str, int]) -> Iterator[str]:
-    """Return one line for each kind of facts that were not imported."""
-    for kind, number in omitted.items():
-        yield f"# not imported: {kind}: {number}"

@@ -1,6 +1,6 @@
 """Projects (``tx.projects``): projects, their members, default projects of users."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from oar.lib.accounts.records import Member, Project
 from oar.lib.accounts.states import MemberRole, ProjectState
@@ -54,6 +54,19 @@ _UPDATE = """
 _ADD = """
     INSERT INTO project_members (project_name, entry, role, shares) VALUES (%s, %s, %s, %s)
     ON CONFLICT (project_name, entry) DO UPDATE SET role = EXCLUDED.role, shares = EXCLUDED.shares"""
+_CREATE_ALL = f"INSERT INTO projects ({_COLUMNS}) VALUES %s"
+_UPDATE_ALL = """
+    UPDATE projects p SET description = new.description, parent = new.parent, state = new.state,
+        start_date = new.start_date, end_date = new.end_date, shares = new.shares
+    FROM (VALUES %s) AS new (project_name, description, parent, state, start_date, end_date, shares)
+    WHERE p.project_name = new.project_name"""
+_ADD_ALL = """
+    INSERT INTO project_members (project_name, entry, role, shares) VALUES %s
+    ON CONFLICT (project_name, entry) DO UPDATE SET role = EXCLUDED.role, shares = EXCLUDED.shares"""
+_SET_DEFAULTS = """
+    INSERT INTO user_settings (user_name, default_project) VALUES %s
+    ON CONFLICT (user_name) DO UPDATE SET default_project = EXCLUDED.default_project"""
+_DEFAULTS = "SELECT user_name, default_project FROM user_settings WHERE default_project <> ''"
 _REMOVE = "DELETE FROM project_members WHERE project_name = %s AND entry = ANY(%s::text[]) RETURNING entry"
 _SET_DEFAULT = """
     INSERT INTO user_settings (user_name, default_project) VALUES (%s, %s)
@@ -130,6 +143,27 @@ class Projects(Table):
     def update(self, project: Project) -> None:
         """Store all values of a project."""
         self._tx.execute(_UPDATE, (*project[1:], project.name))
+
+    def create_all(self, projects: Iterable[Project]) -> None:
+        """Insert projects that do not exist."""
+        self._tx.insert_many(_CREATE_ALL, projects)
+
+    def update_all(self, projects: Iterable[Project]) -> None:
+        """Store all values of projects."""
+        typed = "(%s::varchar, %s::text, %s::varchar, %s::varchar, %s::bigint, %s::bigint, %s::integer)"
+        self._tx.insert_many(_UPDATE_ALL, projects, template=typed)
+
+    def add_all(self, members: Iterable[Member]) -> None:
+        """Insert members, or change their role and shares; each member once."""
+        self._tx.insert_many(_ADD_ALL, members)
+
+    def set_defaults(self, defaults: Iterable[tuple[str, str]]) -> None:
+        """Set the default projects of users: user and project."""
+        self._tx.insert_many(_SET_DEFAULTS, defaults)
+
+    def defaults(self) -> dict[str, str]:
+        """Return the default projects of all users who have one."""
+        return dict(self._tx.rows(_DEFAULTS))
 
     def add(self, member: Member) -> None:
         """Insert a member, or change the role and the shares."""

@@ -1,0 +1,139 @@
+"""Files of projects: what an import of sacctmgr dump and of CSV files changes, and what it leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oarproject
+from oar.cli.common.command import CommandResult
+from oar.lib.access.records import User
+from oar.lib.accounts.records import NO_END, Budget, Member, Project
+from oar.lib.accounts.sql_projects import Projects
+from oar.lib.accounts.states import MemberRole, OnExhaustion
+from oar.lib.db.database import Database
+from oar.lib.jobs.states import ProjectMode
+from tests.frontend import LoginNode
+from tests.unit.test_sacctmgr_file import DUMP
+
+ROOT = User("root", 0)
+
+
+@pytest.fixture
+def site(database: Database) -> LoginNode:
+    made = LoginNode(database)
+    made.config = made.config.replace(projects=ProjectMode.MEMBERS)
+    return made
+
+
+def import_slurm(site: LoginNode, path: Path, text: str, *words: str, user: User = ROOT) -> CommandResult:
+    file = path / "dump.cfg"
+    file.write_text(text)
+    return site.type(oarproject.main, "--import", "--from-sacctmgr", file, *words, user=user)
+
+
+def rows(site: LoginNode) -> list[int]:
+    return [site.count(table) for table in ("projects", "project_members", "user_settings", "project_budgets")]
+
+
+def test_a_dump_of_slurm_is_shown_and_then_imported(site: LoginNode, tmp_path: Path) -> None:
+    dry = import_slurm(site, tmp_path, DUMP)
+    assert dry.exit == 0
+    assert dry.out.startswith(
+        'new project "physics"\nnew project "biology"\nnew project "cms"\nmanager anna of project'
+    )
+    assert 'budget of project "physics": of 1,000 resource hours without end' in dry.out
+    assert "# not imported: MaxSubmitJobs of users: 1" in dry.out
+    assert "# Nothing was changed: repeat with --apply" in dry.out
+    assert rows(site) == [0, 0, 0, 0]
+    assert import_slurm(site, tmp_path, DUMP, "--apply").exit == 0
+    with site.database.snapshot() as tx:
+        assert {project.name: (project.parent, project.shares) for project in tx.projects.all()} == {
+            "biology": (None, 1),
+            "physics": (None, 10),
+            "cms": ("physics", 1),
+        }
+        assert Member("physics", "anna", MemberRole.MANAGER, 5) in tx.projects.members()
+        assert tx.projects.defaults() == {"anna": "physics", "john": "cms"}
+        assert tx.budgets.all() == [Budget("physics", 0, NO_END, 1000.0, OnExhaustion.WAIT)]
+    again = import_slurm(site, tmp_path, DUMP, "--apply")
+    assert again.out.startswith("# Nothing to change.\n# not imported: ")
+
+
+@pytest.mark.parametrize(
+    "line", ["rm -rf /", "Account - 'a,b'", "Account - 'x", "User - 'x;y'", "Account - '\x1b[31m'"]
+)
+def test_a_bad_dump_changes_nothing(site: LoginNode, tmp_path: Path, line: str) -> None:
+    result = import_slurm(site, tmp_path, f"{DUMP}{line}\n", "--apply")
+    assert (result.exit, result.err.count("\n")) == (1, 1)
+    assert f"line {DUMP.count(chr(10)) + 1}: " in result.err
+    assert "\x1b" not in result.err
+    assert rows(site) == [0, 0, 0, 0]
+
+
+def test_only_administrators_import(site: LoginNode, tmp_path: Path) -> None:
+    assert import_slurm(site, tmp_path, DUMP, "--apply", user=User("alice", 1001)).exit != 0
+    assert rows(site) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("words", [("--import",), ("--from-sacctmgr", "x"), ("--import", "x", "--from-sacctmgr", "y")])
+def test_exactly_one_file_is_imported(site: LoginNode, words: tuple[str, ...]) -> None:
+    result = site.type(oarproject.main, *words, user=ROOT)
+    assert result.exit != 0
+    assert "--import" in result.err
+
+
+def test_members_and_projects_are_stored_by_few_statements(
+    site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("create", "update", "add", "set_default"):  # one row each
+        monkeypatch.delattr(Projects, name)
+    accounts = "".join(f"Account - 'a{number}':Fairshare=2\n" for number in range(50))
+    users = "".join(
+        f"Parent - 'a{number % 50}'\nUser - 'u{number}':DefaultAccount='a{number % 50}':Fairshare=1\n"
+        for number in range(3000)
+    )
+    assert import_slurm(site, tmp_path, f"Parent - 'root'\n{accounts}{users}", "--apply").exit == 0
+    assert rows(site) == [50, 3000, 3000, 0]
+    more = accounts.replace("=2", "=3")
+    assert import_slurm(site, tmp_path, f"Parent - 'root'\n{more}", "--apply").exit == 0
+    with site.database.snapshot() as tx:
+        assert {project.shares for project in tx.projects.all()} == {3}
+
+
+def test_lines_of_members_leave_an_existing_project_as_it_is(site: LoginNode, tmp_path: Path) -> None:
+    with site.database.begin() as tx:
+        tx.projects.create(Project("physics"))
+        tx.projects.create(Project("cms", "CMS", "physics", end_date=2_000_000_000, shares=7))
+    file = tmp_path / "members.csv"
+    file.write_text("project,parent,user,role,shares\ncms,,bob,,\n")
+    assert site.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
+    record = json.loads(site.type(oarproject.main, "--show", "cms", "-J", user=ROOT).out)
+    assert (record["parent"], record["shares"], record["end_date"]) == ("physics", 7, 2_000_000_000)
+    assert [member["user"] for member in record["members"]] == ["bob"]
+
+
+def test_dates_and_budgets_survive_an_export(site: LoginNode, tmp_path: Path) -> None:
+    with site.database.begin() as tx:
+        tx.projects.create(Project("a", end_date=2_000_000_000))
+        tx.projects.create(Project("b", parent="a"))
+        tx.projects.add(Member("b", "bob"))
+        tx.budgets.store(Budget("a", 0, 1_000_000_000, 5.5))
+        tx.budgets.store(Budget("a", 1_000_000_000, NO_END, 7))
+    text = site.type(oarproject.main, "--export", user=ROOT).out
+    file = tmp_path / "all.csv"
+    file.write_text(text)
+    assert site.type(oarproject.main, "--import", file, user=ROOT).out.startswith("# Nothing to change.")
+    with site.database.begin() as tx:
+        for project in ("b", "a"):
+            tx.projects.delete(project)
+            tx.budgets.remove(project, [0, 1_000_000_000])
+    assert site.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
+    assert site.type(oarproject.main, "--export", user=ROOT).out == text
+
+
+def test_a_file_that_is_too_long_is_not_cut(site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oarproject, "_LONGEST_FILE", 1 << 20)
+    result = import_slurm(site, tmp_path, DUMP + "#" * (1 << 20), "--apply")
+    assert "is longer than 1 MiB" in result.err
+    assert rows(site) == [0, 0, 0, 0]
