@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,7 @@ from oar.lib.submission.once import Once
 from oar.lib.user_files import files
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, needs_root
-from tests.builders import add_resources
+from tests.builders import add_job, add_resources
 from tests.frontend import add_rules
 from tests.process.this_machine import is_alive
 
@@ -74,10 +75,22 @@ def test_a_project_that_the_user_may_not_use_is_refused_in_both_dialects(
     with database.snapshot() as tx:
         assert tx.value("SELECT count(*) FROM jobs") == 0
     job = _job(database, nobody.post("/v1/jobs", json={"command": "x", "project": "biology"}))
-    answer = nobody.patch(f"/v1/jobs/{job.id}", json={"project": "physics"})
-    assert 400 <= answer.status_code < 500, answer.text
+    ended = add_job(database, JobState.TERMINATED, user="nobody", project="physics", command="x")
+    start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + 86400))
+    reservation = {"start": start, "duration": "1:0:0", "resources": ["nodes=1"], "project": "physics"}
+    api.runtime.config = api.runtime.config.replace(reservation_open=True)
+    for answer in (
+        nobody.patch(f"/v1/jobs/{job.id}", json={"project": "physics"}),
+        nobody.post(f"/v1/jobs/{ended}/resubmission"),
+        nobody.post(f"/oarapi/jobs/{ended}/resubmissions/new.json"),
+        nobody.post("/v1/reservations", json=reservation),
+    ):
+        assert 400 <= answer.status_code < 500, answer.text
+        assert "may not use the project" in answer.text
     with database.snapshot() as tx:
         assert tx.jobs.get(job.id).project == "biology"
+        assert tx.value("SELECT count(*) FROM jobs") == 2
+        assert tx.value("SELECT count(*) FROM reservations") == 0
 
 
 #: Fields of a request that no record of a job shows, and why.

@@ -10,7 +10,9 @@ import pytest
 from oar.cli import oar_database, oaraccounting, oarstat
 from oar.cli.common.command import Command, CommandResult, invoke
 from oar.lib.access.records import User
+from oar.lib.config.files import parse
 from oar.lib.db.connections import DatabaseSettings
+from oar.lib.jobs.states import ProjectMode
 from tests.conftest import secure
 from tests.db.catalog import catalog
 from tests.db.old_oar import NOW, OldSite
@@ -125,6 +127,8 @@ def test_a_week_of_work_is_taken_over(old: OldSite, adopt: Adopt, new: Any, conf
     assert new(question) == old.rows(question)
     projects = [(name, "open") for (name,) in old.rows("SELECT DISTINCT project FROM jobs ORDER BY project")]
     assert new("SELECT project_name, state FROM projects ORDER BY project_name") == projects
+    assert new("SELECT count(*) FROM project_members") == [(0,)]
+    assert parse(conf.read_text()).config.projects is ProjectMode.FREE
     check = invoke(oar_database.main, ["--conf", str(conf), "--check", "--deep"], user=User("root", 0))
     assert check == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
 

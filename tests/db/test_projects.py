@@ -22,6 +22,7 @@ from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.states import JobState, ProjectMode
+from oar.lib.planning.sql_rounds import Rounds
 from oar.lib.runtime import Runtime
 from oar.lib.submission import resubmission
 from tests.builders import add_job, add_resources, execute_sql, state_of
@@ -102,7 +103,27 @@ def _by_estimate(login: LoginNode, tmp_path: Path) -> CommandResult:
     return login.oarsub("--estimate", "--project", "physics", "x")
 
 
-@pytest.mark.parametrize("way", [_by_option, _by_directive, _by_array, _by_reservation_job, _by_qrsub, _by_estimate])
+def _by_user_defaults(login: LoginNode, tmp_path: Path) -> CommandResult:
+    defaults = tmp_path / ".oarsubrc"
+    defaults.write_text("--project physics\n")
+    return login.oarsub("x", environment={"OAR_SUBMIT_DEFAULTS": str(defaults)})
+
+
+def _by_interactive_job(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("-I", "--project", "physics")
+
+
+def _by_desktop_job(login: LoginNode, tmp_path: Path) -> CommandResult:
+    return login.oarsub("-t", "desktop_computing", "--project", "physics", "x")
+
+
+WAYS = [
+    *(_by_option, _by_directive, _by_array, _by_reservation_job, _by_qrsub, _by_estimate, _by_user_defaults),
+    *(_by_interactive_job, _by_desktop_job),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_project_that_the_user_may_not_use_is_refused_and_nothing_stored(
     login: LoginNode, tmp_path: Path, way: Callable[[LoginNode, Path], CommandResult]
 ) -> None:
@@ -124,6 +145,18 @@ def test_a_job_is_resubmitted_to_a_project_of_its_user_only(login: LoginNode) ->
     with pytest.raises(UserError, match="may not use the project"), login.database.begin() as tx:
         resubmission.resubmit(tx, login.config, ALICE, ended)
     assert len(login.jobs()) == 1
+
+
+def test_the_command_resubmits_to_a_project_of_its_user_only(login: LoginNode) -> None:
+    ended = add_job(login.database, state=JobState.TERMINATED, user="alice", project="physics", command="x")
+    refused(login.oarsub("--resubmit", ended), "may not use the project")
+    assert len(login.jobs()) == 1
+
+
+def test_variables_of_the_environment_choose_no_project(login: LoginNode) -> None:
+    names = ("OAR_PROJECT_NAME", "OAR_PROJECT", "PROJECT", "SBATCH_ACCOUNT", "SLURM_JOB_ACCOUNT")
+    assert login.submit("x", environment=dict.fromkeys(names, "physics")).project == "biology"
+    refused(login.oarsub("--env", "OAR_PROJECT_NAME=physics", "x"), "OAR_PROJECT_NAME is set by OAR itself")
 
 
 def test_a_rule_may_choose_a_project_that_the_user_could_not_which_is_marked(login: LoginNode) -> None:
@@ -272,3 +305,12 @@ def test_free_projects_cost_a_submission_no_statement(login: LoginNode, monkeypa
     for name in ("is_open", "usable", "default_of", "listed_groups", "closed"):
         monkeypatch.delattr(Projects, name)
     assert login.oarsub("--project", "physics", "x").exit == 0
+
+
+def test_free_projects_are_shown_without_reading_the_consumption(
+    login: LoginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login.config = login.config.replace(projects=ProjectMode.FREE)
+    monkeypatch.delattr(Rounds, "consumption")
+    assert login.type(oarproject.main, "--show", "physics").exit == 0
+    assert "biology" in login.type(oarproject.main, "--list").out

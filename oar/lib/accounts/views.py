@@ -1,6 +1,6 @@
 """Projects as users see them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.accounts import project_changes
@@ -141,18 +141,27 @@ def show_budgets(
 
 
 class _Use:
-    """The consumption in the window of fair share as far as the reader may see it, and the targets."""
+    """The consumption in the window of fair share as far as the reader may see it, and the targets.
+
+    With PROJECTS=free nothing is read, as there are no targets.
+    """
 
     def __init__(self, tx: "Transaction", config: "Config", reader: "User | None" = None, *, shows_usage: bool) -> None:
         self._is_shared = config.projects is not ProjectMode.FREE
         self._reader, self._shows_usage = reader and reader.name, shows_usage
+        self._targets: Mapping[str, float] = {}
+        self._member_targets: Mapping[tuple[str, str], float] = {}
+        self._by_member, self._by_project, self._total = dict[tuple[str, str], int](), dict[str, int](), 1
+        if self._is_shared:
+            self._read(tx, config)
+
+    def _read(self, tx: "Transaction", config: "Config") -> None:
         since = tx.now - config.scheduler_fairsharing_window_size
-        queues = [queue.name for queue in tx.queues.all()] if self._is_shared else []
-        rows = tx.rounds.consumption(queues, since, tx.now)
+        rows = tx.rounds.consumption([queue.name for queue in tx.queues.all()], since, tx.now)
         waiting = [(user, project) for user, project, _ in tx.usage.waiting_by_share()]
         shares = read_shares(tx, config, rows, waiting)
         self._targets, self._member_targets = shares.project_targets(config), shares.targets.members
-        self._by_member, by_project = dict[tuple[str, str], int](), dict[str, int]()
+        by_project: dict[str, int] = {}
         for _, user, project, kind, seconds in rows:
             if kind == ConsumptionType.USED:
                 self._by_member[project, user] = self._by_member.get((project, user), 0) + seconds
