@@ -58,7 +58,8 @@ _CREATE_ALL = f"INSERT INTO projects ({_COLUMNS}) VALUES %s"
 _UPDATE_ALL = """
     UPDATE projects p SET description = new.description, parent = new.parent, state = new.state,
         start_date = new.start_date, end_date = new.end_date, shares = new.shares
-    FROM (VALUES %s) AS new (project_name, description, parent, state, start_date, end_date, shares)
+    FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::integer[])
+        AS new (project_name, description, parent, state, start_date, end_date, shares)
     WHERE p.project_name = new.project_name"""
 _ADD_ALL = """
     INSERT INTO project_members (project_name, entry, role, shares) VALUES %s
@@ -150,8 +151,8 @@ class Projects(Table):
 
     def update_all(self, projects: Iterable[Project]) -> None:
         """Store all values of projects."""
-        typed = "(%s::varchar, %s::text, %s::varchar, %s::varchar, %s::bigint, %s::bigint, %s::integer)"
-        self._tx.insert_many(_UPDATE_ALL, projects, template=typed)
+        if columns := [list(column) for column in zip(*projects, strict=True)]:
+            self._tx.execute(_UPDATE_ALL, columns)
 
     def add_all(self, members: Iterable[Member]) -> None:
         """Insert members, or change their role and shares; each member once."""

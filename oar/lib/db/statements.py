@@ -242,11 +242,11 @@ class Statements:
         rows = self.rows(sql, parameters)
         return rows, [column.name for column in self._cursor.description or ()]
 
-    def insert_many(self, sql: str, rows: Iterable[Row], page: int = 1000, template: str | None = None) -> None:
-        """Run ``INSERT ... VALUES %s`` for many rows, ``page`` rows at a time; ``template``: of a row, with types."""
+    def insert_many(self, sql: str, rows: Iterable[Row], page: int = 1000) -> None:
+        """Run ``INSERT ... VALUES %s`` for many rows, ``page`` rows at a time."""
         from psycopg2.extras import execute_values
 
-        execute_values(self._cursor, sql, list(rows), page_size=page, template=template)
+        execute_values(self._cursor, sql, list(rows), page_size=page)
 
     def insert_returning(self, sql: str, rows: Iterable[Row], page: int = 1000) -> list[Row]:
         """Run ``INSERT ... VALUES %s RETURNING ...`` for many rows. Return the rows of RETURNING, in order."""
