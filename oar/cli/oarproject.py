@@ -22,6 +22,7 @@ from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date, parse_date
 from oar.lib.db.transaction import Transaction
+from oar.lib.jobs.states import ProjectMode
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -117,6 +118,8 @@ def main(
             with context.database.begin() as tx:
                 for change in _changes(context, request):
                     change(tx)
+        if request.hours is not None and context.runtime.config.projects is ProjectMode.FREE:
+            context.warn('budgets have no effect with PROJECTS="free": see "Budgets" in the administrator guide')
         if imported:
             _import(context, imported[-1], slurm_file, applies=applies)
         if exports:

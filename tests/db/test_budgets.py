@@ -706,6 +706,9 @@ def test_oarproject_sets_shows_and_removes_budgets(login: LoginNode) -> None:
     assert projects == {"biology": [], "physics": [record], "physics.cms": []}
     assert _oarproject(login, "--remove-budget", "--from", f"@{START}", "physics").exit == 0
     assert budgets(login.database) == []
+    login.config = login.config.replace(projects=ProjectMode.FREE)
+    result = _oarproject(login, "--budget", "100.5", *words)
+    assert (result.exit, 'budgets have no effect with PROJECTS="free"' in result.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from oar.lib.bus.messages import (
     ReservationMail,
     Stored,
     Tag,
+    UserMail,
     Wake,
     announcements,
 )
@@ -113,11 +114,13 @@ def test_messages_are_announced_once_and_without_their_content() -> None:
 def test_each_message_is_sent_once_and_then_deleted(site: Site, smtp: MailServer) -> None:
     job_id = add_job(site.database)
     decide(site.database, notice(job_id), Mail("A node", "is lost"), ReservationMail(job_id, "bob", ("bob",), "t", "x"))
+    decide(site.database, UserMail(("carl", "dora"), "80 % used", "text"))
     runner = site.runner()
     for _ in range(3):
         runner.send_waiting()
     runner.close(60)
-    assert sorted(mail.recipients for mail in smtp.mails) == [("alice@site",), ("bob",), ("root@site",)]
+    recipients = sorted(mail.recipients for mail in smtp.mails)
+    assert recipients == [("alice@site",), ("bob",), ("carl", "dora"), ("root@site",)]
     assert waiting(site.database) == []
     assert site.events(job_id, EventType.USER_MAIL_NOTIFICATION) == ["[t] bob", "[END] mail:alice@site"][::-1]
 

@@ -102,19 +102,20 @@ def read_uses(
     chains = chains_of(tx.projects.all())
     owners = {budget.project for budget in budgets}
     projects = [name for name, chain in chains.items() if owners.intersection(chain)]
-    periods = [period_bounds(budget, config.accounting_window) for budget in budgets]
+    bounds = [period_bounds(budget, config.accounting_window) for budget in budgets]
+    periods = sorted(set(bounds))  # most budgets have the same period, which is read once
     rules = accounting_rules(config)
-    rows = tx.accounting.use(projects, periods, rules)
-    used = counted = _sums(rows, chains)
+    used = counted = _sums(tx.accounting.use(projects, periods, rules), chains)
     if config.budget_counts is BudgetCount.REQUESTS:
         ahead = tx.accounting.use(projects, periods, rules, is_ahead=True)
         if with_waiting:
             requested = tx.accounts.requested(projects, but=but, by_users=rules.by_users, inner=rules.inner)
             ahead += [ProjectUse(n, name, seconds) for n in range(len(periods)) for name, seconds in requested.items()]
         counted = _sums(ahead, chains)
+    keys = [(periods.index(bound), budget.project) for bound, budget in zip(bounds, budgets, strict=True)]
     return [
-        BudgetUse(budget, used.get((n, budget.project), 0.0), counted.get((n, budget.project), 0.0), periods[n][0])
-        for n, budget in enumerate(budgets)
+        BudgetUse(budget, used.get(key, 0.0), counted.get(key, 0.0), periods[key[0]][0])
+        for budget, key in zip(budgets, keys, strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ The server stores their values in the database. Commands on frontends use these 
 #: The options whose changes are kept, by name.  A test compares them with what scheduling passes read.
 DECIDING = frozenset(
     {
+        "budget_counts",
         *("custom_job_sorting", "custom_job_sorting_config", "custom_job_sorting_config_file", "dependency_condition"),
         *("energy_saving_internal", "energy_saving_mode", "energy_saving_node_manager_wakeup_timeout"),
         *("energy_saving_nodes_keepalive",),
@@ -31,6 +32,7 @@ DECIDING = frozenset(
 #: The options that commands read to accept, to answer or to show a request, and that scheduling passes do not read.
 OF_REQUESTS = frozenset(
     {
+        *("accounting_all_types", "accounting_inner", "accounting_subtract_suspended", "accounting_window"),
         *("allowed_networks", "default_job_walltime", "desktop_computing_shared_directories", "hierarchy_labels"),
         "job_kill_grace",
         *("job_resource_manager_property_db_field", "job_types_extra", "kill_inner_jobs_with_container"),

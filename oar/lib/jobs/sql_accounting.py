@@ -169,10 +169,13 @@ def _use(weight: str, costs: str) -> str:
     periods AS (
         SELECT * FROM unnest(%(begins)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY p (begins, ends, number)),
     parts AS (
-        SELECT p.number, a.accounting_project AS project, a.consumption::float8 AS seconds
-        FROM periods p JOIN accounting a ON a.window_start >= p.begins AND a.window_start < p.ends
-        WHERE a.consumption_type = 'USED' AND a.queue_name <> 'besteffort'
-          AND a.accounting_project = ANY(%(projects)s)
+        SELECT p.number, n.project, w.seconds
+        FROM periods p CROSS JOIN unnest(%(projects)s::text[]) n (project)
+        CROSS JOIN LATERAL (
+            SELECT sum(a.consumption)::float8 AS seconds FROM accounting a
+            WHERE a.accounting_project = n.project AND a.window_start >= p.begins AND a.window_start < p.ends
+              AND a.consumption_type = 'USED' AND a.queue_name <> 'besteffort') w
+        WHERE w.seconds > 0
         UNION ALL
         SELECT p.number, s.project, s.adds * (LEAST(s.ends, p.ends) - GREATEST(s.begins, p.begins))
         FROM periods p JOIN spans s ON s.begins < p.ends AND s.ends > p.begins
