@@ -66,8 +66,11 @@ DONE = b"\0done "  #: a worker has carried out its request, and is free; the exi
 #: Of nsswitch.conf: where accounts are looked up, and what asks nobody but this machine.
 ACCOUNT_DATABASES, LOCAL_SERVICES = (b"passwd:", b"group:", b"initgroups:"), {b"files", b"compat", b"systemd"}
 BEAT_SECONDS = 10.0  #: the server hears so often that this node lives
-IDLE_WORKERS = 4  #: so many are kept
-#: Of so many that go on by themselves the pipes are kept: 3 of the 1024 descriptors that a process has, as a rule.
+IDLE_WORKERS = 4  #: kept without limit of time
+#: Workers beyond these are kept for this time, in seconds, since a burst of ends is followed by a burst of launches: a
+#: fork for each launch would copy the pages that a worker has already.
+BURST_SECONDS = 10.0
+#: Limit of the workers that are idle or go on by themselves: each has 3 of the 1024 descriptors of a process.
 MOST_AWAY = 200
 REQUESTS_OF_A_WORKER = 100  #: then another takes its place
 LENGTH = b"%010d\n"  #: of a request to a worker
@@ -97,6 +100,7 @@ class Child:
         self.kill_at: "float | None" = None
         self.is_command = self.is_worker = self.is_standing = self.independent = self.closing = False
         self.served = 0  #: requests that a worker has had
+        self.idle_since = 0.0
         self.loads = 0  #: programs that were loaded when it was forked
         self.to_write = self.partial = self.tail = b""
 
@@ -112,7 +116,7 @@ class SessionLoop:
         self.programs: "dict[str, Program]" = {}
         self.loads = 0  #: programs that were loaded, with those that are replaced
         self.children: "dict[int | None, Child]" = {}
-        self.idle: "list[Child]" = []  #: workers without a request
+        self.idle: "list[Child]" = []  #: workers without a request; the last one has been idle for the shortest time
         self.away: "list[Child]" = []  #: workers that go on by themselves: their request is over
         self.strays: "list[int]" = []  #: pids of other children whose request is over
         self.next_beat = time.monotonic() + BEAT_SECONDS
@@ -240,14 +244,19 @@ class SessionLoop:
             self.finish(worker, code)
         if self.is_wanted(worker):
             worker.request_id, worker.deadline, worker.kill_at = None, None, None
-            worker.independent, worker.tail = False, b""
+            worker.independent, worker.tail, worker.idle_since = False, b"", time.monotonic()
             self.idle.append(worker)
         else:
             self.let_go(worker)
 
     def is_wanted(self, worker: Child) -> bool:
         is_fresh = worker.loads == self.loads and worker.served < REQUESTS_OF_A_WORKER
-        return is_fresh and worker.stdin is not None and len(self.idle) < IDLE_WORKERS
+        return is_fresh and worker.stdin is not None and len(self.idle) + len(self.away) < MOST_AWAY
+
+    def trim(self, now: float) -> None:
+        """End the workers beyond ``IDLE_WORKERS`` that have been idle for ``BURST_SECONDS``."""
+        while len(self.idle) > IDLE_WORKERS and now - self.idle[0].idle_since >= BURST_SECONDS:
+            self.let_go(self.idle.pop(0))
 
     def let_go(self, worker: Child) -> None:
         """Let a worker that has no request see the end of its input."""
@@ -363,7 +372,7 @@ class SessionLoop:
 
         Of too many workers the last ones do not: they see the end of their input, and end.
         """
-        if child.is_worker and len(self.away) < MOST_AWAY:
+        if child.is_worker and len(self.idle) + len(self.away) < MOST_AWAY:
             self.away.append(child)
             self.finish(child, 0)
             child.request_id, child.deadline, child.kill_at = None, None, None
@@ -447,6 +456,7 @@ class SessionLoop:
         if now >= self.next_beat:
             self.next_beat = now + BEAT_SECONDS
             self.send({"beat": 1})
+            self.trim(now)
         for child in self.children.values():
             if child.deadline is not None and now >= child.deadline:
                 self.cancel(child)

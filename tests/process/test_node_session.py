@@ -299,6 +299,19 @@ def test_a_standing_program_comes_back_for_its_next_request(session: Session, tm
     assert session.told_of(other) == 4
 
 
+def test_a_burst_of_ends_leaves_a_worker_for_each_of_the_launches_that_follow(session: Session, tmp_path: Path) -> None:
+    """More workers than ``IDLE_WORKERS``: no launch costs the node a fork."""
+    count = 3 * node_session.IDLE_WORKERS
+    ended = {session.let_stand("go", tmp_path / "over")[0] for _ in range(count)}
+    (tmp_path / "over").touch()
+    left = {session.receive()["left"] for _ in range(count)}
+    assert left == ended
+    followers = {session.let_stand("go", tmp_path / "over 2")[0] for _ in range(count)}
+    assert followers == ended
+    (tmp_path / "over 2").touch()
+    assert {session.receive()["left"] for _ in range(count)} == ended
+
+
 def test_a_standing_program_that_is_spent_ends(session: Session, tmp_path: Path) -> None:
     pid, _ = session.let_stand("spent", tmp_path / "over")
     (tmp_path / "over").touch()
@@ -439,6 +452,19 @@ def test_workers_that_go_on_by_themselves_do_not_take_all_descriptors(
     assert (len(loop.away), loop.strays, loop.children) == (2, [3], {})
     assert [is_null(each) for each in opened] == [True] * 6 + [False] * 3
     for child in loop.away:
+        loop.hang_up(child)
+
+
+def test_workers_of_a_burst_are_ended_when_nothing_follows(loop: SessionLoop) -> None:
+    ages = [node_session.BURST_SECONDS, *[node_session.BURST_SECONDS - 1] * (node_session.IDLE_WORKERS + 1)]
+    for number, age in enumerate(ages):
+        loop.idle.append(Child(number, *(os.open("/dev/null", os.O_RDWR) for _ in range(3))))
+        loop.idle[-1].idle_since = 1000.0 - age
+    loop.trim(1000.0)
+    assert (loop.strays, [child.pid for child in loop.idle]) == ([0], [*range(1, len(ages))])
+    loop.trim(1001.0)
+    assert (loop.strays, len(loop.idle)) == ([0, 1], node_session.IDLE_WORKERS)
+    for child in loop.idle:
         loop.hang_up(child)
 
 
