@@ -16,6 +16,8 @@ from oar.lib.monitoring.records import ServerTask
 
 EXIT_DATABASE, EXIT_BUSY, EXIT_OTHER_WINDOWS = 1, 2, 3
 MARK = "[ACCOUNTING] "
+#: Largest batch that is printed with a line for each job and window. The first run may treat all jobs of a database.
+MOST_JOBS_IN_LINES = 1000
 
 
 @oar_command(
@@ -62,8 +64,10 @@ def main(
     else:
         batches = accounting.count(context.database, rules, context.past_date(since) if since else 0)
     try:
+        is_long = False
         for batch in batches:
-            _say("\n".join(_lines(batch)), quiet)
+            is_long = is_long or len(batch.ids) > MOST_JOBS_IN_LINES
+            _say(_summary(batch) if is_long else "\n".join(_lines(batch)), quiet)
         if since is None:
             with context.database.begin() as tx:
                 tx.figures.record_success(ServerTask.ACCOUNTING)
@@ -103,6 +107,14 @@ def _lines(batch: Batch) -> Iterator[str]:
             yield f"{MARK}Treating job {job_id}"
     for change in batch.changes:
         yield MARK + _window(change)
+
+
+def _summary(batch: Batch) -> str:
+    new = sum(change.is_new for change in batch.changes)
+    return (
+        f"{MARK}Treated {len(batch.ids)} jobs ({batch.ids[0]} to {batch.ids[-1]}):"
+        f" {len(batch.not_applicable)} not applicable, {new} windows created, {len(batch.changes) - new} updated"
+    )
 
 
 def _window(change: WindowChange) -> str:

@@ -86,6 +86,18 @@ def test_a_job_is_counted_once_with_what_it_asked_for_and_used(books: Books) -> 
     assert books.accounted(job) == "YES"
 
 
+def test_a_run_with_many_jobs_prints_a_line_for_each_batch(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run treats all jobs of the database. A later batch with few jobs is summarized, too."""
+    monkeypatch.setattr(oaraccounting, "MOST_JOBS_IN_LINES", 1)
+    monkeypatch.setattr(accounting, "BATCH", 2)
+    first, second, third = (books.job(MIDNIGHT + 100, MIDNIGHT + 700) for _ in range(3))
+    assert books.count() == [
+        f"[ACCOUNTING] Treated 2 jobs ({first} to {second}): 0 not applicable, 2 windows created, 0 updated",
+        f"[ACCOUNTING] Treated 1 jobs ({third} to {third}): 0 not applicable, 0 windows created, 2 updated",
+    ]
+    assert books.windows("USED") == {0: 3600}
+
+
 def test_another_job_adds_to_the_windows_that_are_there(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10)
     books.count("-q")
