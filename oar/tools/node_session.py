@@ -72,6 +72,9 @@ IDLE_WORKERS = 4  #: kept without limit of time
 BURST_SECONDS = 10.0
 #: Limit of the workers that are idle or go on by themselves: each has 3 of the 1024 descriptors of a process.
 MOST_AWAY = 200
+#: The acceptance of a request to a worker waits for the first line of the program, at most for this time, in seconds:
+#: each message to the server is a packet that wakes two threads there.
+ACCEPT_DELAY = 0.2
 REQUESTS_OF_A_WORKER = 100  #: then another takes its place
 LENGTH = b"%010d\n"  #: of a request to a worker
 
@@ -122,6 +125,7 @@ class SessionLoop:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.buffer = b""
         self.to_send, self.is_urgent = b"", False
+        self.send_before = float("inf")  #: the latest time, by the monotonic clock, to send what is not urgent
         self.poll = select.poll()
         self.owners: "dict[int, Child]" = {}
         self.wake_read, self.wake_write = os.pipe()
@@ -137,7 +141,7 @@ class SessionLoop:
 
     def flush(self) -> None:
         """Write what is to be sent; a broken channel ends the session."""
-        self.is_urgent = False
+        self.is_urgent, self.send_before = False, float("inf")
         try:
             while self.to_send:
                 self.to_send = self.to_send[os.write(1, self.to_send) :]
@@ -220,6 +224,7 @@ class SessionLoop:
             return
         child.is_command = message["op"] == SessionRequest.COMMAND
         self.accept(child, message)
+        self.is_urgent = True  # a server that loses this connection must not repeat a command
         if "stdin" in message:
             child.closing = True
             self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
@@ -269,12 +274,13 @@ class SessionLoop:
             self.forget(fd)
 
     def accept(self, child: Child, message: "Message") -> None:
-        """Bind a request to a child, and say so."""
+        """Bind a request to a child, and report that, at the latest after ``ACCEPT_DELAY``."""
         limit = message.get("deadline")
         child.request_id = message["id"]
         child.deadline = None if limit is None else time.monotonic() + limit
         self.children[child.request_id] = child
-        self.send({"id": child.request_id, "accepted": child.pid})
+        self.send({"id": child.request_id, "accepted": child.pid}, at_once=False)
+        self.send_before = min(self.send_before, time.monotonic() + ACCEPT_DELAY)
 
     def fork(self, message: "Message", body: "Callable[[], int]") -> "Child | None":
         """Fork a child with three pipes; return None, and refuse the request, if that cannot be."""
@@ -457,6 +463,7 @@ class SessionLoop:
             self.next_beat = now + BEAT_SECONDS
             self.send({"beat": 1})
             self.trim(now)
+        self.is_urgent |= now >= self.send_before
         for child in self.children.values():
             if child.deadline is not None and now >= child.deadline:
                 self.cancel(child)
@@ -464,7 +471,7 @@ class SessionLoop:
                 child.kill_at = None
                 signal_group(child.pid, signal.SIGKILL)
         moments = [m for c in self.children.values() for m in (c.deadline, c.kill_at) if m is not None]
-        return max(0.0, min([self.next_beat, *moments]) - now)
+        return max(0.0, min([self.next_beat, self.send_before, *moments]) - now)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 

@@ -410,6 +410,31 @@ def test_what_comes_together_is_written_together(loop: SessionLoop, monkeypatch:
     assert [block.count(b"\n") for block in written] == [2]
 
 
+def test_the_acceptance_of_a_request_to_a_worker_is_sent_with_the_first_line_of_the_program(
+    loop: SessionLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(loop, 1)
+    assert not loop.is_urgent
+    loop.take_lines(loop.children[1], b"ready\n")
+    assert [json.loads(line).get("line") for line in loop.to_send.splitlines()] == [None, "ready"]
+    monkeypatch.setattr(node_session, "ACCEPT_DELAY", 0.0)
+    loop.is_urgent = False
+    accept(loop, 2)
+    assert loop.enforce() == 0.0
+    assert loop.is_urgent  # a program that writes nothing
+
+
+def test_the_acceptance_of_a_command_is_sent_at_once(loop: SessionLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server repeats a request if the connection ends before its acceptance."""
+    monkeypatch.setattr(loop, "fork", lambda *_: Child(1, -1, -1, -1))
+    loop.start({"op": "command", "id": 1}, lambda: 0)
+    assert loop.is_urgent
+
+
+def accept(loop: SessionLoop, number: int) -> None:
+    loop.accept(Child(number, -1, -1, -1), {"id": number})
+
+
 def test_a_node_without_room_for_a_process_is_told_from_a_wrong_program(
     loop: SessionLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
