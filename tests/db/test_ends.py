@@ -1,12 +1,14 @@
 """Why jobs ended and what they used is stored with their final state, and goes with them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 
 from oar.lib.access.records import User
+from oar.lib.bus import sockets
 from oar.lib.bus.exit_codes import NodeChangeStateCode
 from oar.lib.bus.frames import EndReport
 from oar.lib.config.files import Config
@@ -21,6 +23,8 @@ from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
+from oar.modules.runner.bipbip_commander import Runner
+from oar.modules.runner.dispatch import ActionKind
 from oar.modules.runner.end_reports import EndReports
 from tests.builders import add_job, add_resources, execute_sql, for_no_reason, move_job, state_of
 
@@ -99,6 +103,26 @@ def test_a_hundred_jobs_that_end_together_cost_the_transactions_and_statements_o
 ) -> None:
     two = end_all(database, monkeypatch, 2)
     assert end_all(database, monkeypatch, 100) == two
+
+
+def test_the_runner_does_not_read_a_job_again_whose_end_it_has_just_stored(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    with database.begin() as tx:
+        tx.job_runs.claim(job_id, "node-1")
+        tx.execute("UPDATE challenges SET challenge = '7' WHERE job_id = %s", (job_id,))
+    transactions = create_autospec(Database._started, side_effect=Database._started)
+    with sockets.connected(f"ipc://{tmp_path}/server") as dealer:
+        runner = Runner(Runtime(Config(), database), dealer)
+        runner._treat(EndReport(-1, job_id, 0, "0", "7", 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "_started", transactions)
+            runner._store_reports()
+            runner._follow_doorbells()
+        ((_, action),) = runner._dispatch.due(0.0)
+    assert transactions.call_count == 1
+    assert (action.kind, action.job_id, action.host) == (ActionKind.END, job_id, "node-1")
 
 
 def test_the_fault_reported_by_the_node_is_part_of_the_cause(database: Database) -> None:

@@ -91,7 +91,8 @@ class Wake(NamedTuple):
 class Ask(NamedTuple):
     """Notify the Runner of an action on a job. ``lines`` are sent to the waiting oarsub with TELL.
 
-    Without lines, TELL sends the line for the state of the job.
+    Without lines, TELL sends the line for the state of the job. With END, ``lines`` may name the head of a job whose
+    end report has just been stored.
     """
 
     action: JobAction

@@ -47,7 +47,7 @@ _REPORT = Prepared(f"""
     WHERE {LIVE} ORDER BY j.job_id FOR NO KEY UPDATE OF j
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
         script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
-    WHERE job_runs.report_date = 0 RETURNING job_id""")
+    WHERE job_runs.report_date = 0 RETURNING job_id, head_host""")
 #: Jobs between launch and end, without running jobs that were updated recently. The head of a job that no bipbip has
 #: claimed is the first of its hosts.
 _IN_HAND = f"""
@@ -350,11 +350,14 @@ class JobRuns(Table):
         """
         return bool(self.report_all({job_id: ReportedEnd(code, status, self._tx.now - ago)}))
 
-    def report_all(self, ends: Mapping[int, ReportedEnd]) -> set[int]:
-        """Like ``report`` for several jobs; return the jobs whose end was not recorded before."""
+    def report_all(self, ends: Mapping[int, ReportedEnd]) -> dict[int, str]:
+        """Like ``report`` for several jobs; return the jobs whose end was not recorded before, with their heads.
+
+        The head of a job that was never launched is ''.
+        """
         codes, statuses, dates = ([end[place] for end in ends.values()] for place in range(3))
         parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "dates": dates, "now": self._tx.now}
-        return set(self._tx.column(_REPORT, parameters))
+        return dict(self._tx.rows(_REPORT, parameters))
 
     def note_fault(self, job_id: int, fault: NodeFault) -> None:
         """Store the fault that the head node of a job reports; the first fault is kept."""

@@ -26,6 +26,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, recovery, retention
 from oar.lib.jobs.ends import ExecCode
+from oar.lib.jobs.sql_runs import InHand
 from oar.lib.nodes.energy import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.runtime import Runtime
@@ -200,13 +201,18 @@ class Runner:
             raise
 
     def _add_actions_for(self, doorbells: Collection[Ask]) -> None:
-        ids = {ask.job_id for ask in doorbells if ask.job_id}
-        with self._database.begin() as tx:
-            jobs = {job.job_id: job for job in tx.job_runs.in_hand(ids)} if ids else {}
-            told_jobs = [ask.job_id for ask in doorbells if ask.action is JobAction.TELL]
-            owners = tx.jobs.owners(told_jobs) if told_jobs else {}
+        ids = {ask.job_id for ask in doorbells if ask.job_id and not _is_known_end(ask)}
+        jobs: dict[int, InHand] = {}
+        owners: dict[int, str] = {}
+        if ids:
+            with self._database.begin() as tx:
+                jobs = {job.job_id: job for job in tx.job_runs.in_hand(ids)}
+                told_jobs = [ask.job_id for ask in doorbells if ask.action is JobAction.TELL]
+                owners = tx.jobs.owners(told_jobs) if told_jobs else {}
         for ask in dict.fromkeys(doorbells):
-            if ask.action in HOST_ACTIONS:
+            if _is_known_end(ask):
+                self._add([Action(ActionKind.END, ask.job_id, ask.lines[0])])
+            elif ask.action in HOST_ACTIONS:
                 self._add(host_action(HOST_ACTIONS[ask.action], host) for host in ask.lines)
             elif ask.action is JobAction.ENERGY:
                 self._add([Action(ActionKind.ENERGY)])
@@ -341,6 +347,11 @@ class Runner:
         for report, answer in zip(reports, answers, strict=True):
             if report.peer >= 0:
                 self._tell(ReportReply(report.peer, answer))
+
+
+def _is_known_end(ask: Ask) -> bool:
+    """Return whether the end of the job has just been stored by this process, so that it need not be read again."""
+    return ask.action is JobAction.END and bool(ask.lines)
 
 
 def _give_up(tx: Transaction, job_id: int) -> None:

@@ -74,4 +74,4 @@ def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:
     new = tx.job_runs.report_all(ends) if ends else ()
     if new:
         note_all_finishing(tx, {job_id: end for job_id, end in ends.items() if job_id in new})
-        tx.outbox += [Ask(JobAction.END, job_id) for job_id in sorted(new)]
+        tx.outbox += [Ask(JobAction.END, job_id, (new[job_id],) if new[job_id] else ()) for job_id in sorted(new)]
