@@ -90,6 +90,20 @@ def test_a_waiting_job_is_given_resources_and_started(
     assert Ask(JobAction.RUN, number) in sent
 
 
+def test_a_round_sends_no_message_about_jobs_that_wait_for_their_launch(
+    clocked: Database, scheduler: MetaScheduler, sent: list[Effect]
+) -> None:
+    """A burst has hundreds of them and many rounds. The Runner looks for them itself."""
+    add_resources(clocked, nodes=2, cores=1)
+    started = {submit(clocked, "/resource_id=1") for _ in range(2)}
+    scheduler.round()
+    assert {effect.job_id for effect in sent if isinstance(effect, Ask)} == started
+    sent.clear()
+    submit(clocked, "/resource_id=1")
+    scheduler.round()
+    assert [effect for effect in sent if isinstance(effect, Ask)] == []
+
+
 def test_a_round_tells_how_long_its_parts_took(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked)
     submit(clocked, "/resource_id=1")

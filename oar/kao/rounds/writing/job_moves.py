@@ -84,15 +84,6 @@ def _cause_of_refusal(row: JobRow, message: str) -> Cause:
     return Cause(code, {"text": message})
 
 
-def remind_runner(tx: Transaction, situation: Situation) -> None:
-    """Send the Runner again the starts and answers that it may have missed."""
-    tx.outbox.extend(Ask(JobAction.RUN, row.id) for row in situation.in_state(JobState.TO_LAUNCH))
-    tx.outbox.extend(
-        Ask(JobAction.TELL, row.id, (OarsubLine.GOOD_RESERVATION,))
-        for row in situation.in_state(JobState.TO_ACK_RESERVATION)
-    )
-
-
 def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
     """Request the end of besteffort jobs, or first their checkpoints."""
     if not kills:

@@ -22,7 +22,6 @@ from oar.kao.rounds.writing.job_moves import (
     answer_reservations,
     end_refused_jobs,
     kill_besteffort_jobs,
-    remind_runner,
     resume_jobs,
     start_jobs,
     write_reservation_events,
@@ -164,7 +163,6 @@ class PlanWriter:
         self._write_reasons(tx, situation, plan, started)
         self._history.write(tx, situation.snapshot, plan, dict.fromkeys(started, plan.now))
         end_refused_jobs(tx, situation, plan)
-        remind_runner(tx, situation)
         resume_jobs(tx, situation, plan)
         tx.outbox.extend(situation.mails)
         budgets.notify(tx, situation.budget_notices)
