@@ -153,6 +153,9 @@ class SessionLoop:
         for child in self.children.values():
             if child.is_command:
                 signal_group(child.pid, signal.SIGTERM)
+        with contextlib.suppress(OSError):  # the server may still read, but is not waited for
+            os.set_blocking(1, False)
+            os.write(1, self.to_send)
         os._exit(0)
 
     def receive(self) -> None:

@@ -32,7 +32,7 @@ from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
 
-#: Codes of a normal end, after which a round of the scheduler is asked for at once.
+#: Codes of a normal end.
 NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
 
 #: Seconds after which an end looks again whether the results of its job can be unpacked.
@@ -274,10 +274,7 @@ def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) ->
         if end.id not in runs:
             tx.job_runs.claim(end.id, end.head)
     tx.job_runs.set_phase([end.id for end in ends], Phase.CLEANED)
-    tx.outbox.append(Wake(Tag.CHSTATE))
-    if any(end.id in runs and runs[end.id].oarexec_code in NORMAL for end in ends):
-        tx.outbox.append(Wake(Tag.TERM))
-    tx.outbox.append(Wake(Tag.BIPBIP))
+    tx.outbox += [Wake(Tag.CHSTATE), Wake(Tag.BIPBIP)]
 
 
 def _end_traces(
