@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg2
@@ -22,6 +22,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.transaction import Transaction
 from tests.postgres import PostgreSQL
+from tests.process.this_machine import wait_until
 
 
 @pytest.fixture
@@ -71,6 +72,23 @@ def test_a_connection_that_died_while_idle_is_replaced(database: Database) -> No
         tx.value("SELECT pg_terminate_backend(%s)", (pid,))
     with database.begin() as tx:
         assert tx.value("SELECT pg_backend_pid()") != pid
+
+
+def test_connections_that_a_burst_has_left_are_closed(settings: DatabaseSettings) -> None:
+    with closing(Database(settings, application="burst")) as database:
+        with ExitStack() as burst:
+            for _ in range(5):
+                burst.enter_context(database.begin())
+        database.pool.close_surplus(3600)
+        assert count_connections(database) == 5
+        database.pool.close_surplus(0)
+        wait_until(lambda: count_connections(database) == 1)
+
+
+def count_connections(database: Database) -> int:
+    """Return the number of connections of a database with this application name."""
+    with database.snapshot() as tx:
+        return int(tx.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'burst'"))
 
 
 def test_a_connection_that_dies_in_use_is_reported_as_such(database: Database) -> None:

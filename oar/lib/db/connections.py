@@ -328,7 +328,18 @@ class ConnectionPool:
 
     def keep_writer(self, connection: PreparingConnection) -> None:
         """Keep a connection that is idle again."""
+        connection.idle_since = time.monotonic()
         self._idle_writers.append(connection)
+
+    def close_surplus(self, seconds: float) -> None:
+        """Close the connections of the read-write login that have been idle for this time, except one.
+
+        After a burst, PostgreSQL would keep a process with its memory for each of them.
+        """
+        oldest = time.monotonic() - seconds
+        while len(self._idle_writers) > 1 and self._idle_writers[0].idle_since <= oldest:
+            with suppress(IndexError):  # other threads take idle connections meanwhile
+                self._idle_writers.pop(0).close()
 
     def reader(self) -> PreparingConnection:
         """Take or open a connection of the read-only login, with a clean session. Raises DatabaseUnavailable."""

@@ -140,6 +140,7 @@ class PreparingConnection(psycopg2.extensions.connection):
         self.preparations = Preparations()
         self.prompt_seconds = prompt_seconds  #: for which an answer that comes at once is awaited
         self.on_silence = on_silence
+        self.idle_since = 0.0  #: by the monotonic clock
         self.is_prompt = True  #: PostgreSQL answers at once, if at all: it has no statement that may take long
         super().__init__(*parameters, **options)
 

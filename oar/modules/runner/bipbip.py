@@ -55,6 +55,8 @@ from oar.modules.runner.dispatch import (
 BUSY_SECONDS = 2.0
 #: An action that lost the database is repeated after so long; it does not count as a failure of its job.
 UNAVAILABLE_SECONDS = 2.0
+#: A connection of the database that has been idle for this time, in seconds, is closed if there are others.
+IDLE_SECONDS = 30.0
 #: After the end of the Runner, running actions get so long to reach their end.
 LAST_SECONDS = 10.0
 
@@ -199,6 +201,7 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
     limits = (NOTICES_AT_A_TIME, TELLS_AT_A_TIME, AR_EVENTS_AT_A_TIME, OTHERS_AT_A_TIME)
     threads = runtime_.config.max_concurrent_jobs_starting_or_terminating + sum(limits)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="action")
+    threading.Thread(target=_close_surplus_connections, args=(runtime_,), name="connections", daemon=True).start()
     for line in requests:
         bipbip.take(bipbip_pipe.decode(line), pool)
     # The Runner has ended. Running actions may complete; the next Runner repeats the others.
@@ -206,6 +209,13 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
     pool.shutdown(wait=True, cancel_futures=True)
     bipbip.settle()
     os._exit(0)
+
+
+def _close_surplus_connections(runtime_: Runtime) -> None:
+    """Close the connections that a burst of actions has left, as long as this process lives."""
+    never = threading.Event()
+    while not never.wait(IDLE_SECONDS / 2):
+        runtime_.database.pool.close_surplus(IDLE_SECONDS)
 
 
 def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
