@@ -23,6 +23,7 @@ from oar.lib.jobs.states import JobState, Phase
 from oar.lib.remote.protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
+from oar.modules.runner.actions import signals
 from oar.modules.runner.bipbip_commander import Runner
 from oar.modules.runner.dispatch import ActionKind
 from oar.modules.runner.end_reports import EndReports
@@ -103,6 +104,21 @@ def test_a_hundred_jobs_that_end_together_cost_the_transactions_and_statements_o
 ) -> None:
     two = end_all(database, monkeypatch, 2)
     assert end_all(database, monkeypatch, 100) == two
+
+
+def test_a_hundred_kills_cost_the_statements_of_two(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_kills(count: int) -> int:
+        ids = [add_job(database, JobState.RUNNING, on=add_resources(database)[:1]) for _ in range(count)]
+        with database.begin() as tx:
+            tx.job_requests.request_kill({job_id: Cause(EndCode.DELETED) for job_id in ids})
+        statements = create_autospec(Statements._run, side_effect=Statements._run)
+        with database.begin() as tx, monkeypatch.context() as patch:
+            patch.setattr(Statements, "_run", statements)
+            kills = signals._read_kills(tx, ids)
+        assert [(data and data.job.id, kill and kill.job_id) for data, kill in kills] == [(each, each) for each in ids]
+        return statements.call_count
+
+    assert read_kills(100) == read_kills(2)
 
 
 def test_the_runner_does_not_read_a_job_again_whose_end_it_has_just_stored(

@@ -16,6 +16,7 @@ from oar.lib.remote.protocol import NodeAction
 from oar.lib.remote.requests import NodeCommand, NodeRequest, Outcome
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
+from oar.modules.runner.actions import signals
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import add_job
 from tests.process.world import World
@@ -107,6 +108,19 @@ def processes_of_a_job(world: World) -> int:
     before, of_looking = next_process(world), next_process(world)
     end_well(world, world.job("true"))
     return next_process(world) - of_looking - (of_looking - before)
+
+
+def test_a_signal_to_a_job_costs_a_node_no_process(world: World) -> None:
+    """A burst of kills would fork a worker for each."""
+    job_id = world.launched("sleep 1000")
+    job = {"job_id": job_id}
+    assert world.box.ctl(job, "USR1") == 0  # means nothing to a job without a session
+    before, of_looking = next_process(world), next_process(world)
+    assert world.box.ctl(job, "USR1") == 0
+    assert world.box.ctl({"job_id": job_id + 1}, "USR1") == signals.NO_OAREXEC
+    assert next_process(world) - of_looking == of_looking - before
+    assert world.box.ctl(job, "TERM") == 0
+    world.finish(job_id)
 
 
 def test_a_clean_up_is_sent_no_resources(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ _REQUEST_KILL = """
     SELECT id, %s, 'LEON', code, data FROM unnest(%s::bigint[], %s::text[], %s::text[]) asked (id, code, data)
     ORDER BY id ON CONFLICT DO NOTHING RETURNING frag_id_job"""
 _FIND_KILL = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = %s")
+_FIND_KILLS = Prepared("SELECT frag_id_job, frag_date, frag_state FROM frag_jobs WHERE frag_id_job = ANY(%s)")
 _ASKED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_id_job = ANY(%s)")
 _IN_STATES = Prepared("""
     SELECT frag_id_job, frag_date, frag_state FROM frag_jobs
@@ -156,6 +157,11 @@ class JobRequests(Table):
         """Return the kill request of a job; return None if there is none."""
         row = self._tx.row(_FIND_KILL, (job_id,))
         return _request(row) if row else None
+
+    def find_kills(self, ids: Collection[int]) -> dict[int, KillRequest]:
+        """Return the kill requests of jobs, by job id."""
+        requests = map(_request, self._tx.rows(_FIND_KILLS, (list(ids),)))
+        return {request.job_id: request for request in requests}
 
     def kills_in_states(self, states: Collection[KillState]) -> list[KillRequest]:
         """Return the kill requests in one of the states, by job id; FRAGGED requests are never returned."""

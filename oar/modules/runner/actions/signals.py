@@ -3,10 +3,13 @@
 See docs/design/launch.rst, "Signals".
 """
 
+from collections.abc import Sequence
+
 from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import KillRequest
 from oar.lib.jobs.sql_runs import SignalEvent
 from oar.lib.jobs.states import JobState, KillState, Phase
 from oar.lib.logs import of_job
@@ -28,9 +31,7 @@ _PHASES_WITH_OAREXEC = (Phase.EXEC_SENT, Phase.GO, Phase.STARTED)
 
 def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Request oarexec to end the job."""
-    with context.database.begin() as tx:
-        data = job_data.read(tx, job_id)
-        request = tx.job_requests.find_kill(job_id)
+    data, request = context.steps.do(_read_kills, job_id)
     if data is None or data.job.state not in _KILLABLE or request is None:
         return None
     if request.state is not KillState.TIMER_ARMED or data.run is None or data.run.phase not in _PHASES_WITH_OAREXEC:
@@ -48,6 +49,11 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
             host = data.exec_host(context.config)
             of_job(log, job_id, nodes=[host]).warning("the kill did not arrive at %s: %s", host, error)
             return RetryAfter(KILL_AGAIN_SECONDS)
+
+
+def _read_kills(tx: Transaction, ids: Sequence[int]) -> list[tuple[JobData | None, KillRequest | None]]:
+    jobs, requests = job_data.read_all(tx, ids), tx.job_requests.find_kills(ids)
+    return [(jobs.get(job_id), requests.get(job_id)) for job_id in ids]
 
 
 def _treat_missing_oarexec(context: ActionContext, data: JobData) -> RetryAfter | None:
