@@ -1,7 +1,7 @@
 """oarstat: print jobs as a table, in detail or for programs; print usage and accounting."""
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +35,7 @@ EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
 NARROW_PIPE = 64 * 1024  #: bytes of any pipe
 WIDE_PIPE = 512 * 1024  #: bytes of a pipe that a long document goes through; a piece of it has about 400 kB
+JOBS_IN_PART = 2000  #: of a long table
 TIMES = 4  #: the layout that shows when jobs start and end
 
 
@@ -278,15 +279,17 @@ class _Oarstat:
                 advance_reservations=None if named is None else find_reservations(tx, named),
             )
             selection.check()
-            pieces = self._of_jobs(tx, selection)
+            ids = selection.candidates(tx)
+            is_long = ids is not None and len(ids) > JOBS_IN_PART and self._shows_plain_table()
+            pieces = self._table_in_parts(selection, ids or ()) if is_long else self._of_jobs(tx, selection, ids)
             self.complaints = [] if options.machine else selection.complaints(tx)
         return pieces
 
-    def _of_jobs(self, tx: Transaction, selection: JobFilter) -> Iterable[str]:
+    def _of_jobs(self, tx: Transaction, selection: JobFilter, ids: Sequence[int] | None) -> Iterable[str]:
         options, context, machine = self._options, self._context, self._options.machine
         if options.state:
             return [_states(tx, self._ids or (), machine)]
-        jobs = selection.jobs(tx)
+        jobs = selection.jobs(tx, ids)
         if options.starts or options.explain or options.usage:
             return [self._explained(tx, jobs)]
         if options.events or options.properties:
@@ -295,7 +298,25 @@ class _Oarstat:
             return [_fields(context, tx, jobs, options.fields, machine, header=not options.no_header)]
         if options.full or machine:
             return _full(context, tx, jobs, machine, self._layout)
-        return [self._table(tx, jobs)]
+        return [self._table(tx, jobs, header=not options.no_header)]
+
+    def _shows_plain_table(self) -> bool:
+        options = self._options
+        others = options.starts or options.explain or options.usage or options.events or options.properties
+        return not (others or options.fields is not None or options.full or options.machine or options.compact)
+
+    def _table_in_parts(self, selection: JobFilter, ids: Sequence[int]) -> Iterator[str]:
+        """Yield a long table in parts, so that this process has few jobs in memory at a time.
+
+        Each part is read in a separate transaction: a pager that waits for its user keeps no transaction open.
+        """
+        header = not self._options.no_header
+        for first in range(0, len(ids), JOBS_IN_PART):
+            with self._context.database.snapshot() as tx:
+                jobs = selection.jobs(tx, ids[first : first + JOBS_IN_PART])
+                text = self._table(tx, jobs, header=header)
+            header = header and not text
+            yield text
 
     def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         options, machine = self._options, self._options.machine
@@ -310,7 +331,7 @@ class _Oarstat:
             return oarstat_explain.starts(tx, jobs, machine, header=not options.no_header)
         return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=options.change)
 
-    def _table(self, tx: Transaction, jobs: Sequence[Job]) -> str:
+    def _table(self, tx: Transaction, jobs: Sequence[Job], *, header: bool) -> str:
         options = self._options
         is_terminal = sys.stdout.isatty()
         times = places = None
@@ -331,7 +352,7 @@ class _Oarstat:
             layout=self._layout,
             by_array=bool(options.arrays),
             folded=options.compact,
-            header=not options.no_header,
+            header=header,
             colored=is_colored,
             has_outcomes=has_outcomes,
             times=times,

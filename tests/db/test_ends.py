@@ -116,7 +116,7 @@ def test_a_hundred_kills_cost_the_statements_of_two(database: Database, monkeypa
             patch.setattr(Statements, "_run", statements)
             kills = signals._read_kills(tx, ids)
         assert [(data and data.job.id, kill and kill.job_id) for data, kill in kills] == [(each, each) for each in ids]
-        return statements.call_count
+        return int(statements.call_count)
 
     assert read_kills(100) == read_kills(2)
 

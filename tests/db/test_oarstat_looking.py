@@ -7,17 +7,21 @@ import pty
 import re
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 
+from oar.cli import oarstat
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
 from oar.cli.oarstat_parts import tables
 from oar.lib.base.times import format_date, local_midnight
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.sql_jobs import Jobs
 from oar.lib.jobs.states import JobState
 from tests.db.test_oarstat import NOW, Cluster, cluster
 
@@ -80,6 +84,23 @@ class TestFilters:
         assert shown_ids(cluster.shows("-u", "--since", "1d")) == [old, new, live]
         assert shown_ids(cluster.shows("-u", "--since", "1d", "-t", "E")) == [new]
         assert shown_ids(cluster.shows("--since", "2020-01-01", "-t", "T")) == [old, others]
+
+    def test_a_long_table_is_read_and_printed_in_parts(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        ids = [cluster.job(JobState.TERMINATED if number % 2 else JobState.WAITING) for number in range(7)]
+        words = ("--since", "1d", "-t", "T,W")
+        whole = cluster.shows(*words)
+        read: list[int] = []
+        select = Jobs.select
+
+        def count(table: Jobs, wanted: Collection[int]) -> list[Job]:
+            read.append(len(wanted))
+            return select(table, wanted)
+
+        monkeypatch.setattr(oarstat, "JOBS_IN_PART", 3)
+        monkeypatch.setattr(Jobs, "select", count)
+        assert cluster.shows(*words) == whole
+        assert read == [3, 3, 1]
+        assert shown_ids(whole) == ids
 
     def test_nobody_looks_through_all_that_ever_ran_unasked(self, cluster: Cluster) -> None:
         done = cluster.job(JobState.TERMINATED)

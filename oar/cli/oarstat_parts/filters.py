@@ -1,6 +1,6 @@
 """Which jobs oarstat shows: by id, array and condition, and the filters that need no SQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
@@ -98,19 +98,29 @@ class JobFilter(NamedTuple):
         if includes_ended and self.since is None and not self.names_jobs:
             raise BadRequest("ended jobs require a start date: use --since 1d, or --since DATE")
 
-    def jobs(self, tx: "Transaction") -> "list[Job]":
-        """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others."""
-        if self.ids is not None:
+    def candidates(self, tx: "Transaction") -> "list[int] | None":
+        """Return the ids of the live and ended jobs among which ``--since`` selects; None for other selections."""
+        if self.since is None or self.names_jobs:
+            return None
+        return tx.listings.live_or_ended_since(self.since, self.user)
+
+    def jobs(self, tx: "Transaction", candidates: "Sequence[int] | None" = None) -> "list[Job]":
+        """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others.
+
+        ``candidates``: a part of the ids that the method of this name returns; None: all of them.
+        """
+        if candidates is not None:
+            jobs = tx.jobs.select(candidates)
+        elif self.ids is not None:
             jobs = tx.jobs.select(self.ids)
         elif self.arrays:
             jobs = tx.jobs.of_arrays(self.arrays)
         elif self.matching is not None:
             jobs = tx.jobs.select(self.matching)
+        elif (ids := self.candidates(tx)) is not None:
+            jobs = tx.jobs.select(ids)
         else:
             jobs = tx.jobs.live(self.user)
-            if self.since is not None:
-                ended = tx.jobs.select(tx.listings.ended_since(self.since, self.user))
-                jobs = sorted([*ended, *jobs], key=lambda job: job.id)
         if not (self.frames or self.names_jobs) or self.advance_reservations is not None:
             jobs = self._without_frames(tx, jobs)
         outcomes = self._outcomes(tx, jobs)

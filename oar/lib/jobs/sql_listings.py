@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.predicates import LIVE, NO_FRAME
+from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
 from oar.lib.jobs.ends import EndCode
 from oar.lib.jobs.fields import COLUMNS
@@ -87,9 +87,11 @@ _USABLE_BY = """
     SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
     WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
     GROUP BY 1"""
-_ENDED_SINCE = """
-    SELECT job_id FROM jobs
-    WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
+_LIVE_OR_ENDED_SINCE = f"""
+    SELECT job_id FROM jobs j WHERE {LIVE} AND (%(user)s::text IS NULL OR job_user = %(user)s)
+    UNION ALL SELECT job_id FROM jobs j
+    WHERE {ENDED} AND stop_time >= %(date)s AND (%(user)s::text IS NULL OR job_user = %(user)s)
+    ORDER BY job_id"""
 _FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 _COPIES = """
@@ -445,9 +447,9 @@ class Listings(Table):
         """Return the last copy of each resubmitted job; OAR or oarsub --resubmit made the copies."""
         return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
 
-    def ended_since(self, date: int, user: str | None) -> list[int]:
-        """Return the jobs that ended since a date; ``user`` None: the jobs of all users."""
-        return self._tx.column(_ENDED_SINCE, (date, user, user))
+    def live_or_ended_since(self, date: int, user: str | None) -> list[int]:
+        """Return the live jobs and those that ended since a date, by id; ``user`` None: the jobs of all users."""
+        return self._tx.column(_LIVE_OR_ENDED_SINCE, {"date": date, "user": user})
 
     def has_jobs(self, user: str) -> bool:
         """Return whether the database contains jobs of a user, including ended ones."""
