@@ -26,6 +26,10 @@ Actions on a node:
 With `start --servers 2` and `--databases 2`, a second server of OAR (server2) and a replica of PostgreSQL (database2):
   setup/cluster server [HOST] ACTION     stop, kill, start, hang, resume, cut, cut-database, cut-nodes, heal, power-off
   setup/cluster database [HOST] ACTION   stop, kill, start, promote, follow, cut, heal, power-off
+
+`setup/cluster chaos --seed N --minutes M` chooses faults of servers, databases and nodes at random, under a load of
+jobs. After each one it checks that no job is lost and none runs twice. It prints the seed, and ends at the first fault
+that was not survived.
 """
 
 from __future__ import annotations
@@ -33,10 +37,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 from collections.abc import Sequence
 
-from . import client, enter, keeper, layout, levels, product, services
+from . import chaos, client, enter, keeper, layout, levels, product, services
 from .layout import Room, RoomError
 
 SERVER_ACTIONS = ("hang", "resume", "cut", "cut-database", "cut-nodes", "heal", "power-off")
@@ -94,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
         service.add_argument("host", nargs="?", default="", metavar="HOST", help=f"one of: {', '.join(hosts)}")
         service.add_argument("what", choices=["stop", "kill", "start", *more])
         service.set_defaults(action=_service, service=name)
+    chaos_action = actions.add_parser("chaos", help="let random faults happen under a load of jobs, and check the jobs")
+    chaos_action.add_argument("--seed", type=int, help="order of the faults (default: random)")
+    chaos_action.add_argument("--minutes", type=float, default=10.0, help="duration (default 10)")
+    chaos_action.set_defaults(action=_chaos)
     publish = actions.add_parser("publish", help="let browsers of this computer reach the API; print its address")
     publish.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: one that is free)")
     publish.set_defaults(action=_publish)
@@ -224,6 +233,14 @@ def _service(options: argparse.Namespace) -> int:
     status = client.ask(_room(options), {"action": "status"})
     services.control(services.room_of(status), options.service, options.what, options.host)
     return 0
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    if not 0 < options.minutes <= 10_000:
+        raise RoomError(f"--minutes: {options.minutes:g} must be between 0 and 10000")
+    room = services.room_of(client.ask(_room(options), {"action": "status"}))
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    return chaos.run(room, seed, options.minutes)
 
 
 def _publish(options: argparse.Namespace) -> int:

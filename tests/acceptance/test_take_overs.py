@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from room import layout
+from room import chaos, layout
 
 from oar.lib.db.lock_keys import SERVER_LOCK
 from tests.acceptance.conftest import SETTINGS, own_room
@@ -28,32 +28,9 @@ _OPTIONS = ("--nodes", "2", "--cores", "8", "--servers", "2", "--fast-db")
 _SETTINGS = [word for line in SETTINGS for word in ("--set", line)]
 _CURES = {"cut": "heal", "cut-database": "heal", "cut-nodes": "heal", "hang": "resume"}
 
-#: Records the generation of each session that writes about jobs.
-_RECORD = """
-CREATE SCHEMA fault_log;
-CREATE TABLE fault_log.writes (id bigserial, generation bigint);
-CREATE FUNCTION fault_log.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
-BEGIN
-    INSERT INTO fault_log.writes (generation)
-    SELECT substring(current_setting('application_name') FROM ' g([0-9]+)')::bigint;
-    RETURN NULL;
-END $$;
-""" + "".join(
-    f"CREATE TRIGGER fault_log AFTER INSERT OR UPDATE ON {table} EXECUTE FUNCTION fault_log.record();"
-    for table in ("jobs", "job_runs", "event_logs", "assigned_resources")
-)
-#: Writes that were committed after one of a later generation.
-_INTERLEAVED = """
-SELECT * FROM (
-    SELECT generation, max(generation) OVER (ORDER BY pg_xact_commit_timestamp(xmin), generation) AS latest
-    FROM fault_log.writes WHERE generation IS NOT NULL) w
-WHERE generation < latest"""
 _HOLDERS = f"""
 SELECT a.client_addr, a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.locktype = 'advisory' AND l.classid = {SERVER_LOCK[0]} AND l.objid = {SERVER_LOCK[1]} AND l.granted"""
-_GENERATIONS = """
-SELECT DISTINCT substring(application_name FROM ' g([0-9]+)') FROM pg_stat_activity
-WHERE application_name ~ ' g[0-9]+'"""
 
 
 class Servers:
@@ -111,15 +88,15 @@ class Servers:
             lambda: self.parts(standby) == {"almighty", "warden"},
             lambda: f"{standby} is standby: {self.parts(standby)}",
         )
-        wait_until(lambda: len(self.cluster.sql(_GENERATIONS)) == 1, lambda: str(self.cluster.sql(_GENERATIONS)))
-        interleaved = self.cluster.sql(_INTERLEAVED)
+        wait_until(lambda: len(self.cluster.sql(chaos.GENERATIONS)) == 1, "one generation has sessions")
+        interleaved = self.cluster.sql(chaos.INTERLEAVED)
         assert not interleaved, f"writes after those of a later generation: {interleaved}"
 
 
 @pytest.fixture(scope="module")
 def both(request: pytest.FixtureRequest) -> Iterator[Servers]:
     with own_room(request, "servers", *_OPTIONS, *_SETTINGS) as cluster:
-        cluster.sql(_RECORD)
+        cluster.sql(chaos.RECORD)
         yield Servers(cluster)
 
 

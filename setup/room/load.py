@@ -1,0 +1,130 @@
+"""A load of jobs in a room, and what must hold after a fault: no acknowledged job is lost, none runs twice."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from . import client, layout
+from .layout import Room, RoomError
+
+USER = "alice"
+#: Exit status of the jobs, as the database stores it.
+STATUS = 7 << 8
+_WORK = "echo start >> starts/$OAR_JOB_ID; sleep 0.$((RANDOM % 10)); exit 7"
+#: A client that submits one job after the other; the file `typed` contains the responses.
+_CLIENT = f"until [ -e stop ]; do oarsub -l core=1,walltime=0:10 '{_WORK}' >>typed 2>>errors; sleep 0.2; done"
+_FIND = "pgrep -u $(id -u) -f '^sh script'"
+_UNFINISHED = "state NOT IN ('Terminated', 'Error')"
+_PAUSE = 0.25
+#: Seconds for which a client may need to submit a job.
+_CLIENT_SECONDS = 120.0
+
+
+def query(room: Room, statement: str) -> list[list[str]]:
+    """Run a statement on the primary as its administrator; return rows of texts. Raises RoomError."""
+    sockets = ",".join(f"/run/postgresql{name.removeprefix(layout.DATABASE)}" for name in room.database_names)
+    primary = f"host={sockets} user=postgres dbname=oar target_session_attrs=read-write connect_timeout=5"
+    words = ["/usr/bin/env", "psql", "-XAtq", "-F", "\t", "-v", "ON_ERROR_STOP=1", primary, "-c", statement]
+    done = client.run(room, layout.SERVER, "root", words)
+    if done.code:
+        raise RoomError(f"psql: {done.err.decode(errors='replace').strip()}")
+    return [line.split("\t") for line in done.out.decode(errors="replace").splitlines()]
+
+
+def shell(room: Room, machine: str, user: str, command: str) -> str:
+    """Run shell text; return its output, whatever its exit code."""
+    return client.run(room, machine, user, [command]).out.decode(errors="replace")
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float) -> None:
+    """Wait until a condition is true. Raises RoomError. A failed query counts as false: the database may be down."""
+    end = time.monotonic() + seconds
+    while not _is_true(condition):
+        if time.monotonic() > end:
+            raise RoomError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(_PAUSE)
+
+
+def _is_true(condition: Callable[[], object]) -> bool:
+    try:
+        return bool(condition())
+    except RoomError:
+        return False
+
+
+class Load:
+    """Clients of a user on servers, which submit short jobs until `stop`."""
+
+    def __init__(self, room: Room, root: Path) -> None:
+        """`root`: the root directory of the server, as this computer sees it."""
+        self._room = room
+        self._home = root / "home" / USER
+        self.end_clients(_CLIENT_SECONDS)  # of a load that was broken off
+        shell(room, layout.SERVER, USER, "rm -rf starts stop typed errors; mkdir starts; touch typed errors")
+        client.run(room, layout.SERVER, USER, ["cat >script"], given=_CLIENT.encode())
+        self.first = 1 + int(query(room, "SELECT coalesce(max(job_id), 0) FROM jobs")[0][0])
+
+    def start(self, server: str, clients: int = 1) -> None:
+        """Start clients on a server until there are as many as wanted."""
+        count = f"number=$({_FIND} | wc -l); while [ $number -lt {clients} ]"
+        begin = "setsid sh script </dev/null >/dev/null 2>&1 & number=$((number + 1))"
+        shell(self._room, server, USER, f"{count}; do {begin}; done")
+
+    def acknowledged(self) -> list[int]:
+        """Return the ids that oarsub has printed."""
+        return [int(job) for job in re.findall(r"OAR_JOB_ID=(\d+)\n", (self._home / "typed").read_text())]
+
+    def errors(self) -> str:
+        """Return what the clients have printed to standard error."""
+        return (self._home / "errors").read_text()
+
+    def starts(self) -> dict[int, int]:
+        """Return how often the command of each job was started."""
+        return {int(path.name): len(path.read_text().split()) for path in (self._home / "starts").iterdir()}
+
+    def wait_for_service(self, seconds: float) -> float:
+        """Wait until jobs are accepted and started again. Return the seconds that it took. Raises RoomError."""
+        begin = time.monotonic()
+        accepted, started = len(self.acknowledged()), len(self.starts())
+        wait_until(lambda: len(self.acknowledged()) > accepted, "jobs are accepted", seconds)
+        wait_until(lambda: len(self.starts()) > started, "jobs are started", seconds)
+        return time.monotonic() - begin
+
+    def stop(self, seconds: float) -> None:
+        """Stop the clients, and wait until all jobs have ended. Raises RoomError."""
+        self.end_clients(seconds)
+        living = f"SELECT job_id, state FROM jobs WHERE job_id >= {self.first} AND {_UNFINISHED}"
+        wait_until(lambda: not query(self._room, living), "all jobs have ended", seconds)
+
+    def end_clients(self, seconds: float) -> None:
+        """Let the clients end after their present submission, and wait for it. Raises RoomError."""
+        (self._home / "stop").touch()
+        for server in self._room.server_names:
+            clients = partial(shell, self._room, server, USER, _FIND)
+            wait_until(lambda: not clients(), f"the client on {server} has ended", seconds)  # noqa: B023
+
+    def violations(self, excused: set[int]) -> list[str]:
+        """Return what is wrong with the jobs that have ended. `excused`: jobs that may have ended otherwise.
+
+        An excused job is one on a node that has failed: it is not lost, and does not run twice.
+        """
+        acknowledged = self.acknowledged()  # in this order: jobs are submitted, and end, meanwhile
+        rows = query(self._room, f"SELECT job_id, state, exit_code FROM jobs WHERE job_id >= {self.first}")
+        starts = self.starts()
+        states = {int(job): (state, int(code or 0)) for job, state, code in rows}
+        twice = sorted(job for job, number in Counter(acknowledged).items() if number > 1)
+        problems = [f"ids that were given twice: {twice}"] if twice else []
+        if lost := sorted(set(acknowledged) - states.keys()):
+            problems.append(f"acknowledged jobs that the database does not have: {lost}")
+        if again := sorted(job for job, number in starts.items() if number > 1):
+            problems.append(f"jobs that ran twice: {again}")
+        ended = {job: facts for job, facts in states.items() if facts[0] in ("Terminated", "Error")}
+        for job, facts in sorted(ended.items()):
+            if (facts, starts.get(job, 0)) != (("Terminated", STATUS), 1) and job not in excused:
+                problems.append(f"job {job}: {facts[0]}, exit code {facts[1]}, started {starts.get(job, 0)} times")
+        return problems
