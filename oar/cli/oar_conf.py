@@ -90,16 +90,20 @@ def main(
 
 
 def _check(parsed: Parsed, context: Context, *, connect: bool) -> int:
-    """Print all that is wrong or without effect; 1 if a value or a key is bad, or a program or a file is missing."""
+    """Print all that is wrong or without effect.
+
+    Return 1 if a value or a key is bad, a program or a file is missing, or the server cannot read the installed file.
+    """
     from oar.cli.common import conf_checks
 
     for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context, connect=connect)):
         click.echo(f"/!\\ {problem}", err=True)
     missing = list(conf_checks.missing_programs(parsed.config, _oardir(context)))
-    for error in (*parsed.errors, *missing):
+    unreadable = list(_unreadable_configuration(conf_file(context.environment)))
+    for error in (*parsed.errors, *unreadable, *missing):
         click.echo(f"[ERROR] {error}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
-    return 1 if parsed.errors or missing or has_unknown else 0
+    return 1 if parsed.errors or unreadable or missing or has_unknown else 0
 
 
 def _oardir(context: Context) -> str:
@@ -122,6 +126,14 @@ def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterato
         yield f"{path} is not the installed file: add --connect to check queues, properties and nodes in its database"
 
 
+def _unreadable_configuration(path: str) -> Iterator[str]:
+    """Give the error of an installed oar.conf that the account of the server cannot read."""
+    if path in DEFAULT_FILES and not _may_read(path):
+        from oar.cli.common.health_probes import explain_unreadable
+
+        yield explain_unreadable(ACCOUNT, path)
+
+
 def _unreadable(config: Config) -> Iterator[str]:
     """Give the files that are there and that the server cannot read."""
     for key in Config.options():
@@ -131,20 +143,15 @@ def _unreadable(config: Config) -> Iterator[str]:
 
 
 def _may_read(path: str) -> bool:
-    """Return whether the account of the server may read a file; root starts a process as this account."""
-    if os.geteuid() != 0:
-        return os.access(path, os.R_OK)
+    """Return whether the account of the server may read a file."""
     import pwd
-    import subprocess
+
+    from oar.cli.common.health_probes import may_read
 
     try:
-        entry = pwd.getpwnam(ACCOUNT)
+        return may_read(path, pwd.getpwnam(ACCOUNT))
     except KeyError:  # nothing is installed yet
         return True
-    groups = os.getgrouplist(ACCOUNT, entry.pw_gid)
-    words = ["/usr/bin/test", "-r", path]
-    done = subprocess.run(words, user=entry.pw_uid, group=entry.pw_gid, extra_groups=groups, cwd="/", check=False)
-    return done.returncode == 0
 
 
 class _HistoryFilter(NamedTuple):

@@ -208,7 +208,7 @@ class Server:
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
         home = self._account.pw_dir if self._account else None
-        surroundings = health_probes.probe_surroundings(self._config, self._errors, pid, home)
+        surroundings = health_probes.probe_surroundings(self._config, self._path, self._errors, pid, home)
         report = judge_status(answer.state if isinstance(answer, Status) else None, time.time(), CHECK_SECONDS)
         if not surroundings.database:
             report = report.joined(judge_cluster(health_probes.probe_cluster(self._config), time.time()))

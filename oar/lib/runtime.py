@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from oar.lib.bus.messages import Effect
 
 Deliver = Callable[[Sequence["Effect"]], None]
-#: The version of a file: modification time, inode and size; None if it does not exist.
-FileVersion = tuple[int, int, int] | None
+#: The version of a file: times of the last change of content, and of owner or mode; inode and size. None if it does not
+#: exist.
+FileVersion = tuple[int, int, int, int] | None
 
 DEFAULT_OARDIR = "/usr/lib/oar"
 #: Variable with which Almighty tells its children the generation of the server.
@@ -49,31 +50,39 @@ class Runtime:
         self.conf_file = conf_file
         self.oardir = oardir  #: the directory of OAR's programs
         self.version = version  #: of oar.conf when it was read last
+        self._unreadable = ""  #: why oar.conf could not be read at the last attempt; '' if it could
 
     def changed_config(self) -> Config | None:
         """Return the configuration if oar.conf has changed since the last call, else None.
 
-        A file with errors is ignored; its error is logged once per change.
+        A file with errors is ignored; its error is logged once per change. A file that cannot be read is tried again
+        at each call: a directory above it may be the cause.
         """
         version = file_version(self.conf_file)
-        if version == self.version:
+        if version == self.version and not self._unreadable:
             return None
-        self.version = version
+        self.version, former = version, self._unreadable
         try:
             parsed = read_config(self.conf_file)
         except ConfigError as error:
-            text = str(error)
-        else:
-            text = str(parsed.errors[0]) if parsed.errors else ""
-        if text:
-            import logging
-
-            logging.getLogger(__name__).error("%s: the old values stay", text)
+            self._unreadable = str(error)
+            if self._unreadable != former:
+                _keep_old_values(self._unreadable)
+            return None
+        self._unreadable = ""
+        if parsed.errors:
+            _keep_old_values(str(parsed.errors[0]))
             return None
         return parsed.config
 
     def close(self) -> None:
         self.database.close()
+
+
+def _keep_old_values(error: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).error("%s: the old values stay", error)
 
 
 def conf_file(environment: Mapping[str, str] = os.environ) -> str:
@@ -94,7 +103,7 @@ def file_version(path: str) -> FileVersion:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def read_config(path: str) -> configuration.Parsed:

@@ -53,7 +53,7 @@ def _stamp(path: str) -> tuple[object, ...]:
         found = os.stat(path)
     except OSError as error:
         return path, error.errno
-    return path, found.st_mtime_ns, found.st_size, found.st_ino
+    return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _read(path: str) -> SiteChoices:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from oar.cli.common import health_probes
 from oar.cli.common.health_probes import (
     find_key_problem,
     find_timer_problems,
+    find_unreadable_configuration,
     parse_units,
     probe_cluster,
 )
@@ -267,6 +269,20 @@ def test_a_key_that_is_gone_is_found(
 def test_an_identity_of_openssh_cmd_needs_no_default_key(keys: Path) -> None:
     config = Config(openssh_cmd="/usr/bin/ssh -p 6667 -i /etc/oar/key")
     assert find_key_problem(config, os.getpid(), str(keys.parent)) == ""
+
+
+def test_a_configuration_that_the_account_of_the_server_cannot_read_is_named() -> None:
+    server = subprocess.Popen(["sleep", "60"], user=65534)
+    try:
+        with tempfile.NamedTemporaryFile(dir="/tmp") as file:
+            os.chmod(file.name, 0o640)
+            (error,) = find_unreadable_configuration(file.name, server.pid)
+            assert error.startswith(f"the account nobody cannot read {file.name} (run: chown root:nobody ")
+            os.chmod(file.name, 0o644)
+            assert list(find_unreadable_configuration(file.name, server.pid)) == []
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_a_key_that_the_account_cannot_read_is_named(config: Config, keys: Path) -> None:

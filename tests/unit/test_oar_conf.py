@@ -96,6 +96,20 @@ def test_a_check_names_a_file_that_the_server_cannot_read(file: Path, monkeypatc
         assert check(file) == CommandResult(0, "", told)
 
 
+def test_a_check_names_an_installed_configuration_that_the_server_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oar_conf_command, "ACCOUNT", "nobody")
+    with tempfile.NamedTemporaryFile(dir="/tmp") as installed:
+        path = Path(installed.name)
+        monkeypatch.setattr(oar_conf_command, "DEFAULT_FILES", (str(path),))
+        path.chmod(0o640)
+        told = f"[ERROR] the account nobody cannot read {path} (run: chown root:nobody {path}; chmod 640 {path})"
+        result = oar_conf(path, "--check")
+        assert (result.exit, told in result.err.splitlines()) == (1, True)
+        path.chmod(0o644)
+        result = oar_conf(path, "--check")
+        assert (result.exit, "cannot read" in result.err) == (0, False)
+
+
 @pytest.mark.parametrize("option", ["--check", "--sample"])
 def test_a_word_that_means_nothing_beside_an_option_is_not_passed_over(file: Path, option: str) -> None:
     file.write_text("SEVER_PORT=1\n")

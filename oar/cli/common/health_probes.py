@@ -37,16 +37,19 @@ NEEDED_TIMER = "oar-accounting"
 _UNIT_PROPERTIES = "Id,LoadState,UnitFileState,ActiveState"
 
 
-def probe_surroundings(config: "Config", errors: Sequence[str], pid: int, home: str | None = None) -> Surroundings:
+def probe_surroundings(
+    config: "Config", path: str, errors: Sequence[str], pid: int, home: str | None = None
+) -> Surroundings:
     """Return the problems of what the server needs.
 
-    ``errors``: of oar.conf; ``pid``: of the server; ``home``: of its account, default: of the owner of the process.
+    ``path``, ``errors``: of oar.conf; ``pid``: of the server; ``home``: of its account, default: of the owner of the
+    process.
     """
     return Surroundings(
         database=find_database_problem(config),
         key=find_key_problem(config, pid, home),
         places=find_unwritable_places(config, pid),
-        configuration=errors,
+        configuration=[*find_unreadable_configuration(path, pid), *errors],
         timers=list(find_timer_problems(query_units())),
     )
 
@@ -123,6 +126,32 @@ def find_rule_errors(tx: "Transaction", config: "Config") -> Iterator[str]:
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
+
+
+def find_unreadable_configuration(path: str, pid: int) -> Iterator[str]:
+    """Give the error of an oar.conf that the account of the server cannot read."""
+    try:
+        account = pwd.getpwuid(os.stat(f"/proc/{pid}").st_uid)
+    except (OSError, KeyError):  # the server has just ended, or its account has no entry
+        return
+    if os.path.exists(path) and not may_read(path, account):
+        yield explain_unreadable(account.pw_name, path)
+
+
+def explain_unreadable(account: str, path: str) -> str:
+    """Return the error of an oar.conf that an account cannot read, with the way out."""
+    return f"the account {account} cannot read {path} (run: chown root:{account} {path}; chmod 640 {path})"
+
+
+def may_read(path: str, account: pwd.struct_passwd) -> bool:
+    """Return whether an account may read a file; root starts a process as this account, others ask for themselves."""
+    if os.geteuid() != 0:
+        return os.access(path, os.R_OK)
+    import subprocess
+
+    groups = os.getgrouplist(account.pw_name, account.pw_gid)
+    words, uid, gid = ["/usr/bin/test", "-r", path], account.pw_uid, account.pw_gid
+    return subprocess.run(words, user=uid, group=gid, extra_groups=groups, cwd="/", check=False).returncode == 0
 
 
 def find_key_problem(config: "Config", pid: int, home: str | None = None) -> str:

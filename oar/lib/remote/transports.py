@@ -469,7 +469,7 @@ class KnownHosts:
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._signature: tuple[int, int] | None = None
+        self._signature: tuple[int, int, int] | None = None
         self._hosts: paramiko.HostKeys | None = None
 
     def key_types(self, name: str) -> tuple[str, ...]:
@@ -502,9 +502,9 @@ class KnownHosts:
 
         try:
             information = os.stat(self._path)
-            signature = (information.st_mtime_ns, information.st_size)
+            signature = (information.st_mtime_ns, information.st_ctime_ns, information.st_size)
         except OSError:
-            signature = (0, 0)
+            signature = (0, 0, 0)
         if self._hosts is None or signature != self._signature:
             self._hosts, self._signature = paramiko.HostKeys(), signature
             with contextlib.suppress(OSError):

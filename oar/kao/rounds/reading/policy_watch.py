@@ -63,7 +63,7 @@ def _stamp(path: str) -> object:
         status = os.stat(path)
     except OSError as error:
         return error.errno
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _text(path: str) -> str | None:
