@@ -69,7 +69,7 @@ class LoginNode(Frontend):
     def is_empty(self) -> bool:
         """Whether no row at all is about a job; a refusal is about none."""
         tables = "jobs job_types job_dependencies job_state_logs moldable_job_descriptions job_resource_groups"
-        events = "event_logs WHERE type NOT IN ('SUBMISSION_REFUSED', 'ADMISSION_RULE_FAILED')"
+        events = "event_logs WHERE type NOT IN ('SUBMISSION_REFUSED', 'SUBMISSION_INVALID', 'ADMISSION_RULE_FAILED')"
         return not any(map(self.count, [*tables.split(), "job_resource_descriptions", "challenges", events]))
 
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Events of rejected submissions.
+_REJECTIONS = (EventType.SUBMISSION_REFUSED, EventType.SUBMISSION_INVALID)
 #: Seconds between two looks, and after a look that failed.
 LOOK, AFTER_FAILURE = 2.0, 30.0
 
@@ -168,7 +170,7 @@ def tell(tx: "Transaction", news: News) -> _Deed:
     changes = [change for change in news.changes if _kind(change)]
     jobs = _work(tx, changes)
     texts = _texts(tx, changes, jobs)
-    refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
+    refused = [event for event in news.events if event.type in _REJECTIONS]
     failed = [event for event in news.events if event.type == EventType.ADMISSION_RULE_FAILED]
 
     def write() -> _Mails:

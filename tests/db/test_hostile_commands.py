@@ -56,7 +56,7 @@ def test_no_command_accepts_a_hostile_condition(site: Frontend, command: Command
         assert "SQL condition: " in result.err or "UTF-8 text" in result.err, (text, result.err)
     (job,) = site.jobs()
     assert (job.state, job.properties) == (JobState.WAITING, "")
-    assert site.count("event_logs WHERE type <> 'SUBMISSION_REFUSED'") == 0
+    assert site.count("event_logs WHERE type <> 'SUBMISSION_INVALID'") == 0
 
 
 def test_no_hostile_condition_stands_in_the_braces_of_a_request(site: Frontend) -> None:

@@ -95,6 +95,7 @@ def test_the_file_tells_the_present_and_what_has_happened(
     add_job(database, JobState.ERROR)
     with database.begin() as tx:
         tx.events.add(EventType.SUBMISSION_REFUSED, 0, "")
+        tx.events.add(EventType.SUBMISSION_INVALID, 0, "")
     add_reservation(database, 12, state="w")
     add_reservation(database, 13, state="E", missing=[5, 6])
     add_reservation(database, 14, state="x", ended=5)
@@ -111,6 +112,7 @@ def test_the_file_tells_the_present_and_what_has_happened(
     assert 'oar_job_steps_total{step="submitted"} 3' in lines
     assert 'oar_job_steps_total{step="started"} 1' in lines
     assert 'oar_job_steps_total{step="refused"} 1' in lines
+    assert 'oar_job_steps_total{step="invalid"} 1' in lines
     assert 'oar_job_wait_seconds_bucket{queue="default",le="+Inf"} 1' in lines
     assert "oar_job_launch_seconds_count 1" in lines
     assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{queue="default",cause="[A-Z_]+"\} 1', line)]

@@ -322,6 +322,26 @@ def test_a_refusal_is_an_event_in_one_line(database: Database) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("-q", "nowhere"), ("-l", "nodes=9"), ("-p", "colour='red'"), ("-a", "4711"), ("-l", "nodes=1,walltime=1:xx")],
+)
+def test_an_error_of_the_user_is_no_refusal_by_the_site(database: Database, words: tuple[str, ...]) -> None:
+    login_node = LoginNode(database)
+    add_rules(database)
+    add_resources(database)
+    assert login_node.oarsub(*words, "true").exit != 0
+    assert login_node.count("event_logs WHERE type = 'SUBMISSION_REFUSED'") == 0
+
+
+def test_a_queue_that_a_rule_sets_and_that_does_not_exist_is_a_refusal_by_the_site(database: Database) -> None:
+    login_node = LoginNode(database)
+    add_rules(database, "queue = 'nowhere'")
+    add_resources(database)
+    assert login_node.oarsub("true").exit != 0
+    assert login_node.count("event_logs WHERE type = 'SUBMISSION_REFUSED'") == 1
+
+
 def test_a_program_that_is_refused_without_end_does_not_fill_the_database(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,10 @@ class EventType(StrEnum):
     STOP_SIGNAL_RECEIVED = "STOP_SIGNAL_RECEIVED"
     ADD_BESTEFFORT_JOB_TYPE = "ADD_BESTEFFORT_JOB_TYPE"
     DELETE_BESTEFFORT_JOB_TYPE = "DELETE_BESTEFFORT_JOB_TYPE"
+    #: A rule of the site rejected a submission, or failed.
     SUBMISSION_REFUSED = "SUBMISSION_REFUSED"
+    #: A submission had an error of its user: unknown queue, impossible resources.
+    SUBMISSION_INVALID = "SUBMISSION_INVALID"
     #: An admission rule chose the project of the job, and its user could not.
     PROJECT_BY_RULE = "PROJECT_BY_RULE"
     #: Why an admission rule failed, for administrators; the server logs it.

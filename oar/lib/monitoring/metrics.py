@@ -189,7 +189,7 @@ class Happenings:
     """Count the changes and events of the feed."""
 
     def __init__(self) -> None:
-        self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0)
+        self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0, invalid=0)
         self._submitted: Counter[str] = Counter()
         self._ended: Counter[tuple[str, str]] = Counter()
         self._failed_launches: Counter[str] = Counter({str(code): 0 for code in sorted(LAUNCH_FAILURES)})
@@ -219,7 +219,9 @@ class Happenings:
         self._steps["submitted"] += len(submitted)
         self._steps["started"] += len(started)
         self._steps["ended"] += len(ended)
-        self._steps["refused"] += sum(1 for event in news.events if event.type == EventType.SUBMISSION_REFUSED)
+        types = Counter(event.type for event in news.events)
+        self._steps["refused"] += types[EventType.SUBMISSION_REFUSED]
+        self._steps["invalid"] += types[EventType.SUBMISSION_INVALID]
         self._submitted.update(jobs[job_id].queue for job_id in submitted if job_id in jobs)
         self._ended.update((jobs[job_id].queue, str(cause.code)) for job_id, cause in causes.items() if job_id in jobs)
         self._failed_launches.update(str(cause.code) for cause in causes.values() if cause.code in LAUNCH_FAILURES)

@@ -1,6 +1,7 @@
 """Admission of a proposal: run the site's admission rules and check that the cluster can satisfy its requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.accounts import projects
@@ -47,7 +48,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
     amended, output = _amend(tx, database, cluster, config, proposal)
     if amended.spec.types:
         reservation_entry.check_no_frame(tx, amended.spec.types)
-    check_queue(tx, amended.spec.queue)
+    _check_queue_after_rules(tx, proposal, amended)
     return Admission(amended, output, _size(cluster, amended, proposal))
 
 
@@ -62,7 +63,7 @@ def _admit_inside(
     reservation_entry.check_no_frame(tx, amended.spec.types)
     if amended.spec.project != project:
         reservation_entry.check_access(tx, reservation, spec.user, amended.spec.project)
-    check_queue(tx, amended.spec.queue, reservation.queue)
+    _check_queue_after_rules(tx, proposal, amended, reservation.queue)
     amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
     size = _size(cluster, amended, proposal)
@@ -131,7 +132,8 @@ def _amend(
         namespace, output = admission_rules.run(rule_set, names, makers)
     amended = rule_names.amend(proposal, names, namespace, config, output)
     preparation.check_spec(amended.spec)
-    _condition(cluster, amended.later_properties)
+    with _rejected_by_rule():
+        _condition(cluster, amended.later_properties)
     amended = amended._replace(
         requests=checks.named(amended.requests, columns, config),
         default_walltimes=_default_walltimes(proposal.requests, amended.requests),
@@ -139,6 +141,16 @@ def _amend(
     warnings = preparation.check_types(amended, config, tx.now) if amended.spec.types else ()
     amended = _with_project_of_rules(tx, config, proposal.spec.project, amended)
     return amended._replace(warnings=(*amended.warnings, *warnings)), output
+
+
+@contextmanager
+def _rejected_by_rule() -> Iterator[None]:
+    """Mark a BadSubmission as caused by an admission rule: monitoring counts it as a fault of the site."""
+    try:
+        yield
+    except BadSubmission as error:
+        error.is_by_rule = True
+        raise
 
 
 def _default_walltimes(requests: Sequence[ResourceRequest], amended: Sequence[ResourceRequest]) -> tuple[int, ...]:
@@ -188,10 +200,11 @@ def _with_project_of_rules(tx: "Transaction", config: Config, before: str, amend
     user, project = amended.spec.user, amended.spec.project
     if config.projects is ProjectMode.FREE or not amended.checks_project or project == before:
         return amended
-    try:
-        projects.check_open(tx, config, project)
-    except ProjectRefused as refusal:
-        raise BadSubmission(Code.REQUEST, f"a rule of the site chose a project: {refusal}", verify=False) from None
+    with _rejected_by_rule():
+        try:
+            projects.check_open(tx, config, project)
+        except ProjectRefused as refusal:
+            raise BadSubmission(Code.REQUEST, f"a rule of the site chose a project: {refusal}", verify=False) from None
     return amended._replace(project_by_rule=not projects.may_use(tx, config, user, project))
 
 
@@ -223,6 +236,14 @@ def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
         names = sorted(queue.name for queue in tx.queues.all())
         guess = did_you_mean(name, names, quote="'") or f"\n# There are: {', '.join(names[:_MOST_NAMED])}"
         raise BadSubmission(Code.QUEUE, f"queue '{name}' does not exist{guess}")
+
+
+def _check_queue_after_rules(
+    tx: "Transaction", proposal: Proposal, amended: Proposal, of_reservation: str = ""
+) -> None:
+    """Check the queue after the rules; a queue that is not the user's choice was set by a rule."""
+    with nullcontext() if amended.spec.queue == proposal.spec.queue else _rejected_by_rule():
+        check_queue(tx, amended.spec.queue, of_reservation)
 
 
 def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:

@@ -73,6 +73,7 @@ class BadSubmission(BadRequest):
         self.prefix = prefix
         self.verify = code is Code.REQUEST if verify is None else verify
         self.usage = usage  #: the usage of the command follows
+        self.is_by_rule = False  #: an admission rule set the value that is rejected
 
 
 # -- modes ----------------------------------------------------------------------------------------------------------

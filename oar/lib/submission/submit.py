@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 
-#: Events of rejections in a minute, and characters of each, at most: a program may submit without end.
+#: Events of rejections of each type in a minute, and characters of each, at most: a program may submit without end.
 REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL, LONGEST_TRACE = 100, 1000, 4000
 
 
@@ -71,9 +71,11 @@ def submit(
 def _store_refusal(database: "Database", user: str, refusal: Exception) -> None:
     """Store the rejection as an event, and the failure of a rule as another, at most once a minute for each rule."""
     text = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
+    is_by_user = isinstance(refusal, BadSubmission) and not refusal.is_by_rule
+    type_ = EventType.SUBMISSION_INVALID if is_by_user else EventType.SUBMISSION_REFUSED
     with database.begin() as tx:
-        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
-            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {text[:LONGEST_REFUSAL]}")
+        if tx.events.number_since(type_, tx.now - 60) < REFUSALS_OF_A_MINUTE:
+            tx.events.add(type_, 0, f"a submission of {user}: {text[:LONGEST_REFUSAL]}")
         if isinstance(refusal, RuleFailed):
             rule = refusal.trace.partition(":")[0]
             latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
