@@ -76,6 +76,8 @@ from oar.modules.children import (
     RUNNER,
     WARDEN,
     WARDEN_ARGV,
+    DatabaseOutage,
+    OutageMail,
     RunnerRestarts,
     ServerEnd,
     WardenProcess,
@@ -85,6 +87,7 @@ from oar.modules.children import (
 from oar.modules.round_journal import RoundJournal
 from oar.modules.server_status import server_status
 from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
+from oar.modules.worker import UNAVAILABLE
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +198,7 @@ class Almighty:
         self._automaton = Automaton(timing(config))
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
+        self._outage = DatabaseOutage(database_settings(config).servers)
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
         self._restarts = RunnerRestarts(database_settings(config).servers, orphan_patience, self._are_several)
         self._log_file = config.log_file
@@ -490,10 +494,13 @@ class Almighty:
         if module is Module.META_SCHED:
             duration = self._automaton.records[module].duration
             self._rounds.note(end.code, end.starts, end.record, duration=duration, ended=time.time())
+        is_unavailable = end.code == UNAVAILABLE
+        if end.code is not None:
+            self._mail_outage(self._outage.note_pass(now, is_unavailable=is_unavailable))
         if end.code is None or (module, end.code) not in NEXT_MODULES:
-            error = end.error or f"it ended with code {end.code}"
+            error = end.error or ("the database cannot be used" if is_unavailable else f"it ended with code {end.code}")
             log.error("module %s failed: %s", module, error)
-            if self._failure_mails.allows(module, time.monotonic()):
+            if not is_unavailable and self._failure_mails.allows(module, time.monotonic()):
                 self._mailer.administrators(f"Module {logs.camel_case(module)} failed", error)
             self._children.retire(module, "", now)
         elif module is Module.META_SCHED:
@@ -501,6 +508,10 @@ class Almighty:
             self._waiters = [waiter for waiter in self._waiters if waiter not in served]
             for waiter in served:
                 self._send(waiter.sender, Waited(end.code))
+
+    def _mail_outage(self, mail: OutageMail | None) -> None:
+        if mail is not None:
+            self._mailer.administrators(mail.subject, mail.text)
 
     def _keep_runner(self, now: float) -> None:
         """Start the Runner, and restart it whenever it ends. The modules start when it is ready."""
@@ -569,6 +580,7 @@ class Almighty:
     def _sign_of_life(self, now: float) -> None:
         if self._manager.watchdog_period is not None:
             self._manager.alive()
+        self._mail_outage(self._outage.due_mail(now, time.time()))
         if word := self._restarts.word(now):
             log.warning("%s", word)
             self._manager.status(word)

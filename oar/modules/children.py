@@ -1,6 +1,7 @@
 """The child processes of Almighty: the start commands of the Runner and of the modules, and the restarts of the Runner.
 
 ``RunnerRestarts`` decides when the Runner is started again, and when the server must end without it. Pure.
+``DatabaseOutage`` decides which mails tell of the database. Pure.
 ``WardenProcess`` is the child that the others need: without its report there is no active server.
 """
 
@@ -8,11 +9,13 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from oar.lib.base.hourly_limit import HourlyLimit
 from oar.lib.base.processes import ChildProcess, Lifeline
 from oar.lib.base.programs import DEFAULT_PATH
+from oar.lib.base.times import format_date
 from oar.lib.bus import frames
 from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import Frame
@@ -32,6 +35,9 @@ DATABASE_PATIENCE = 300.0
 #: Pause between two starts of the Runner, in seconds; it grows up to the longest one once the Runner has been ready.
 RETRY_SECONDS = 2.0
 LONGEST_PAUSE = 60.0
+
+#: An outage of the database that is shorter causes no mail, in seconds.
+OUTAGE_SECONDS = 60.0
 
 #: Time between two messages about the wait for the database, in seconds.
 WORD_SECONDS = 10.0
@@ -193,3 +199,52 @@ class RunnerRestarts:
         if now - self.first_start > DATABASE_PATIENCE:
             return ServerEnd(ServerCode.DATABASE, f"the database could not be reached for {DATABASE_PATIENCE:.0f} s")
         return None
+
+
+class OutageMail(NamedTuple):
+    """Subject and text of a mail to the administrators."""
+
+    subject: str
+    text: str
+
+
+@dataclass(slots=True)
+class DatabaseOutage:
+    """Decide which mails tell of an outage of the database: one when it has lasted for a while, one when it is over.
+
+    Times are those of a monotonic clock.
+    """
+
+    database: str  #: where it is
+    since: float | None = None  #: when the first pass failed for want of it; None: it can be used
+    is_mailed: bool = False
+    _mails: HourlyLimit = field(default_factory=lambda: HourlyLimit(1))
+
+    def note_pass(self, now: float, *, is_unavailable: bool) -> OutageMail | None:
+        """Record whether a pass could use the database. Return the mail that it is back, None if none is due."""
+        if is_unavailable:
+            self.since = now if self.since is None else self.since
+            return None
+        since, is_mailed = self.since, self.is_mailed
+        self.since, self.is_mailed = None, False
+        if since is None or not is_mailed:
+            return None
+        text = f"The database at {self.database} can be used again, after {now - since:.0f} s."
+        return OutageMail("The database can be used again", f"{text} OAR goes on; nothing is to be done.")
+
+    def due_mail(self, now: float, wall: float) -> OutageMail | None:
+        """Return the mail about an outage that has lasted for ``OUTAGE_SECONDS``, at most one within an hour.
+
+        ``wall``: the date of ``now``, in seconds since 1970.
+        """
+        if self.since is None or self.is_mailed or now - self.since < OUTAGE_SECONDS:
+            return None
+        if not self._mails.allows("outage", now):
+            return None
+        self.is_mailed = True
+        since = format_date(int(wall - (now - self.since)))
+        text = (
+            f"The database at {self.database} cannot be used since {since}. No job can be submitted, started or ended."
+        )
+        advice = "Check PostgreSQL and the network to it: oar-server status --check. A mail follows when it is back."
+        return OutageMail("The database cannot be used", f"{text}\n{advice}")

@@ -2,9 +2,10 @@
 
 import pytest
 
+from oar.lib.base.times import format_date
 from oar.lib.bus.exit_codes import ServerCode
 from oar.lib.bus.frames import Renewal
-from oar.modules.children import RunnerRestarts
+from oar.modules.children import DatabaseOutage, RunnerRestarts
 from oar.modules.worker import PASSES_OF_A_LIFE, SETTLING, Lifetime
 
 DATABASE = "db:5432"
@@ -109,3 +110,36 @@ def test_a_worker_whose_work_needs_more_than_the_bound_stays() -> None:
 def test_without_a_bound_only_the_number_of_passes_counts(held: int) -> None:
     passes = asked(*[50] * SETTLING, *[held] * (PASSES_OF_A_LIFE - SETTLING), most=0)
     assert passes == [Renewal.NONE] * (PASSES_OF_A_LIFE - 1) + [Renewal.WHEN_IDLE]
+
+
+# -- outages of the database ------------------------------------------------------------------------------------------
+
+
+def test_an_outage_causes_one_mail_and_one_when_the_database_is_back() -> None:
+    outage = DatabaseOutage("db:5432")
+    for second in range(0, 60, 10):
+        assert outage.note_pass(second, is_unavailable=True) is None
+        assert outage.due_mail(second, 1000 + second) is None
+    mail = outage.due_mail(60, 1060)
+    assert mail is not None
+    assert mail.subject == "The database cannot be used"
+    assert f"The database at db:5432 cannot be used since {format_date(1000)}." in mail.text
+    assert outage.due_mail(120, 1120) is None
+    assert outage.note_pass(125, is_unavailable=False) == (
+        "The database can be used again",
+        "The database at db:5432 can be used again, after 125 s. OAR goes on; nothing is to be done.",
+    )
+    assert outage.note_pass(126, is_unavailable=False) is None
+
+
+def test_a_short_outage_and_a_second_one_within_an_hour_cause_no_mail() -> None:
+    outage = DatabaseOutage("db:5432")
+    assert outage.note_pass(0, is_unavailable=True) is None
+    assert outage.note_pass(59, is_unavailable=False) is None
+    assert outage.due_mail(100, 1100) is None
+    mails = []
+    for begin in (1000, 2000):
+        outage.note_pass(begin, is_unavailable=True)
+        mails.append(outage.due_mail(begin + 90, begin))
+        mails.append(outage.note_pass(begin + 100, is_unavailable=False))
+    assert [mail is not None for mail in mails] == [True, True, False, False]
