@@ -133,10 +133,7 @@ def _chosen(options: RuleOptions) -> Action | None:
 def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
     rule = tx.admission_rules.find(rule_id or 0)
     if rule is None:
-        text = (
-            f"Error: could not retrieve admission rule from database\nUnknown rule: {rule_id}. List the rules with -S."
-        )
-        raise Stop(text, NO_RULE)
+        raise Stop(f"Unknown rule: {rule_id}. List the rules with -S.", NO_RULE)
     return rule
 
 

@@ -192,7 +192,8 @@ def _rule_mail(failed: Event) -> Mail:
     rule, rule_id = (f"rule {number[1]}", number[1]) if number else ("the rule", "ID")
     advice = (
         f"Correct {rule}, or disable it: oaradmissionrules -m {rule_id} -N."
-        " Failures in the next 24 h are in LOG_FILE only. Test the rules: oaradmissionrules --test"
+        " Failures in the next 24 h are in LOG_FILE only. Test the rules: oaradmissionrules --test --as LOGIN --"
+        " -l nodes=1 date"
     )
     return Mail("An admission rule fails", f"{text}\n{advice}")
 

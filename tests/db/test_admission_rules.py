@@ -429,7 +429,7 @@ class TestCommand:
         text = '# Put a job that names no queue in the default queue\nif not queue:\n    queue = "default"\n'
         assert site.rule("-s", first, "-f").out == f"--- (1) RULE #{first}\n{text}---\n"
         assert site.rule("-s", first, "-H").out == text
-        text = "Error: could not retrieve admission rule from database\nUnknown rule: 9999. List the rules with -S.\n"
+        text = "Unknown rule: 9999. List the rules with -S.\n"
         assert site.rule("-s", 9999) == CommandResult(2, "", text)
 
     def test_a_priority_that_no_column_holds_is_refused(self, site: Site) -> None:

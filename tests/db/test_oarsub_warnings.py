@@ -122,7 +122,10 @@ def test_a_script_that_the_job_cannot_start(site: LoginNode, tmp_path: Path, mon
     (tmp_path / "job.sh").write_text("#!/bin/sh\n")
     denied = "# Warning: {0}: it is not executable, the job would end with exit code 126. Run: chmod +x ./job.sh\n"
     assert site.oarsub("./job.sh").err == denied.format("./job.sh")
-    assert site.oarsub("job.sh").err == denied.format("job.sh")
+    assert site.oarsub("job.sh").err == (
+        "# Warning: job.sh: the shell searches it in PATH, not in the current directory (exit code 127), and it is not"
+        " executable. Run: chmod +x ./job.sh. Write: oarsub ./job.sh\n"
+    )
     assert site.oarsub("bash job.sh").err == ""
     (tmp_path / "job.sh").chmod(0o755)
     assert site.oarsub("./job.sh").err == ""

@@ -176,6 +176,12 @@ STOPPED = OFF._replace(author="")
         (HealthFacts([ON], refusals=Refusals(2, "no")), ServerHealth.OK, ""),
         (HealthFacts([ON], refusals=Refusals(3, "of bob:\n no")), ServerHealth.WARNING, "the last 3 submissions"),
         (
+            HealthFacts([ON], refusals=Refusals(3, "a submission of bob: Not you.")),
+            ServerHealth.WARNING,
+            "the last one: a submission of bob: Not you. See LOG_FILE, or run the rules as a user: oaradmissionrules"
+            " --test --as LOGIN -- -l nodes=1 date",
+        ),
+        (
             HealthFacts([ON], rule_errors=["admission rule 7 is not Python: line 1: invalid syntax"]),
             ServerHealth.CRITICAL,
             "no job can be submitted: admission rule 7 is not Python",

@@ -274,13 +274,15 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
     text = file.data[:_LOOKED_INTO].decode("utf-8", "replace")
     typed = shlex.quote(shlex.join([place, *script.arguments]))
     yield from map(visible, unread_lines(script.path, text, f"oarsub -S {typed}"))
-    if script.is_program and not file.is_executable:
+    denied = script.is_program and not file.is_executable
+    if script.is_program and "/" not in script.path:
+        searched = f"{script.path}: the shell searches it in PATH, not in the current directory"
+        if denied:
+            searched += f" (exit code 127), and it is not executable. Run: chmod +x {place}"
+        yield visible(f"{searched}. Write: oarsub {typed}")
+    elif denied:
         yield visible(
             f"{script.path}: it is not executable, the job would end with exit code 126. Run: chmod +x {place}"
-        )
-    elif script.is_program and "/" not in script.path:
-        yield visible(
-            f"{script.path}: the shell searches it in PATH, not in the current directory. Write: oarsub {typed}"
         )
 
 

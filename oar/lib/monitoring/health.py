@@ -36,7 +36,7 @@ MOST_SUSPECTED = 0.5
 #: Seconds for which an ended job may wait for oaraccounting, which runs each hour.
 LATE_ACCOUNTING = 3 * 3600
 #: What an administrator does about refused submissions.
-_SEE_RULES = "See LOG_FILE, or run: oaradmissionrules --test"
+_SEE_RULES = "See LOG_FILE, or run the rules as a user: oaradmissionrules --test --as LOGIN -- -l nodes=1 date"
 #: Queues that a finding about stopped queues names; the others are counted.
 MOST_QUEUES = 5
 #: Users that a finding names; the others are counted.
@@ -195,11 +195,11 @@ def judge_cluster(facts: HealthFacts | str, now: float) -> HealthReport:
 
 def _judge_submissions(facts: HealthFacts) -> Iterator[HealthFinding]:
     for error in facts.rule_errors:
-        yield HealthFinding(ServerHealth.CRITICAL, f"no job can be submitted: {_shorten(error)}. {_SEE_RULES}")
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can be submitted: {_sentence(error)} {_SEE_RULES}")
     refusals = facts.refusals
     if refusals.number >= MANY_FAILURES:
-        text = f"the last {refusals.number} submissions were refused, the last one: {_shorten(refusals.last)}"
-        yield HealthFinding(ServerHealth.WARNING, f"{text}. {_SEE_RULES}")
+        text = f"the last {refusals.number} submissions were refused, the last one: {_sentence(refusals.last)}"
+        yield HealthFinding(ServerHealth.WARNING, f"{text} {_SEE_RULES}")
 
 
 def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
@@ -266,7 +266,7 @@ def _describe_user_holds(holds: Sequence[UserHold]) -> str:
     if len(users) > MOST_NAMES:
         more = len(users) - MOST_NAMES
         names = f"{', '.join(users[:MOST_NAMES])} and {more} more {'user' if more == 1 else 'users'}"
-    return f"launches of {names} are held: {_shorten(holds[0].reason)}. {holds[0].repair}"
+    return f"launches of {names} are held: {_sentence(holds[0].reason)} {holds[0].repair}"
 
 
 def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]:
@@ -276,6 +276,12 @@ def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]
     if last is not None and oldest and now - max(last, oldest) > LATE_ACCOUNTING:
         text = f"ended jobs are not accounted: oaraccounting succeeded last at {format_date(last)}"
         yield HealthFinding(ServerHealth.WARNING, f"{text}. See: systemctl status oar-accounting.timer")
+
+
+def _sentence(text: str) -> str:
+    """Return a text, shortened, with one full stop at its end."""
+    line = _shorten(text)
+    return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
 def _shorten(text: str) -> str:
