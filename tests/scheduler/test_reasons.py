@@ -383,6 +383,13 @@ def test_a_limit_of_another_version_is_told_by_its_text() -> None:
     assert reason_sentence(reason) == "Not planned in this round."
 
 
+@pytest.mark.parametrize(("next_try", "when"), [(1, "at the next pass"), (4_000_000_000, "on 2096-10-02 ")])
+def test_the_next_try_of_held_launches_is_never_in_the_past(next_try: int, when: str) -> None:
+    reason = reasons.launch_held(LaunchFault.ACCOUNT, "bob", "no node knows bob.", next_try)
+    text = reason_sentence(WaitReason(NOW, reason.code, reason.text, reason.data))
+    assert text.startswith(f"Launches are held because no node knows bob. OAR tries again by itself, next {when}")
+
+
 def test_a_fault_of_the_configuration_is_told_in_its_own_words() -> None:
     fault = "TAKTUK_CMD: /no/taktuk: no such program on this machine. Install it, or remove TAKTUK_CMD from oar.conf."
     reason = reasons.launch_held(LaunchFault.CONFIGURATION, "", fault, NOW)

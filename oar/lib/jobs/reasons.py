@@ -7,6 +7,7 @@ The table ``job_waits`` contains the dates at which the code of a job changed; t
 waiting. If the reason of a job changes often, the older changes are folded into one sum per code.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -457,7 +458,9 @@ def _held(data: Mapping[str, Any]) -> str:
 def _fault(data: Mapping[str, Any]) -> str:
     if data["fault"] == LaunchFault.CONFIGURATION:
         return f"No job is started until an administrator has repaired this: {data['text'].rstrip('.')}."
-    return f"Launches are held because {data['text']}. OAR tries again by itself, next on {format_date(data['date'])}."
+    # A pass that is late leaves a date of the past.
+    when = f"on {format_date(data['date'])}" if data["date"] > time.time() else "at the next pass"
+    return f"Launches are held because {data['text'].rstrip('.')}. OAR tries again by itself, next {when}."
 
 
 # -- waiting time -----------------------------------------------------------------------------------------------------
