@@ -266,9 +266,13 @@ class Server:
 
     def reloaded(self) -> int:
         """Print errors of the configuration, with which the server keeps its former values; return 0 without errors."""
-        for error in self._errors:
+        from oar.cli.common.health_probes import find_unreadable_configuration
+
+        pid = self.pid()
+        unreadable = [] if pid is None else list(find_unreadable_configuration(self._path, pid))
+        for error in (*unreadable, *self._errors):
             click.echo(f"[ERROR] {error}: the server uses the former values.", err=True)
-        return 1 if self._errors else 0
+        return 1 if unreadable or self._errors else 0
 
     def prepare(self) -> pwd.struct_passwd:
         """Create the run directory, the log files and the keys if they are missing."""

@@ -21,6 +21,7 @@ from oar.lib.bus.frames import RoundsAnswer, RoundsQuestion, Status, StatusQuest
 from oar.lib.bus.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
 from oar.lib.monitoring.health import ServerHealth, judge_status
 from oar.modules.automaton import Module
+from oar.modules.worker import UNAVAILABLE
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
 PROGRAM = Path(__file__).with_name("server_program.py")
@@ -457,6 +458,14 @@ def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(se
     wait_until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
     assert server.status()["modules"]["finaud"]["failures"] >= 2
     assert server.status()["modules"]["finaud"]["restarts"] >= 2
+
+
+def test_a_pass_without_a_database_names_it_instead_of_a_code(server: Server) -> None:
+    server.start_idle()
+    server.say("finaud", "code", UNAVAILABLE)
+    server.ring(Wake(Tag.FINAUD))
+    wait_until(lambda: "module finaud failed: the database cannot be used" in server.log())
+    assert "ended with code 69" not in server.log()
 
 
 @pytest.mark.slow
