@@ -31,14 +31,14 @@ log_line_prefix = '%m [%p] %a '
 """
 #: What a new primary gets: a replica that is away for a while continues where it was.
 _KEPT_LOG = "256MB"
-_ACCESS = f"""\
+ACCESS = f"""\
 local all postgres peer map=room
 local all all scram-sha-256
 host oar oar,oar_ro 127.0.0.1/32 scram-sha-256
 host oar oar,oar_ro {layout.NETWORK} scram-sha-256
 """
 #: Administrators of the database: postgres and root of the host, also from outside of the room.
-_NAMES = """\
+NAMES = """\
 room postgres postgres
 room root postgres
 """
@@ -58,7 +58,7 @@ class Server(NamedTuple):
     @property
     def hardware(self) -> str:
         """Hardware address."""
-        return f"02:0a:00:00:ff:{0xFE - layout.DATABASES.index(self.name):02x}"
+        return f"02:0a:00:00:ff:{0xFE - layout.database_number(self.name):02x}"
 
     @property
     def network(self) -> str:
@@ -92,8 +92,12 @@ class Server(NamedTuple):
     @property
     def configuration(self) -> str:
         """Lines of postgresql.conf that name its address."""
-        sockets = ",".join(self.sockets)
-        return f"listen_addresses = 'localhost,{self.address}'\nunix_socket_directories = '{sockets}'\n"
+        return f"listen_addresses = 'localhost,{self.address}'\n{self.sockets_line}"
+
+    @property
+    def sockets_line(self) -> str:
+        """Line of postgresql.conf that names the directories of its sockets."""
+        return f"unix_socket_directories = '{','.join(self.sockets)}'\n"
 
 
 def servers(room: Room) -> list[Server]:
@@ -140,12 +144,18 @@ install -o postgres -m 640 /dev/null {target.log}
 """
 
 
+def parameters(target: Server, room: Room) -> str:
+    """Return lines of postgresql.conf: the parameters without the address."""
+    lines = _COMMON + (_FAST if target.is_fast else _SAFE)
+    if room.servers > 1:  # tests compare the order of commits
+        lines += "track_commit_timestamp = on\n"
+    return lines
+
+
 def create_script(target: Server, room: Room) -> str:
     """Return shell text for the account postgres: create the data directory and the configuration."""
     data = target.directory
-    settings = target.configuration + _COMMON + (_FAST if target.is_fast else _SAFE)
-    if room.servers > 1:  # tests compare the order of commits
-        settings += "track_commit_timestamp = on\n"
+    settings = target.configuration + parameters(target, room)
     replicas = "".join(f"host replication postgres {entry.address}/32 trust\n" for entry in servers(room)[1:])
     if replicas:
         replicas += f"host replication postgres {target.address}/32 trust\n"
@@ -155,9 +165,9 @@ set -e
 cat >> {data}/postgresql.conf <<'END'
 {settings}END
 cat > {data}/pg_hba.conf <<'END'
-{_ACCESS}{replicas}END
+{ACCESS}{replicas}END
 cat > {data}/pg_ident.conf <<'END'
-{_NAMES}END
+{NAMES}END
 """
 
 
@@ -168,7 +178,7 @@ def follow_script(target: Server, primary: Server, *, is_asynchronous: bool) -> 
     """
     data = target.directory
     base_backup = f"{binaries()}/pg_basebackup -h {primary.name} -U postgres -D {data} -R -c fast --no-sync"
-    alter = f"{_as_postgres(primary)} {binaries()}/psql -qX -h {primary.sockets[0]} postgres"
+    alter = f"{as_postgres(primary)} {binaries()}/psql -qX -h {primary.sockets[0]} postgres"
     waits_for = "" if is_asynchronous else "*"
     return f"""\
 set -e
@@ -177,7 +187,7 @@ ip link set {target.link} up
 [ ! -e {data}/postmaster.pid ] || {_control(target)} -m immediate stop || true
 find {data} -mindepth 1 -delete
 {alter} -c "ALTER SYSTEM SET wal_keep_size = '{_KEPT_LOG}'" -c "ALTER SYSTEM RESET synchronous_standby_names"
-{_as_postgres(target)} {base_backup}
+{as_postgres(target)} {base_backup}
 cat >> {data}/postgresql.conf <<'END'
 {target.configuration}END
 {_start(target)}
@@ -194,13 +204,14 @@ def neighbours(room: Room, device: str) -> str:
 
 
 def network_script(target: Server, room: Room) -> str:
-    """Return shell text for root: create the network of a PostgreSQL server and connect it.
+    """Return shell text for root: create the network of a host of PostgreSQL or etcd and connect it.
 
     Both ends have permanent neighbour entries, so that a cut network looks like silence, not like an unreachable host.
     """
     name = target.name
     peers = [(layout.address(number), layout.hardware_address(number)) for number in room.server_numbers.values()]
-    peers += [(entry.address, entry.hardware) for entry in servers(room) if entry != target]
+    hosts = [Server(name, target.is_fast) for name in room.etcd_names or room.database_names]
+    peers += [(entry.address, entry.hardware) for entry in hosts if entry != target]
     entries = "\n".join(
         f"ip -n {name} neigh replace {address} lladdr {hardware} dev eth0 nud permanent" for address, hardware in peers
     )
@@ -216,12 +227,13 @@ ip -n {name} link set eth0 up
 """
 
 
-def _as_postgres(target: Server) -> str:
+def as_postgres(target: Server) -> str:
+    """Return the words that run a command on the host as postgres."""
     return f"nsenter --net={target.network} setpriv --reuid=postgres --regid=postgres --init-groups"
 
 
 def _control(target: Server) -> str:
-    return f"{_as_postgres(target)} {binaries()}/pg_ctl -D {target.directory} -s -w -t 60"
+    return f"{as_postgres(target)} {binaries()}/pg_ctl -D {target.directory} -s -w -t 60"
 
 
 def _start(target: Server) -> str:

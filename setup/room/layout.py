@@ -17,6 +17,8 @@ SERVERS = (SERVER, "server2")
 DATABASE = "database"
 #: Host names of the PostgreSQL servers: the first primary and its replica.
 DATABASES = (DATABASE, "database2")
+#: Host name of the third member of etcd (`--patroni`); the others are on the hosts of PostgreSQL.
+WITNESS = "witness"
 #: Number of the second server: beyond those of the nodes.
 _SECOND_SERVER = 60_000
 NODE_SSH_PORT = 6667
@@ -98,9 +100,14 @@ def address(number: int) -> str:
     return str(NETWORK[1 + number])
 
 
+def database_number(name: str) -> int:
+    """Return the number of a host of PostgreSQL or etcd."""
+    return (*DATABASES, WITNESS).index(name)
+
+
 def database_address(name: str = DATABASE) -> str:
-    """Return the address of a PostgreSQL server; it is beyond the addresses of the nodes."""
-    return str(NETWORK[-2 - DATABASES.index(name)])
+    """Return the address of a host of PostgreSQL or etcd; it is beyond the addresses of the nodes."""
+    return str(NETWORK[-2 - database_number(name)])
 
 
 def hardware_address(number: int) -> str:
@@ -128,6 +135,8 @@ class Room:
     databases: int = 1
     #: Whether a commit is acknowledged before the replica has it.
     is_asynchronous: bool = False
+    #: Whether Patroni chooses the primary.
+    has_patroni: bool = False
     #: Directory of all rooms, from the environment at the start.
     state: str = field(default_factory=lambda: str(state_root()))
 
@@ -155,6 +164,11 @@ class Room:
     def database_names(self) -> tuple[str, ...]:
         """Host names of the PostgreSQL servers."""
         return DATABASES[: self.databases]
+
+    @property
+    def etcd_names(self) -> tuple[str, ...]:
+        """Host names of the members of etcd."""
+        return (*self.database_names, WITNESS) if self.has_patroni else ()
 
     @property
     def server_numbers(self) -> dict[str, int]:

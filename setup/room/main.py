@@ -26,6 +26,7 @@ Actions on a node:
 With `start --servers 2` and `--databases 2`, a second server of OAR (server2) and a replica of PostgreSQL (database2):
   setup/cluster server [HOST] ACTION     stop, kill, start, hang, resume, cut, cut-database, cut-nodes, heal, power-off
   setup/cluster database [HOST] ACTION   stop, kill, start, promote, follow, cut, heal, power-off
+With `--patroni`, Patroni promotes the replica, and a third host (witness) has a member of etcd.
 
 `setup/cluster chaos --seed N --minutes M` chooses faults of servers, databases and nodes at random, under a load of
 jobs. After each one it checks that no job is lost and none runs twice. It prints the seed, and ends at the first fault
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     node.set_defaults(action=_node, env=[])
     for name, text, hosts, more in (
         (layout.SERVER, "a server of OAR", layout.SERVERS, SERVER_ACTIONS),
-        (layout.DATABASE, "PostgreSQL", layout.DATABASES, DATABASE_ACTIONS),
+        (layout.DATABASE, "PostgreSQL", (*layout.DATABASES, layout.WITNESS), DATABASE_ACTIONS),
         ("commands", "the server that answers commands", layout.SERVERS, ()),
         ("api", "the REST API with its pages", layout.SERVERS, ()),
     ):
@@ -126,6 +127,11 @@ def _add_start(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     start.add_argument(
         "--asynchronous", action="store_true", help="acknowledge a commit before the replica has it, which may lose it"
     )
+    start.add_argument(
+        "--patroni",
+        action="store_true",
+        help="let Patroni choose the primary (Debian packages patroni, etcd-server, curl)",
+    )
     start.add_argument("--cores", type=int, default=2, help="resources of each node (default 2)")
     start.add_argument("--fast-db", action="store_true", help="PostgreSQL in memory without fsync: for tests")
     start.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line for the server's oar.conf")
@@ -156,6 +162,8 @@ def _start(options: argparse.Namespace) -> int:
     for option, number in (("--nodes", options.nodes), ("--cores", options.cores)):
         if not 1 <= number <= 1000:
             raise RoomError(f"{option} must be between 1 and 1000")
+    if options.patroni and (options.databases < 2 or options.asynchronous):
+        raise RoomError("--patroni needs --databases 2, without --asynchronous")
     name = layout.check_name(options.room)
     shown = tuple(layout.check_shown(path) for path in options.show)
     levels.become_root_of_a_namespace(sys.argv[1:])
@@ -172,6 +180,7 @@ def _start(options: argparse.Namespace) -> int:
         servers=options.servers,
         databases=options.databases,
         is_asynchronous=options.asynchronous,
+        has_patroni=options.patroni,
     )
     keeper.start(room, options.lease)
     try:

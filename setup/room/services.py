@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from . import client, database, layout, machine
+from . import client, database, layout, machine, patroni
 from .layout import Room, RoomError
 
 #: Steps of `start`, in order.
@@ -74,6 +74,9 @@ def _on_all_servers(room: Room, service: str) -> None:
 
 
 def _start_postgresql(room: Room) -> None:
+    if room.has_patroni:
+        _start_patroni(room)
+        return
     for target in database.servers(room):
         inside(room, "root", database.prepare_script(target))
         inside(room, "root", database.network_script(target, room))
@@ -84,6 +87,19 @@ def _start_postgresql(room: Room) -> None:
     _control_database(room, "start", primary)
     for replica in replicas:
         _control_database(room, "follow", replica)
+
+
+def _start_patroni(room: Room) -> None:
+    members = patroni.members(room)
+    for target in members:
+        inside(room, "root", patroni.prepare_script(target, room))
+        inside(room, "root", database.network_script(target, room))
+    for server in room.server_names:
+        inside(room, "root", database.neighbours(room, _device(server)), server)
+    for target in members:
+        inside(room, "root", patroni.start_etcd(target, room))
+    for target in members:
+        inside(room, "root", patroni.control_command(target, room, "start"))
 
 
 def control(room: Room, service: str, action: str, host: str = "") -> None:
@@ -105,6 +121,9 @@ def control(room: Room, service: str, action: str, host: str = "") -> None:
 
 
 def _control_database(room: Room, action: str, host: str) -> None:
+    if room.has_patroni:
+        inside(room, "root", patroni.control_command(patroni.member(room, host), room, action))
+        return
     target = database.server(room, host)
     if action == "follow":
         others = [entry for entry in database.servers(room) if entry != target]

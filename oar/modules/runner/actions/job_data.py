@@ -98,8 +98,9 @@ class JobData:
         """
         if not self.is_elsewhere:
             return self.hosts[0]
-        key = Config.deploy_hostname if JobTypeName.DEPLOY in self.types else Config.cosystem_hostname
-        return str(getattr(config, key.name)) if key.name in config.changed else own_server(config)
+        if JobTypeName.DEPLOY in self.types:
+            return config.deploy_hostname if "deploy_hostname" in config.changed else own_server(config)
+        return config.cosystem_hostname if "cosystem_hostname" in config.changed else own_server(config)
 
     def processors(self, config: Config) -> dict[str, list[str]]:
         """Return the processors of the job by node, for the nodes that must be prepared.
