@@ -18,6 +18,7 @@ from tests.acceptance.faults import LATE, RAN, Machine, Scene, Step, stops_in
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.load import Load
 from tests.acceptance.test_crashes import OF_BIPBIPS
+from tests.acceptance.test_keys import SSH
 
 pytestmark = pytest.mark.slow
 
@@ -152,6 +153,19 @@ def test_a_hand_over_lets_jobs_run_and_shows_users_no_error(servers: Servers) ->
         load.wait_for_service()
         # Users see no error: only that the server will treat the request later.
         assert all(" will be treated later." in line for line in load.errors().splitlines()), load.errors()
+
+
+def test_the_other_server_gets_the_keys_and_the_host_keys(servers: Servers) -> None:
+    active = servers.active()
+    here, other = (servers.cluster.as_user("root").on(name) for name in (active, servers.other(active)))
+    keys, hosts = (f"cd /var/lib/oar/.ssh && cat {names}" for names in ("id_ed25519.pub oarsh_key*", "known_hosts"))
+    before = here.run(keys), here.run(hosts).splitlines()
+    other.run("cd /var/lib/oar/.ssh && rm oarsh_key oarsh_key.pub && echo >known_hosts && echo other >id_ed25519.pub")
+    printed = here.run(f"oar-keys --servers --ssh '{SSH} -l oar'").replace("root@", "")
+    assert printed == f"{other.machine}: the keys are installed.\n"
+    assert other.run(keys) == before[0] == here.run(keys)
+    assert other.run(hosts) == here.run(hosts)
+    assert set(before[1]) <= set(other.run(hosts).splitlines())
 
 
 def test_a_server_that_is_cut_from_the_nodes_hands_over_and_no_job_ends(servers: Servers) -> None:
