@@ -22,7 +22,16 @@ from oar.lib.config.files import Config
 from oar.lib.db.statements import psycopg2
 from oar.lib.history import audit
 from oar.lib.history.audit import AuditAction, Values
-from oar.lib.remote.key_installation import ACCOUNT, KeyFiles, authorized_lines, host_keys, merged, node_script, port_of
+from oar.lib.remote.key_installation import (
+    ACCOUNT,
+    SERVER_KEYS,
+    KeyFiles,
+    authorized_lines,
+    host_keys,
+    merged,
+    node_script,
+    port_of,
+)
 from oar.lib.runtime import conf_file, open_runtime, read_config
 
 #: Seconds that a node has.
@@ -56,9 +65,19 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
     is_flag=True,
     help="Copy the keys and known_hosts of this server to the other servers of SERVER_HOSTNAME, by ssh as root.",
 )
+@option(
+    "--replace-keys",
+    "is_replacing",
+    is_flag=True,
+    help="With --servers: replace a server key that another server has of its own.",
+)
 @option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node, --servers: ssh command (default: ssh).")
-def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], for_servers: bool, ssh: str) -> int:
+def main(
+    context: Context, *, is_printing: bool, nodes: tuple[str, ...], for_servers: bool, is_replacing: bool, ssh: str
+) -> int:
     """Run the command."""
+    if is_replacing and not for_servers:
+        raise click.UsageError("--replace-keys needs --servers.")
     if [is_printing, bool(nodes), for_servers].count(True) != 1:
         raise click.UsageError("Give one of: --node HOST for each node, --servers, --print.")
     for node in nodes:
@@ -72,7 +91,8 @@ def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], for_ser
         return 0
     config = read_config(conf_file(context.environment)).config
     targets = _other_servers(config) if for_servers else nodes
-    failed = Installation(account, files, reach, port_of(config.openssh_cmd)).install(targets)
+    installation = Installation(account, files, reach, port_of(config.openssh_cmd), is_replacing=is_replacing)
+    failed = installation.install(targets)
     if done := [node for node in targets if node not in failed]:
         _record(context, done)
     return 1 if failed else 0
@@ -104,12 +124,15 @@ def _record(context: Context, nodes: Sequence[str]) -> None:
 class Installation:
     """Nodes get the keys, and the server their host keys."""
 
-    def __init__(self, account: pwd.struct_passwd, files: KeyFiles, ssh: Sequence[str], port: int) -> None:
-        """``port``: of the sshd of OAR on the nodes."""
+    def __init__(
+        self, account: pwd.struct_passwd, files: KeyFiles, ssh: Sequence[str], port: int, *, is_replacing: bool = False
+    ) -> None:
+        """``port``: of the sshd of OAR on the nodes. ``is_replacing``: other servers lose server keys of their own."""
         self._account = account
         self._files = files
         self._ssh = [*ssh, "-oBatchMode=yes"]
         self._port = port
+        self._is_replacing = is_replacing
 
     def install(self, nodes: Sequence[str]) -> set[str]:
         """Install the keys and print the outcome for each node; return the nodes that did not get them."""
@@ -134,7 +157,8 @@ class Installation:
     def _run(self, node: str) -> str | None:
         """Run the script on a node; return its output, None after a printed error."""
         login = node if "@" in node else f"root@{node}"
-        outcome = run([*self._ssh, login, "sh -s"], timeout=_PATIENCE, stdin=node_script(self._files).encode())
+        script = node_script(self._files, is_replacing=self._is_replacing)
+        outcome = run([*self._ssh, login, "sh -s"], timeout=_PATIENCE, stdin=script.encode())
         if outcome.succeeded:
             return outcome.output
         lines = outcome.output.strip().splitlines() or ["no answer"]
@@ -165,7 +189,7 @@ def _read(account: pwd.struct_passwd, *, with_private: bool = False) -> KeyFiles
     """Return the keys of the server. ``with_private``: for another server.  Raises Stop."""
     directory = Path(account.pw_dir) / ".ssh"
     with _as(account):
-        server = next((name for name in ("id_ed25519.pub", "id_rsa.pub") if (directory / name).exists()), "")
+        server = next((f"{name}.pub" for name in SERVER_KEYS if (directory / f"{name}.pub").exists()), "")
         try:
             public, private, session = (
                 (directory / name).read_text() for name in (server, "oarsh_key", "oarsh_key.pub")

@@ -30,9 +30,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def install(home: Path, files: KeyFiles) -> subprocess.CompletedProcess[str]:
-    """Run the script as ssh does; ``~oar`` is the home of the test."""
-    script = node_script(files).replace("cd ~oar", f"cd {home}")
+def install(
+    home: Path, files: KeyFiles, *, is_replacing: bool = False, size: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the script as ssh does; ``~oar`` is the home of the test. ``size``: so much of it arrives."""
+    script = node_script(files, is_replacing=is_replacing).replace("cd ~oar", f"cd {home}")[:size]
     path = f"{home.parent}/bin:{os.environ['PATH']}"
     return subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, env={"PATH": path}, check=False)
 
@@ -63,6 +65,82 @@ def test_another_server_gets_the_key_of_the_server(home: Path) -> None:
     (home.parent / "bin/getent").write_text("#!/bin/sh\nexit 2\n")
     failed = install(home, FILES._replace(server_private="-----OWN-----\n"))
     assert failed.stderr == "there is no account oar: install oar-server first\n"
+
+
+def fake(home: Path, name: str, text: str) -> None:
+    (home.parent / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (home.parent / "bin" / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("account", ["oar", "root"])
+def test_keys_are_in_no_argument_of_a_process(home: Path, account: str) -> None:
+    fake(home, "id", f"echo {account}")
+    fake(home, "runuser", f'echo "$@" >{home.parent}/runuser\nshift 3\nexec "$@"')
+    fake(home, "mv", f'cat /proc/[0-9]*/cmdline >>{home.parent}/arguments 2>/dev/null\nexec /bin/mv "$@"')
+    hosts = "".join(f"node-{number} ssh-ed25519 CCCC\n" for number in range(10_000))
+    done = install(home, FILES._replace(server_private="-----OWN-----\n", known_hosts=hosts))
+    assert (done.returncode, done.stderr) == (0, "")
+    arguments = (home.parent / "arguments").read_bytes()
+    assert b"-----OWN" + b"-----" not in arguments
+    assert b"-----PRIVATE" + b"-----" not in arguments
+    assert (home / ".ssh/known_hosts").read_text() == hosts
+    if account == "root":
+        assert (home.parent / "runuser").read_text() == "-u oar -- sh -s\n"
+
+
+def test_a_part_of_the_script_changes_nothing(home: Path) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh/known_hosts").write_text("node-1 ssh-ed25519 OLD\n")
+    files = FILES._replace(known_hosts="node-1 ssh-ed25519 NEW\n")
+    whole = len(node_script(files))
+    for size in (whole // 2, whole - 150, whole - 60):
+        install(home, files, size=size)
+        assert [path.name for path in (home / ".ssh").iterdir()] == ["known_hosts"]
+        assert (home / ".ssh/known_hosts").read_text() == "node-1 ssh-ed25519 OLD\n"
+
+
+def test_hosts_that_only_the_other_machine_knows_stay(home: Path) -> None:
+    (home / ".ssh").mkdir()
+    before = (
+        "# ours\n@revoked node-1 ssh-rsa R\nnode-1,node-8 ssh-rsa OLD x\n\n  \nnode-2 ssh-rsa O\nnode-9 ssh-rsa N\n"
+    )
+    (home / ".ssh/known_hosts").write_text(before)
+    new = ["node-1 ssh-ed25519 CCCC", "node-1 ssh-rsa DDDD", "node-2 ssh-ed25519 EEEE"]
+    files = FILES._replace(known_hosts="".join(f"{line}\n" for line in new))
+    after = "# ours\n@revoked node-1 ssh-rsa R\nnode-8 ssh-rsa OLD x\nnode-9 ssh-rsa N\n" + files.known_hosts
+    for _ in range(2):
+        assert install(home, files).returncode == 0
+        assert (home / ".ssh/known_hosts").read_text() == after
+    assert merged(before, new) == after
+
+
+def generated(path: Path) -> tuple[str, str]:
+    """Return a private key and its public key."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "c", "-f", str(path)], check=True)
+    return path.read_text(), path.with_name(f"{path.name}.pub").read_text()
+
+
+def test_a_server_key_of_the_other_server_is_replaced_only_on_request(home: Path, tmp_path: Path) -> None:
+    private, public = generated(tmp_path / "ours")
+    other, other_public = generated(tmp_path / "other")
+    ssh = home / ".ssh"
+    ssh.mkdir()
+    for name, text in (("id_rsa", other), ("id_rsa.pub", other_public), ("known_hosts", "node-9 ssh-rsa N\n")):
+        (ssh / name).write_text(text)
+        (ssh / name).chmod(0o600)
+    files = FILES._replace(server_public=public, server_private=private, known_hosts="node-1 ssh-rsa A\n")
+    refused = install(home, files)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "~oar/.ssh/id_rsa is another server key: nothing was changed. To replace it, give --replace-keys, too\n",
+    )
+    assert (ssh / "id_rsa").read_text() == other
+    assert (ssh / "known_hosts").read_text() == "node-9 ssh-rsa N\n"
+    assert install(home, files, is_replacing=True).stderr == ""
+    assert sorted(path.name for path in ssh.glob("id_*")) == ["id_ed25519", "id_ed25519.pub"]
+    (ssh / "id_ed25519.pub").unlink()
+    assert install(home, files).stderr == ""  # the same key
+    assert (ssh / "id_ed25519.pub").read_text() == public
 
 
 def test_a_node_without_programs_is_told(home: Path) -> None:
