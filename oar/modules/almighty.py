@@ -245,7 +245,7 @@ class Almighty:
         self._keep_runner(now)
         if self._restarts.is_ready:
             for start in self._automaton.due(now):
-                self._children.give(start.module, start.disable, now)
+                self._children.give(start.module, start.disable, now, compare=start.compare)
         if self._sockets.lines:
             self._sockets.lines.expire(now)
 

@@ -63,6 +63,7 @@ MODULE_OF_TAG: Mapping[Tag, Module | None] = {
     Tag.QDEL: Module.LEON,
     Tag.VILLAINS: Module.SARKO,
     Tag.FINAUD: Module.FINAUD,
+    Tag.REACHABILITY: Module.FINAUD,
     Tag.CHSTATE: Module.NODE_CHANGE_STATE,
     Tag.TIME: None,
 }
@@ -100,6 +101,8 @@ _PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD, Module.GRETA)
 LONGEST_WITHOUT_ROUND = 60.0
 #: Longest time between the starts of two passes of Greta, in seconds.
 LONGEST_WITHOUT_GRETA = 60.0
+#: Shortest time between a pass of Finaud and a following one that only compares reachability, in seconds.
+BETWEEN_COMPARISONS = 30.0
 #: With adaptive distance, the pause after a round is as long as the round, at most this, in seconds.
 LONGEST_PAUSE = 5.0
 #: Behind a round that has started several jobs it is at least so long, in seconds: they end together, as they began.
@@ -128,10 +131,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class PassStart:
-    """The order to run a pass of a module. ``disable``: queues that the meta-scheduler must disable first."""
+    """The order to run a pass of a module.
+
+    ``disable``: queues that the meta-scheduler must disable first. ``compare``: Finaud only compares the nodes that the
+    servers reach.
+    """
 
     module: Module
     disable: tuple[str, ...] = ()
+    compare: bool = False
 
 
 @dataclass(slots=True)
@@ -180,6 +188,9 @@ class Automaton:
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
     _at: tuple[str, ...] = ()
     _failed: _FailedQueues = field(default_factory=_FailedQueues)
+    _check_waits: bool = False  #: a regular pass of Finaud waits, not only a comparison of reachability
+    _compares: bool = False  #: the last pass of Finaud was such a comparison
+    _checked: float | None = None  #: start of the last regular pass of Finaud
     _overtaken: set[Module] = field(default_factory=set)  #: modules that wait, and that a follower has gone before
 
     def start(self) -> None:
@@ -193,9 +204,13 @@ class Automaton:
     # -- events --
 
     def on_tag(self, tag: Tag) -> None:
-        """Request a pass of the module of a tag."""
+        """Request a pass of the module of a tag. If FINAUD_FREQUENCY is 0, no comparison of reachability runs."""
         module = MODULE_OF_TAG[tag]
-        if module is not None:
+        if tag is Tag.REACHABILITY:
+            queue = self.queues[LANES[Module.FINAUD]]
+            if self.timing.finaud > 0 and Module.FINAUD not in queue:
+                queue.append(Module.FINAUD)
+        elif module is not None:
             self._enqueue(module)
 
     def on_energy(self) -> None:
@@ -259,7 +274,7 @@ class Automaton:
 
     def wait(self, now: float) -> float:
         """Return after how many seconds a pass may be due if no event arrives before."""
-        dates = [self._period_end(module) for module in _PERIODIC if module not in self.queues[LANES[module]]]
+        dates = [self._period_end(module) for module in _PERIODIC if not self._waits(module)]
         dates += [
             self._next_pass(module) for lane in Lane if self.running[lane] is None for module in self.queues[lane]
         ]
@@ -282,9 +297,14 @@ class Automaton:
 
     # -- internal --
 
+    def _waits(self, module: Module) -> bool:
+        """Return whether a pass waits, for Finaud a regular one."""
+        return module in self.queues[LANES[module]] and (module is not Module.FINAUD or self._check_waits)
+
     def _enqueue(self, module: Module) -> None:
         if module is Module.GRETA and not self.timing.has_greta:
             return
+        self._check_waits |= module is Module.FINAUD
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
         queue = self.queues[LANES[module]]
@@ -306,13 +326,17 @@ class Automaton:
             self._stale = True
 
     def _fail(self, module: Module, now: float) -> None:
-        """Repeat a failed pass after increasing pauses. Disable the queues for which scheduling passes fail."""
+        """Repeat a failed pass after increasing pauses. Disable the queues for which scheduling passes fail.
+
+        A failed comparison of reachability is not repeated.
+        """
         record = self.records[module]
         record.code = None
         record.failures += 1
         record.failures_in_a_row += 1
         record.not_before = now + min(2.0 ** (record.failures_in_a_row - 1), LONGEST_BACK_OFF)
-        self._enqueue(module)
+        if module is not Module.FINAUD or not self._compares:
+            self._enqueue(module)
         if module is Module.META_SCHED:
             is_same = self._at == self._failed.queues
             self._failed = _FailedQueues(self._at, self._failed.failures + 1 if is_same else 1)
@@ -321,7 +345,7 @@ class Automaton:
 
     def _period_end(self, module: Module) -> float:
         """Return when the module runs without a request: never while it is running."""
-        started = self.records[module].started
+        started = self._checked if module is Module.FINAUD else self.records[module].started
         period = self.period(module)
         if period is None or self.running[LANES[module]] is module:
             return float("inf")
@@ -352,9 +376,18 @@ class Automaton:
             return float("-inf")
         return min(self._next_pass(Module.META_SCHED), ended + LONGEST_GATHERING)
 
+    def _next_check(self) -> float:
+        """Return when the waiting pass of Finaud may begin: at once, if it is a regular one."""
+        started = self.records[Module.FINAUD].started
+        return float("-inf") if self._check_waits or started is None else started + BETWEEN_COMPARISONS
+
     def _next_pass(self, module: Module) -> float:
         """Return when a waiting module may begin."""
-        pauses = {Module.META_SCHED: self._next_round, Module.NODE_CHANGE_STATE: self._next_gathering}
+        pauses = {
+            Module.META_SCHED: self._next_round,
+            Module.NODE_CHANGE_STATE: self._next_gathering,
+            Module.FINAUD: self._next_check,
+        }
         not_before = self.records[module].not_before
         return max(not_before, pauses[module]()) if module in pauses else not_before
 
@@ -378,6 +411,10 @@ class Automaton:
         if module is Module.NODE_CHANGE_STATE:
             self._stale = False
             self._has_looked |= Module.META_SCHED in self.queues[lane] and self._may_start(Module.META_SCHED, now)
+        if module is Module.FINAUD:
+            self._compares, self._check_waits = not self._check_waits, False
+            self._checked = self._checked if self._compares else now
+            return PassStart(module, compare=self._compares)
         if module is not Module.META_SCHED:
             return PassStart(module)
         self._at = ()

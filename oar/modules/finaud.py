@@ -25,14 +25,22 @@ from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
+    from oar.modules.worker import PassOrder
 
 log = logging.getLogger("finaud")
 
 
-def run(runtime: "Runtime") -> int:
-    """Run one pass. Return 1 if NodeChangeState has work."""
+def run(runtime: "Runtime", order: "PassOrder | None" = None) -> int:
+    """Run one pass. Return 1 if NodeChangeState has work.
+
+    A pass whose order says ``compare`` only decides whether a standby must take over. It changes no node: a node that
+    was suspected for a failed launch would be Alive again at once, and the launch would fail again.
+    """
+    compares = order is not None and order.compare
     with runtime.database.begin() as tx:
         nodes = _nodes_to_test(tx, runtime.config)
+    if compares:
+        nodes = {node: is_alive for node, is_alive in nodes.items() if is_alive}
     if not nodes:
         return FinaudCode.NOTHING
     try:
@@ -41,6 +49,8 @@ def run(runtime: "Runtime") -> int:
             return FinaudCode.NOTHING
     except ConfigError as error:
         return _report_failure(runtime, "Module finaud failed", f"{error}; no node is suspected for it")
+    if compares:
+        return FinaudCode.NOTHING
     if len(silent) == len(nodes) > TOO_MANY_TO_FAIL:
         text = f"none of the {len(nodes)} nodes answers: the server's own network is suspected, no node is"
         return _report_failure(runtime, "Suspecting nodes", text)
@@ -119,7 +129,7 @@ def _make_alive(tx: "Transaction", node: str) -> bool:
 def main() -> None:
     from oar.modules import worker
 
-    sys.exit(worker.main("finaud", run))
+    sys.exit(worker.main_of_scheduler("finaud", run))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
     changed = _carry_out(tx, decisions, heals=site.heals)
     if site.has_standby and any(event.type in _UNREACHED for event in events):
-        tx.outbox.append(Wake(Tag.FINAUD))  # it finds out whether this server has lost its nodes
+        tx.outbox.append(Wake(Tag.REACHABILITY))  # Finaud finds out whether this server has lost its nodes
     if faults:
         launch_holds.note_failures(tx, _failures(decisions), common, heals=site.heals)
     return changed

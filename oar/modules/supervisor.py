@@ -73,6 +73,7 @@ class SupervisedChild:
     child: ChildProcess | None = None
     identity: bytes = b""
     order: tuple[str, ...] | None = None  #: the queues to disable of its running or next pass; None: it has no pass
+    compares: bool = False  #: Finaud only compares the nodes that the servers reach in this pass
     run_id: int = 0
     missed: int = 0
     next_ping: float = 0.0
@@ -121,10 +122,10 @@ class Supervisor:
         self._polled.add(worker.child)
         self._enter(worker, State.BUSY if worker.is_one_shot else State.STARTING, now)
 
-    def give(self, name: str, disable: tuple[str, ...], now: float) -> None:
+    def give(self, name: str, disable: tuple[str, ...], now: float, *, compare: bool = False) -> None:
         """Order a pass from a child, to run as soon as possible."""
         worker = self.workers[name]
-        worker.order = disable
+        worker.order, worker.compares = disable, compare
         worker.began_again = False
         if worker.state is State.IDLE:
             self._run(worker, now)
@@ -255,7 +256,7 @@ class Supervisor:
         worker.run_id = self._last_run
         worker.missed = 0
         self._enter(worker, State.BUSY, now)
-        if self._send(worker.identity, RunPass(worker.run_id, worker.order or ())):
+        if self._send(worker.identity, RunPass(worker.run_id, worker.order or (), worker.compares)):
             return
         if worker.began_again:
             self.retire(worker.program.name, "it does not read", now)

@@ -67,13 +67,14 @@ class PassResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PassOrder:
-    """The order to run a pass of the meta-scheduler.
+    """The order to run a pass.
 
     ``announce`` is called with the queues that the scheduling pass handles next.
     """
 
     disable: tuple[str, ...] = ()  #: queues to disable first: rounds failed at them
     announce: Callable[[Sequence[str]], None] = lambda queues: None
+    compare: bool = False  #: Finaud only compares the nodes that the servers reach
     goes_on: bool = False  #: what may wait is gone on with between the passes
 
 
@@ -209,7 +210,9 @@ class PassWorker:
     def _pass(self, order: RunPass) -> None:
         self._follow_configuration()
         goes_on = self._sequel is not None
-        pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))), goes_on=goes_on)
+        pass_order = PassOrder(
+            order.disable, lambda queues: self._tell(At(tuple(queues))), order.compare, goes_on=goes_on
+        )
         result = _guarded(self._run, self._runtime, pass_order)
         most = memory_of_machine() * self._runtime.config.module_max_memory / 100
         renewal = self._lifetime.renewal(resident_bytes(), most)

@@ -230,7 +230,8 @@ def test_a_node_that_does_not_answer_wakes_finaud_if_another_server_may_reach_it
     add_resources(runtime.database)
     happen(runtime.database, "PING_CHECKER_NODE_SUSPECTED", 0, "node-1")
     ncs.run(Runtime(Config(server_hostnames=servers), runtime.database))
-    assert (Wake(Tag.FINAUD) in sent) is (len(servers) > 1)
+    assert (Wake(Tag.REACHABILITY) in sent) is (len(servers) > 1)
+    assert Wake(Tag.FINAUD) not in sent
 
 
 def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:

@@ -19,6 +19,7 @@ from oar.lib.runtime import Runtime
 from oar.modules import finaud, reachability
 from oar.modules.reachability import Count
 from oar.modules.warden import NodeCount, Warden
+from oar.modules.worker import PassOrder
 from tests.builders import add_resources
 from tests.process.this_machine import wait_until
 
@@ -99,6 +100,25 @@ def test_nodes_are_suspected_if_they_have_failed(
     assert finaud.run(opened(silent)) == FinaudCode.CHANGE
     assert asked_states(database).count("Suspected") == len(silent)
     assert wanted(database) == ("", "")
+
+
+def test_a_woken_pass_changes_no_node(database: Database, opened: Callable[[list[str]], Runtime]) -> None:
+    """Neither a node that answers again becomes Alive, nor a silent one Suspected."""
+    runtime = opened(NODES[:2])
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Suspected', finaud_decision = 'YES' WHERE network_address = 'node-4'")
+    assert finaud.run(runtime, PassOrder(compare=True)) == FinaudCode.NOTHING
+    assert asked_states(database) == 4 * ["UnChanged"]
+    assert finaud.run(runtime, PassOrder()) == FinaudCode.CHANGE
+    assert asked_states(database) == ["Suspected", "Suspected", "UnChanged", "Alive"]
+
+
+def test_a_woken_pass_hands_over(
+    database: Database, opened: Callable[[list[str]], Runtime], standby_reaches: Callable[[int], None]
+) -> None:
+    standby_reaches(4)
+    assert finaud.run(opened(NODES[:3]), PassOrder(compare=True)) == FinaudCode.NOTHING
+    assert wanted(database)[0] == "srv2"
 
 
 def test_a_standby_without_an_answer_does_not_prevent_suspicions(

@@ -94,8 +94,30 @@ def test_nodes_are_never_asked_if_the_period_is_0() -> None:
     machine = automaton(finaud=0, quiet=False)
     assert settle(machine, 0.0) == [CHANGE, SARKO, META]
     assert FINAUD not in settle(machine, 1e9)
+    machine.on_tag(Tag.REACHABILITY)
+    assert FINAUD not in settle(machine, 1e9)
     machine.on_tag(Tag.FINAUD)
     assert settle(machine, 1e9) == [FINAUD]
+
+
+def test_a_comparison_of_reachability_has_a_shortest_interval_and_delays_no_regular_pass() -> None:
+    machine = automaton(finaud=100)
+    settle(machine, 10.0)
+    machine.on_tag(Tag.REACHABILITY)
+    assert FINAUD not in settle(machine, 29.0)
+    assert machine.wait(29.0) <= 1.0
+    assert PassStart(FINAUD, compare=True) in machine.due(30.0)
+    machine.on_exit(FINAUD, None, 30.0)
+    assert FINAUD not in settle(machine, 99.0)  # a failed comparison is not repeated
+    machine.on_tag(Tag.REACHABILITY)
+    assert PassStart(FINAUD) in machine.due(100.0)
+
+
+def test_a_request_for_a_regular_pass_of_finaud_replaces_a_comparison_that_waits() -> None:
+    machine = automaton(finaud=100)
+    machine.on_tag(Tag.REACHABILITY)
+    machine.on_tag(Tag.FINAUD)
+    assert PassStart(FINAUD) in machine.due(1.0)
 
 
 # -- what follows what ------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from oar.lib.remote.protocol import ReportAnswer
 EXAMPLES: list[frames.Frame] = [
     frames.Hello("sarko", 12),
     frames.RunPass(3, ("default", "admin")),
+    frames.RunPass(4, compare=True),
     frames.Done(3, 1, 1700000000),
     frames.Done(3, 0),
     frames.Done(3, 0, None, frames.Renewal.WHEN_IDLE),
@@ -61,7 +62,7 @@ def test_the_frames_look_as_documented() -> None:
     assert json.loads(encode(frames.Hello("sarko", 1))) == {"m": "HELLO", "name": "sarko", "pid": 1}
     assert json.loads(encode(Wake(Tag.CHSTATE))) == {"m": "TAG", "cmd": "ChState"}
     assert json.loads(encode(Ask(JobAction.RUN, 42))) == {"m": "JOB", "cmd": "RUN", "job_id": 42, "args": []}
-    assert json.loads(encode(frames.RunPass(1))) == {"m": "RUN", "id": 1, "disable": []}
+    assert json.loads(encode(frames.RunPass(1))) == {"m": "RUN", "id": 1, "disable": [], "compare": False}
     assert decode(b'{"m":"DONE","id":1,"code":0}') == frames.Done(1, 0, None)
 
 

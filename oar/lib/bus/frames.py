@@ -61,10 +61,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class RunPass:
-    """Almighty orders a pass. ``disable``: queues that the meta-scheduler must disable first."""
+    """Almighty orders a pass.
+
+    ``disable``: queues that the meta-scheduler must disable first. ``compare``: Finaud only compares the nodes that the
+    servers reach.
+    """
 
     id: int
     disable: tuple[str, ...] = ()
+    compare: bool = False
 
 
 class Renewal(StrEnum):
@@ -323,6 +328,12 @@ def _number(value: object) -> int:
     return value
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadFrame(f"{value!r:.80} is not true or false")
+    return value
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise BadFrame(f"{value!r:.80} is not a list")
@@ -357,6 +368,7 @@ def _member(enumeration: type[StrEnum], name: str) -> Callable[[object], StrEnum
 _READERS: Mapping[Any, Callable[[object], Any]] = {
     str: _text,
     int: _number,
+    bool: _flag,
     int | None: lambda value: None if value is None else _number(value),
     tuple[str, ...]: _texts,
     dict[str, Any]: _mapping,

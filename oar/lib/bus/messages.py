@@ -25,6 +25,7 @@ class Tag(StrEnum):
     QDEL = "Qdel"  #: a job must be killed
     VILLAINS = "Villains"  #: look for passed deadlines
     FINAUD = "Finaud"  #: ask the nodes whether they live
+    REACHABILITY = "Reachability"  #: compare the nodes that the servers reach
     TIME = "Time"  #: nothing else to do
     CHSTATE = "ChState"  #: events or node states are pending
 
