@@ -66,6 +66,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @option("-c", "--compact", count=True, help="Show one line for each array; twice: count the jobs in each state.")
 @option("-g", "--gantt", metavar="D1,D2", help="Show jobs and resources between two dates.")
 @option("--ascii", is_flag=True, help="With --gantt: draw a text chart.")
+@option("--density", is_flag=True, help="With --gantt: show which share of each node was used and could not be used.")
 @option("-e", "--events", is_flag=True, help="Show the events; with --job or --array.")
 @option("-p", "--properties", is_flag=True, help="Show the properties of the resources; with --job or --array.")
 @option("-r", "--show-resources", "resources", is_flag=True, help="Show the table with the resources of each job.")
@@ -163,6 +164,7 @@ class OarstatOptions(NamedTuple):
     compact: int
     gantt: str | None
     ascii: bool
+    density: bool
     events: bool
     properties: bool
     resources: bool
@@ -218,6 +220,7 @@ class OarstatOptions(NamedTuple):
                 *("follow", "jobs", "arrays", "users", "queue", "since", "machine", "arguments"),
             ),
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
+            "--density needs --gantt, without --ascii": self.density and (self.gantt is None or self.ascii),
         }
         for text, is_so in conflicts.items():
             if is_so:
@@ -254,6 +257,8 @@ class _Oarstat:
             from oar.cli.oarstat_parts.limits import limits_text
 
             return [limits_text(context, user or context.user.name, options.machine)]
+        if options.gantt is not None and options.density:
+            return [_density(context, _dates(context, options.gantt, "--gantt"), options.machine)]
         if options.gantt is not None:
             return [_gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)]
         if options.state and self._ids is None:
@@ -533,6 +538,19 @@ def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, 
 
         return oarstat_tables.chart(record, *dates)
     return dump(record, machine or Format.DUMPER)
+
+
+def _density(context: Context, dates: tuple[int, int], machine: Format | None) -> str:
+    from oar.cli.oarstat_parts import tables as oarstat_tables
+    from oar.lib.history.gantt import node_densities
+
+    if dates[1] <= dates[0]:
+        raise Stop("--gantt: the second date must be later than the first")
+    with context.database.snapshot() as tx:
+        densities = node_densities(tx, *dates)
+    if machine:
+        return dump({density.node: density.record for density in densities}, machine)
+    return oarstat_tables.density_table(densities)
 
 
 def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:

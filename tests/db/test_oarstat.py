@@ -327,6 +327,7 @@ TWO_DATES = (
         (["--accounting", "2031-01-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
         (["--accounting", "2031-01-01,2031-13-01"], f"Bad syntax for --accounting\n{TWO_DATES}"),
         (["--ascii"], "# Error: --ascii needs --gantt, and no machine format"),
+        (["--density", "-J"], "# Error: --density needs --gantt, without --ascii"),
         (["--change"], "# Error: --change needs --explain"),
         (["--start", "--explain", "1"], "# Error: --start and --explain are exclusive"),
         (["--color=red"], '# Error: --color must be auto, always or never, not "red"'),
@@ -573,6 +574,25 @@ def test_the_gantt_has_what_ran_runs_and_will_run(cluster: Cluster) -> None:
     assert [row["resource_id"] for row in document["resources"]] == cluster.resources
     assert document["dead_resources"] == {str(two): [[NOW - 200, NOW - 50, "Absent"]]}
     assert cluster.shows("-g", GANTT) == cluster.shows("-g", GANTT, "-D")
+
+
+def test_the_density_is_the_share_of_each_node_that_was_used(cluster: Cluster) -> None:
+    one, two, three = cluster.resources[:3]
+    half = cluster.job(JobState.TERMINATED, on=[one])  # a quarter of node-1
+    spare = cluster.job(JobState.TERMINATED, on=[three], types=["besteffort"])
+    for job in (half, spare):
+        cluster.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", NOW - 100, NOW, job)
+    cluster.execute("INSERT INTO resource_logs (resource_id, attribute, value, date_start, date_stop)"
+                    " VALUES (%s, 'state', 'Absent', %s, %s)", two, NOW - 100, NOW - 50)  # fmt: skip
+    assert json.loads(cluster.shows("-g", GANTT, "--density", "-J")) == {
+        "node-1": {"used": 0.25, "besteffort": 0, "unusable": 0.125},
+        "node-2": {"used": 0.25, "besteffort": 0.25, "unusable": 0},
+    }
+    assert cluster.shows("-g", GANTT, "--density").splitlines() == [
+        "Node                         Used  Besteffort  Unusable",
+        "node-1                      25.0%        0.0%     12.5%",
+        "node-2                      25.0%       25.0%      0.0%",
+    ]
 
 
 WINDOW = (NOW - NOW % 86400, NOW - NOW % 86400 + 86399)

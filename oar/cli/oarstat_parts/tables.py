@@ -18,6 +18,7 @@ from oar.lib.reservations.sql_logs import ReservationTotal
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
+    from oar.lib.history.gantt import NodeDensity
     from oar.lib.jobs.records import Job, NodeUsage
 
 Record = Mapping[str, object]
@@ -203,6 +204,17 @@ def bill_records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, obje
         }
         for total in totals
     }
+
+
+# -- density ---------------------------------------------------------------------------------------------------------
+
+
+def density_table(densities: Sequence["NodeDensity"]) -> str:
+    """Return which share of the time of each node was used by jobs that ended, and could not be used."""
+    lines = [f"{'Node':<24} {'Used':>8} {'Besteffort':>11} {'Unusable':>9}"]
+    for row in densities:
+        lines.append(f"{padded(visible(row.node), 24)} {row.used:>8.1%} {row.besteffort:>11.1%} {row.unusable:>9.1%}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 # -- chart ------------------------------------------------------------------------------------------------------------

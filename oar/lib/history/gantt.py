@@ -6,7 +6,7 @@ import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.history.sql_gantt_days import Amount, Pieces
 from oar.lib.history.views import event_record
@@ -228,6 +228,39 @@ def density_record(tx: "Transaction", rows: Sequence[Sequence[int]], begin: int,
         "besteffort": shades(besteffort, pieces, parts),
         "unusable": shades(tx.gantt_days.unusable_density(pieces), pieces, parts),
     }
+
+
+class NodeDensity(NamedTuple):
+    """Shares of the time of the resources of a node in a period, from 0 to 1."""
+
+    node: str
+    used: float  #: by jobs that ended in the period
+    besteffort: float  #: part of ``used``
+    unusable: float
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {"used": self.used, "besteffort": self.besteffort, "unusable": self.unusable}
+
+
+def node_densities(tx: "Transaction", start: int, stop: int) -> list[NodeDensity]:
+    """Return the densities of all nodes in a period, by name."""
+    nodes: dict[str, list[int]] = {}
+    for resource in tx.listings.resources():
+        nodes.setdefault(str(resource["network_address"]), []).append(int(resource["resource_id"]))
+    names = sorted(name for name in nodes if name)
+    pieces = Pieces(start, stop, stop - start, [nodes[name] for name in names])
+    used, unusable = tx.gantt_days.used_density(pieces), tx.gantt_days.unusable_density(pieces)
+    shares = (_shares(used, pieces), _shares([each for each in used if each.is_besteffort], pieces))
+    return [NodeDensity(*row) for row in zip(names, *shares, _shares(unusable, pieces), strict=True)]
+
+
+def _shares(amounts: Iterable[Amount], pieces: Pieces) -> list[float]:
+    """Return the share of each group."""
+    sums = [0] * len(pieces.groups)
+    for amount in amounts:
+        sums[amount.group] += int(amount.seconds)
+    return [round(value / (pieces.bucket * len(ids)), 4) for value, ids in zip(sums, pieces.groups, strict=True)]
 
 
 def grouped(rows: Sequence[Sequence[int]]) -> list[list[int]]:
