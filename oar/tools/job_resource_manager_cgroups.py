@@ -83,6 +83,11 @@ def main(action: str, data: "Data") -> int:
     return ManagerExit.OK
 
 
+def is_repeatable(action: str, data: "Data") -> bool:
+    """Return whether a request may run twice: not with programs of the site."""
+    return action == ProgramAction.CLEAN and not node_base.options_of(data).get("epilogue")
+
+
 def complain(data: "Data", error: NodeError) -> None:
     """Write an error as the server shows it: with the job and the node."""
     job = data.get("job_id", "-") if isinstance(data, dict) else "-"

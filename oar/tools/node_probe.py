@@ -62,6 +62,11 @@ def main(action: str, data: "Data") -> int:
     return ManagerExit.OK
 
 
+def is_repeatable(action: str, data: "Data") -> bool:
+    """Return whether a request may run twice: all only look, or write the same."""
+    return True
+
+
 def survey(directory: str) -> "Iterator[Data]":
     """Return what is known of each job whose command was started here and whose oarexec lives."""
     for name in sorted(os.listdir(directory)):

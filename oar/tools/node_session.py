@@ -23,7 +23,8 @@ With ``"quiet": true`` what a command says is thrown away.
 A program that says ``SHORT = True`` or ``STANDING = True`` is run by a worker, a child that is kept for the next such
 request: a fork of an interpreter costs more than what these programs do.  A standing one is talked with, and may go on
 by itself; when it comes back it is as it was before, else it ends.  Any other request has a child of its own.  A worker
-reads the length of a request, a line, and the request.
+reads the length of a request, a line, and the request.  The server repeats a request whose acceptance it does not have
+when the connection is lost; a program says with ``is_repeatable(action, data)`` which ones may run twice, else none.
 
 A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, and leads a session of its own.
 When this one ends a program lives on, it sees an end of file; a command is ended.  Exit code 128 + n: by signal n.
@@ -70,10 +71,11 @@ IDLE_WORKERS = 4  #: kept without limit of time
 #: Workers beyond these are kept for this time, in seconds, since a burst of ends is followed by a burst of launches: a
 #: fork for each launch would copy the pages that a worker has already.
 BURST_SECONDS = 10.0
-#: Limit of the workers that are idle or go on by themselves: each has 3 of the 1024 descriptors of a process.
+#: Limit of the workers that are idle or go on by themselves, but for ``IDLE_WORKERS``: each has 3 of the 1024
+#: descriptors of a process.
 MOST_AWAY = 200
-#: The acceptance of a request to a worker waits for the first line of the program, at most for this time, in seconds:
-#: each message to the server is a packet that wakes two threads there.
+#: The acceptance of a request that may be repeated waits for the first line of the program, at most for this time, in
+#: seconds: each message to the server is a packet that wakes two threads there.
 ACCEPT_DELAY = 0.2
 REQUESTS_OF_A_WORKER = 100  #: then another takes its place
 LENGTH = b"%010d\n"  #: of a request to a worker
@@ -214,7 +216,7 @@ class SessionLoop:
             text = "program %s of hash %s is not loaded in this session" % (message["program"], message["hash"])
             self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": text})
         elif getattr(module, "SHORT", False) or getattr(module, "STANDING", False):
-            self.employ(message, line, getattr(module, "STANDING", False))
+            self.employ(message, line, module)
         else:
             self.start(message, lambda: call(module, message))
 
@@ -232,13 +234,14 @@ class SessionLoop:
             child.closing = True
             self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
 
-    def employ(self, message: "Message", line: bytes, is_standing: bool) -> None:
-        """Give a request to a worker; ``is_standing``: to a program that is talked with."""
+    def employ(self, message: "Message", line: bytes, module: types.ModuleType) -> None:
+        """Give a request for a program to a worker."""
         worker = self.idle.pop() if self.idle else self.fork(message, lambda: serve(self.programs))
         if worker is not None:
-            worker.is_worker, worker.is_standing = True, is_standing
+            worker.is_worker, worker.is_standing = True, getattr(module, "STANDING", False)
             worker.served += 1
             self.accept(worker, message)
+            self.is_urgent |= not may_be_repeated(module, message)
             self.feed(worker, LENGTH % len(line) + line)
 
     def dismiss(self, worker: Child, code: int) -> None:
@@ -259,7 +262,8 @@ class SessionLoop:
 
     def is_wanted(self, worker: Child) -> bool:
         is_fresh = worker.loads == self.loads and worker.served < REQUESTS_OF_A_WORKER
-        return is_fresh and worker.stdin is not None and len(self.idle) + len(self.away) < MOST_AWAY
+        has_room = len(self.idle) < IDLE_WORKERS or len(self.idle) + len(self.away) < MOST_AWAY
+        return is_fresh and worker.stdin is not None and has_room
 
     def trim(self, now: float) -> None:
         """End the workers beyond ``IDLE_WORKERS`` that have been idle for ``BURST_SECONDS``."""
@@ -534,6 +538,12 @@ def description(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return "%s: %s" % (os.fsdecode(error.filename), error.strerror)
     return "%s: %s" % (type(error).__name__, error)
+
+
+def may_be_repeated(module: types.ModuleType, message: "Message") -> bool:
+    """Return whether a request may run twice, even at the same time."""
+    is_repeatable: "Callable[[str, Any], bool]" = getattr(module, "is_repeatable", lambda *_: False)
+    return is_repeatable(message["action"], message["data"])
 
 
 def call(module: types.ModuleType, message: "Message") -> int:

@@ -214,6 +214,12 @@ def set_oom_score(score: int) -> None:
         file.write("%d" % score)
 
 
+def oom_score() -> int:
+    """Return what ``set_oom_score`` has set, or the process has inherited."""
+    with open("/proc/self/oom_score_adj") as file:
+        return int(file.read())
+
+
 def user_oom_score() -> int:
     """Return how gladly the kernel ends users' processes when memory is short: the site may say."""
     fields = node_kernel.words("/etc/oar/oom.conf")

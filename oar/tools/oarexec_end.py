@@ -122,6 +122,7 @@ class Parting:
 
     def __init__(self) -> None:
         self.groups = os.getgroups()
+        self.oom_score = oarexec_command.oom_score()
         self.standard = [os.dup(fd) for fd in range(3)]
         self.left: "node_cgroups.Confinement | None" = None  #: the group that this process is out of
         self.is_free = False  #: nothing binds this process to the job any more
@@ -180,6 +181,8 @@ class Parting:
         os.seteuid(0)
         os.setegid(0)
         os.setgroups(self.groups)
+        if not self.restore_oom_score():
+            return False
         for target, fd in enumerate(self.standard):
             os.dup2(fd, target)
         for fd in [*self.standard, self.lives]:
@@ -187,6 +190,13 @@ class Parting:
         poll = select.poll()
         poll.register(0, select.POLLIN)
         return not poll.poll(0)  # nothing to be read, not even an end
+
+    def restore_oom_score(self) -> bool:
+        """Be ended as gladly as before the job when memory is short: the next program may be one of the site."""
+        with contextlib.suppress(OSError):
+            oarexec_command.set_oom_score(self.oom_score)
+            return oarexec_command.oom_score() == self.oom_score
+        return False
 
 
 def has_children() -> bool:

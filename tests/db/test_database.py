@@ -20,6 +20,7 @@ from oar.lib.db import connections
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import job_lock
+from oar.lib.db.statements import PreparingConnection
 from oar.lib.db.transaction import Transaction
 from tests.postgres import PostgreSQL
 from tests.process.this_machine import wait_until
@@ -83,6 +84,25 @@ def test_connections_that_a_burst_has_left_are_closed(settings: DatabaseSettings
         assert count_connections(database) == 5
         database.pool.close_surplus(0)
         wait_until(lambda: count_connections(database) == 1)
+
+
+class _Contended(list[PreparingConnection]):
+    """Idle connections of which other threads take all between two looks."""
+
+    def __len__(self) -> int:
+        number = super().__len__()
+        self.clear()
+        return number
+
+
+def test_the_thread_that_closes_idle_connections_survives_others_that_take_them(settings: DatabaseSettings) -> None:
+    with closing(Database(settings)) as database, closing(Database(settings)) as other:
+        writers = [other.pool.new_writer() for _ in range(2)]
+        database.pool._idle_writers = _Contended(writers)
+        database.pool.close_surplus(0)
+        assert all(not writer.closed for writer in writers)
+        for writer in writers:
+            writer.close()
 
 
 def count_connections(database: Database) -> int:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -431,6 +432,37 @@ def test_the_acceptance_of_a_command_is_sent_at_once(loop: SessionLoop, monkeypa
     assert loop.is_urgent
 
 
+EPILOGUE = {"options": {"epilogue": "/site/epilogue"}}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "data", "may_wait"),
+    [
+        ("oarexec run", {}, True),
+        ("oarexec ctl", {}, False),
+        ("node_probe probe", {}, True),
+        ("job_resource_manager_cgroups init", {}, False),
+        ("job_resource_manager_cgroups clean", {}, True),
+        ("job_resource_manager_cgroups clean", EPILOGUE, False),
+        ("job_resource_manager_cgroups sweep", {}, False),
+        ("suspend_resume_manager suspend", {}, False),
+    ],
+)
+def test_the_acceptance_of_a_request_that_must_not_run_twice_is_sent_at_once(
+    loop: SessionLoop, monkeypatch: pytest.MonkeyPatch, request_of: str, data: dict[str, Any], may_wait: bool
+) -> None:
+    program, action = request_of.split()
+    path = next(path for path in bootstrap.TOOLS.iterdir() if path.name in (program, f"{program}.py"))
+    module = types.ModuleType(program)
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+    monkeypatch.setattr(loop, "fork", lambda *_: Child(1, os.open("/dev/null", os.O_WRONLY), -1, -1))
+    loop.programs[program] = ("h", module)
+    loop.handle({"op": "run", "id": 1, "program": program, "hash": "h", "action": action, "data": data}, b"")
+    os.close(loop.children[1].stdin or -1)
+    assert json.loads(loop.to_send)["accepted"] == 1
+    assert loop.is_urgent is not may_wait
+
+
 def accept(loop: SessionLoop, number: int) -> None:
     loop.accept(Child(number, -1, -1, -1), {"id": number})
 
@@ -478,6 +510,17 @@ def test_workers_that_go_on_by_themselves_do_not_take_all_descriptors(
     assert [is_null(each) for each in opened] == [True] * 6 + [False] * 3
     for child in loop.away:
         loop.hang_up(child)
+
+
+def test_a_node_whose_jobs_have_all_workers_keeps_some_for_other_requests(
+    loop: SessionLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_session, "MOST_AWAY", 2)
+    loop.away += [Child(number, -1, -1, -1) for number in (1, 2)]
+    for number in range(node_session.IDLE_WORKERS + 1):
+        worker = Child(number, -1, -1, -1)
+        assert loop.is_wanted(worker) is (number < node_session.IDLE_WORKERS)
+        loop.idle.append(worker)
 
 
 def test_workers_of_a_burst_are_ended_when_nothing_follows(loop: SessionLoop) -> None:

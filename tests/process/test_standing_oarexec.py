@@ -30,7 +30,10 @@ parting, wakeup = oarexec_end.Parting(), oarexec_command.Wakeup()
 parting.prepare(sys.argv[2])
 connection = socket.socket()
 parting.is_free = True
+score = oarexec_command.oom_score()
+oarexec_command.set_oom_score(score + 100)
 assert parting.come_back(wakeup)
+assert oarexec_command.oom_score() == score
 assert set(os.listdir("/proc/self/fd")) == before | {str(connection.fileno())}
 """
 

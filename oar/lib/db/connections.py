@@ -337,9 +337,18 @@ class ConnectionPool:
         After a burst, PostgreSQL would keep a process with its memory for each of them.
         """
         oldest = time.monotonic() - seconds
-        while len(self._idle_writers) > 1 and self._idle_writers[0].idle_since <= oldest:
-            with suppress(IndexError):  # other threads take idle connections meanwhile
-                self._idle_writers.pop(0).close()
+        while surplus := self._surplus(oldest):
+            surplus.close()
+
+    def _surplus(self, oldest: float) -> PreparingConnection | None:
+        """Take the connection that has been idle for the longest time, if that is long enough and others are idle.
+
+        Other threads take idle connections at any moment.
+        """
+        with suppress(IndexError):
+            if len(self._idle_writers) > 1 and self._idle_writers[0].idle_since <= oldest:
+                return self._idle_writers.pop(0)
+        return None
 
     def reader(self) -> PreparingConnection:
         """Take or open a connection of the read-only login, with a clean session. Raises DatabaseUnavailable."""
