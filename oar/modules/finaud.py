@@ -20,6 +20,7 @@ from oar.lib.history.event_types import EventType
 from oar.lib.nodes.ping_checker import is_configured, silent_hosts
 from oar.lib.nodes.states import ResourceState
 from oar.modules import reachability
+from oar.modules.reachability import REPEAT_MINUTES
 from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(runtime: "Runtime", order: "PassOrder | None" = None) -> int:
         return FinaudCode.NOTHING
     try:
         silent = set(silent_hosts(runtime.config, nodes))
-        if _are_most_lost(nodes, silent) and _hand_over(runtime):
+        if _hand_over(runtime, nodes, silent):
             return FinaudCode.NOTHING
     except ConfigError as error:
         return _report_failure(runtime, "Module finaud failed", f"{error}; no node is suspected for it")
@@ -59,23 +60,33 @@ def run(runtime: "Runtime", order: "PassOrder | None" = None) -> int:
     return FinaudCode.CHANGE if changed else FinaudCode.NOTHING
 
 
-def _are_most_lost(nodes: Mapping[str, bool], silent: set[str]) -> bool:
-    """Return whether more than half of the checked Alive nodes do not answer."""
-    alive = [node for node, is_alive in nodes.items() if is_alive]
-    return 2 * sum(node in silent for node in alive) > len(alive)
-
-
-def _hand_over(runtime: "Runtime") -> bool:
+def _hand_over(runtime: "Runtime", nodes: Mapping[str, bool], silent: set[str]) -> bool:
     """Hand over to a standby server that reaches at least twice as many nodes. Return whether there is one."""
     if len(runtime.config.server_hostnames) < 2:
         return False
-    choice = reachability.find_better_server(runtime)
+    checked = {node: node not in silent for node, is_alive in nodes.items() if is_alive}
+    choice = reachability.find_better_server(runtime, checked)
     if choice is None:
         return False
+    name, reason, is_repeated = choice
+    if is_repeated:
+        _report_failed_hand_over(
+            runtime, f"no hand-over to {name} ({reason}): it was chosen less than {REPEAT_MINUTES} minutes ago"
+        )
+        return False
     with runtime.database.begin() as tx:
-        tx.servers.want(*choice)
-    log.warning("hand-over to %s instead of suspecting nodes: %s", *choice)
+        tx.servers.want(name, reason)
+    log.warning("hand-over to %s instead of suspecting nodes: %s", name, reason)
     return True
+
+
+def _report_failed_hand_over(runtime: "Runtime", text: str) -> None:
+    """Log that a hand-over is not repeated. Store an event and send a mail, once in the time without a repetition."""
+    log.error("%s", text)
+    with runtime.database.begin() as tx:
+        if not tx.events.number_since(EventType.HAND_OVER_FAILED, tx.now - 60 * REPEAT_MINUTES):
+            tx.events.add(EventType.HAND_OVER_FAILED, 0, f"[Finaud] {text}")
+            tx.outbox.append(Mail("Hand-over to another server failed", f"{text}; see the log of that server"))
 
 
 def _report_failure(runtime: "Runtime", subject: str, text: str) -> int:

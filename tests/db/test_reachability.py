@@ -2,13 +2,14 @@
 
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from oar.lib.base.errors import ConfigError
 from oar.lib.bus.exit_codes import FinaudCode
+from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
@@ -17,7 +18,7 @@ from oar.lib.db.servers import ServerReport
 from oar.lib.jobs.states import ServerRole
 from oar.lib.runtime import Runtime
 from oar.modules import finaud, reachability
-from oar.modules.reachability import Count
+from oar.modules.reachability import RECOUNT_SECONDS, Count, choose
 from oar.modules.warden import NodeCount, Warden
 from oar.modules.worker import PassOrder
 from tests.builders import add_resources
@@ -44,7 +45,8 @@ def opened(database: Database, tmp_path: Path) -> Callable[[list[str]], Runtime]
         checker = checker_of(tmp_path, silent)
         config = Config(server_hostnames=servers, server_name=servers[0], pingchecker_generic_command=checker)
         with database.begin() as tx:
-            for name, role in zip(servers, (ServerRole.ACTIVE, ServerRole.STANDBY), strict=False):
+            for name in servers:
+                role = ServerRole.ACTIVE if name == servers[0] else ServerRole.STANDBY
                 tx.servers.report(ServerReport(name, name, 6666, role, "3.3.0", ""))
         return Runtime(config, database)
 
@@ -57,10 +59,10 @@ def standby_reaches(database: Database, monkeypatch: pytest.MonkeyPatch) -> Call
     count_nodes = reachability.count_nodes
 
     def answer(nodes: int) -> None:
-        def count(opened: Runtime) -> Count:
+        def count(opened: Runtime, checked: Mapping[str, bool]) -> Count:
             with database.begin() as tx:
                 tx.servers.note_reached("srv2", nodes)
-            return count_nodes(opened)
+            return count_nodes(opened, checked)
 
         monkeypatch.setattr(reachability, "count_nodes", count)
 
@@ -129,11 +131,117 @@ def test_a_standby_without_an_answer_does_not_prevent_suspicions(
     assert asked_states(database) == 4 * ["Suspected"]
 
 
-def test_a_checker_that_cannot_be_run_is_no_count(opened: Callable[[list[str]], Runtime]) -> None:
+def test_a_wanted_server_that_does_not_take_over_is_not_wanted_again(
+    database: Database,
+    opened: Callable[[list[str]], Runtime],
+    standby_reaches: Callable[[int], None],
+    sent: list[Effect],
+) -> None:
+    """When this server is active again, it suspects the nodes and informs the administrators."""
+    standby_reaches(4)
+    runtime = opened(NODES[:3])
+    assert finaud.run(runtime) == FinaudCode.NOTHING
+    with database.begin() as tx:
+        tx.servers.next_generation("srv1")
+    assert finaud.run(runtime, PassOrder(compare=True)) == FinaudCode.NOTHING
+    assert asked_states(database) == 4 * ["UnChanged"]
+    compare_again(database)
+    assert finaud.run(runtime) == FinaudCode.CHANGE
+    assert asked_states(database) == [*3 * ["Suspected"], "UnChanged"]
+    assert wanted(database) == ("", "")
+    with database.begin() as tx:
+        [text] = tx.column("SELECT description FROM event_logs WHERE type = 'HAND_OVER_FAILED'")
+    assert text.startswith("[Finaud] no hand-over to srv2 (srv1 reaches 1 of 4 nodes, srv2 reaches 4): it was chosen")
+    assert [effect.subject for effect in sent if isinstance(effect, Mail)] == ["Hand-over to another server failed"]
+
+
+def compare_again(database: Database) -> None:
+    """Let the time pass after which servers are compared again."""
+    with database.begin() as tx:
+        tx.execute(f"UPDATE server_generation SET count_requested_at = count_requested_at - {RECOUNT_SECONDS}")
+
+
+def test_a_server_is_chosen_again_after_15_minutes(
+    database: Database, opened: Callable[[list[str]], Runtime], standby_reaches: Callable[[int], None]
+) -> None:
+    standby_reaches(4)
+    runtime = opened(NODES[:3])
+    finaud.run(runtime)
+    with database.begin() as tx:
+        tx.servers.next_generation("srv1")
+        tx.execute("UPDATE servers SET chosen_at = chosen_at - 900")
+    assert finaud.run(runtime) == FinaudCode.NOTHING
+    assert wanted(database)[0] == "srv2"
+
+
+@pytest.mark.parametrize(
+    ("recent", "chosen"), [((), ("srv2", False)), (("srv2",), ("srv3", False)), (("srv2", "srv3"), ("srv2", True))]
+)
+def test_another_server_is_chosen_after_a_failed_hand_over(recent: tuple[str, ...], chosen: tuple[str, bool]) -> None:
+    choice = choose("srv1", Count(1, 10), {"srv2": 10, "srv3": 5, "srv4": 1}, recent)
+    assert choice is not None
+    assert (choice.server_name, choice.is_repeated) == chosen
+
+
+@pytest.mark.parametrize(("silent", "alive"), [(1, 2), (1, 100), (2, 21)])
+def test_few_silent_nodes_start_no_count(silent: int, alive: int) -> None:
+    """Only idle nodes were checked: one lost node of one does not mean that the network has failed."""
+    assert not reachability.have_failed(silent * [False], alive)
+
+
+def test_servers_are_not_compared_again_soon(
+    database: Database, opened: Callable[[list[str]], Runtime], standby_reaches: Callable[[int], None]
+) -> None:
+    standby_reaches(1)
+    runtime, checked = opened(NODES[:3]), dict.fromkeys(NODES[:3], False)
+    assert reachability.find_better_server(runtime, checked) is None
+    standby_reaches(4)
+    assert reachability.find_better_server(runtime, checked) is None
+    compare_again(database)
+    assert reachability.find_better_server(runtime, checked) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "config_digest = 'other'",
+        "version = '3.2.9'",
+        "server_name = 'elsewhere'",
+        "last_seen = last_seen - 60",
+        "role = 'stopped'",
+    ],
+)
+def test_only_a_server_that_would_continue_alike_is_a_candidate(
+    database: Database, opened: Callable[[list[str]], Runtime], change: str
+) -> None:
+    runtime = opened([])
+    with database.begin() as tx:
+        assert list(reachability.candidates(tx.servers.all(), runtime.config, tx.now)) == ["srv2"]
+        tx.execute(f"UPDATE servers SET {change} WHERE server_name = 'srv2'")
+        assert not reachability.candidates(tx.servers.all(), runtime.config, tx.now)
+        tx.servers.request_count()
+    assert reachability.find_better_server(runtime, dict.fromkeys(NODES, False)) is None
+
+
+def test_a_failed_check_of_a_standby_is_an_answer(
+    database: Database, opened: Callable[[list[str]], Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored as a negative number, so that the active server does not wait for it."""
     runtime = opened([])
     runtime.config = runtime.config.replace(pingchecker_generic_command="/none/checker")
     with pytest.raises(ConfigError):
         reachability.count_nodes(runtime)
+    with database.begin() as tx:
+        assert tx.column("SELECT sees_nodes FROM servers WHERE server_name = 'srv1'") == [-1]
+    assert reachability.is_decided(Count(1, 4), ["srv2"], {"srv2": -1})
+    assert choose("srv1", Count(0, 4), {"srv2": -1}) is None
+
+
+def test_nodes_that_were_just_checked_are_not_checked_again(opened: Callable[[list[str]], Runtime]) -> None:
+    runtime = opened([])
+    assert reachability.count_nodes(runtime, dict.fromkeys(NODES[:3], False)) == Count(1, 4)
+    runtime.config = runtime.config.replace(pingchecker_generic_command="/none/checker")
+    assert reachability.count_nodes(runtime, dict.fromkeys(NODES, True)) == Count(4, 4)
 
 
 def test_the_warden_of_a_standby_starts_one_count_for_each_request(

@@ -630,7 +630,8 @@ table(
 )
 table(
     "servers",
-    "The servers of the site, as each one reports itself; informative only.",
+    "The servers of the site, as each one reports itself; they do not decide which one is active. sees_nodes: the nodes"
+    " that it reached at counted_at, -1: its check failed. chosen_at: its last automatic hand-over.",
     Column("server_name", String(255), primary_key=True),
     string("host", 255),
     integer("server_port"),
@@ -641,6 +642,7 @@ table(
     string("config_digest", 64),
     integer("sees_nodes"),
     number("counted_at"),
+    number("chosen_at"),
 )
 table(
     "policy_log",

@@ -42,11 +42,11 @@ _END_SILENT_HOLDER = """
       AND a.usename = current_user AND a.application_name LIKE 'oar:warden@%%'
       AND a.state_change < clock_timestamp() - make_interval(secs => %s)"""
 _WANT = f"UPDATE server_generation SET wanted = %s, wanted_at = {CLOCK}, wanted_reason = %s"
+_CHOOSE = f"""
+    WITH chosen AS (UPDATE servers SET chosen_at = {CLOCK} WHERE server_name = %s)
+    UPDATE server_generation SET wanted = %s, wanted_at = {CLOCK}, wanted_reason = %s, count_requested_at = 0"""
 _REQUEST_COUNT = f"UPDATE server_generation SET count_requested_at = {CLOCK}"
 _NOTE_REACHED = f"UPDATE servers SET sees_nodes = %s, counted_at = {CLOCK} WHERE server_name = %s"
-_RUNNING_STANDBYS = f"""
-    SELECT server_name FROM servers WHERE role = '{ServerRole.STANDBY}' AND last_seen > {CLOCK} - {SEEN_SECONDS}
-    ORDER BY server_name"""
 _REPORT = f"""
     INSERT INTO servers (server_name, host, server_port, role, since, last_seen, version, config_digest)
     VALUES (%s, %s, %s, %s, {CLOCK}, {CLOCK}, %s, %s)
@@ -57,7 +57,7 @@ _REPORT = f"""
 _FENCE = f"UPDATE servers SET role = %s, since = {CLOCK} WHERE role = %s AND server_name <> %s"
 _ALL = """
     SELECT server_name, host, server_port, role, since, last_seen, version, config_digest, sees_nodes,
-           counted_at
+           counted_at, chosen_at
     FROM servers ORDER BY server_name"""
 _TAKE_OVERS = "SELECT take_overs, since FROM server_generation"
 
@@ -105,8 +105,9 @@ class ServerRow(NamedTuple):
     last_seen: int
     version: str
     config_digest: str
-    sees_nodes: int  #: number of nodes that it reached when it counted last
+    sees_nodes: int  #: number of nodes that it reached when it counted last; negative: the check failed
     counted_at: int = 0
+    chosen_at: int = 0  #: when it was last chosen for an automatic hand-over
 
 
 class TakeOvers(NamedTuple):
@@ -138,20 +139,22 @@ class Servers(Table):
         return bool(self._tx.rows(_END_SILENT_HOLDER, (*SERVER_LOCK, seconds)))
 
     def want(self, server_name: str, reason: str = "") -> None:
-        """Request that a server takes over. ``reason``: '' if an administrator wants it."""
-        self._tx.execute(_WANT, (server_name, reason))
+        """Request that a server takes over. ``reason``: '' if an administrator wants it.
+
+        A request with a reason is an automatic one: its date is stored in the row of that server.
+        """
+        if reason:
+            self._tx.execute(_CHOOSE, (server_name, server_name, reason))
+        else:
+            self._tx.execute(_WANT, (server_name, reason))
 
     def request_count(self) -> None:
         """Request that the standby servers count the nodes that they reach."""
         self._tx.execute(_REQUEST_COUNT)
 
     def note_reached(self, server_name: str, nodes: int) -> None:
-        """Store how many nodes a server reaches."""
+        """Store how many nodes a server reaches, -1 if its check failed."""
         self._tx.execute(_NOTE_REACHED, (nodes, server_name))
-
-    def running_standbys(self) -> list[str]:
-        """Return the names of the standby servers that have reported lately."""
-        return self._tx.column(_RUNNING_STANDBYS)
 
     def report(self, report: ServerReport) -> None:
         """Store what a server reports of itself."""

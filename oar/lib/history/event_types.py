@@ -115,6 +115,8 @@ class EventType(StrEnum):
     DATABASE_RESTORED = "DATABASE_RESTORED"
     #: Another server has become the active one.
     SERVER_TAKE_OVER = "SERVER_TAKE_OVER"
+    #: An automatic hand-over was not repeated.
+    HAND_OVER_FAILED = "HAND_OVER_FAILED"
     DATABASE_PURGED = "DATABASE_PURGED"
     MAINTENANCE_BEGUN = "MAINTENANCE_BEGUN"
     MAINTENANCE_ENDED = "MAINTENANCE_ENDED"

@@ -93,7 +93,7 @@ def upgrade():
         " CHECK (role IN ('active', 'standby', 'fenced', 'stopped')), since bigint NOT NULL DEFAULT 0,"
         " last_seen bigint NOT NULL DEFAULT 0, version varchar(32) NOT NULL DEFAULT '',"
         " config_digest varchar(64) NOT NULL DEFAULT '', sees_nodes integer NOT NULL DEFAULT 0,"
-        " counted_at bigint NOT NULL DEFAULT 0)"
+        " counted_at bigint NOT NULL DEFAULT 0, chosen_at bigint NOT NULL DEFAULT 0)"
     )
 
 
