@@ -30,6 +30,7 @@ from oar.lib.jobs.records import Job
 
 if TYPE_CHECKING:
     from oar.lib.jobs.privacy import Privacy
+    from oar.lib.jobs.sql_listings import IdRange
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
@@ -284,17 +285,16 @@ class _Oarstat:
                 advance_reservations=None if named is None else find_reservations(tx, named),
             )
             selection.check()
-            ids = selection.candidates(tx)
-            is_long = ids is not None and len(ids) > JOBS_IN_PART and self._shows_plain_table()
-            pieces = self._table_in_parts(selection, ids or ()) if is_long else self._of_jobs(tx, selection, ids)
+            parts = selection.parts(tx, JOBS_IN_PART) if self._shows_plain_table() else []
+            pieces = self._table_in_parts(selection, parts) if len(parts) > 1 else self._of_jobs(tx, selection)
             self.complaints = [] if options.machine else selection.complaints(tx)
         return pieces
 
-    def _of_jobs(self, tx: Transaction, selection: JobFilter, ids: Sequence[int] | None) -> Iterable[str]:
+    def _of_jobs(self, tx: Transaction, selection: JobFilter) -> Iterable[str]:
         options, context, machine = self._options, self._context, self._options.machine
         if options.state:
             return [_states(tx, self._ids or (), machine)]
-        jobs = selection.jobs(tx, ids)
+        jobs = selection.jobs(tx)
         if options.starts or options.explain or options.usage:
             return [self._explained(tx, jobs)]
         if options.events or options.properties:
@@ -310,15 +310,15 @@ class _Oarstat:
         others = options.starts or options.explain or options.usage or options.events or options.properties
         return not (others or options.fields is not None or options.full or options.machine or options.compact)
 
-    def _table_in_parts(self, selection: JobFilter, ids: Sequence[int]) -> Iterator[str]:
+    def _table_in_parts(self, selection: JobFilter, parts: "Sequence[IdRange]") -> Iterator[str]:
         """Yield a long table in parts, so that this process has few jobs in memory at a time.
 
         Each part is read in a separate transaction: a pager that waits for its user keeps no transaction open.
         """
         header = not self._options.no_header
-        for first in range(0, len(ids), JOBS_IN_PART):
+        for part in parts:
             with self._context.database.snapshot() as tx:
-                jobs = selection.jobs(tx, ids[first : first + JOBS_IN_PART])
+                jobs = selection.jobs(tx, part)
                 text = self._table(tx, jobs, header=header)
             header = header and not text
             yield text

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from oar.cli.oarstat import WIDE_PIPE
 from oar.cli.oarstat_parts import tables
 from oar.lib.base.times import format_date, local_midnight
 from oar.lib.db.database import Database
+from oar.lib.db.statements import Parameters, Statements
 from oar.lib.jobs.formats import PAGE
 from oar.lib.jobs.records import Job
 from oar.lib.jobs.sql_jobs import Jobs
@@ -101,6 +103,25 @@ class TestFilters:
         assert cluster.shows(*words) == whole
         assert read == [3, 3, 1]
         assert shown_ids(whole) == ids
+
+    def test_the_ids_of_a_long_table_are_read_in_parts(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        ids = [cluster.job(JobState.TERMINATED if number % 2 else JobState.WAITING) for number in range(9)]
+        foreign = [cluster.job(JobState.TERMINATED, user="bob") for _ in range(5)]
+        read: list[int] = []
+        column = Statements.column
+
+        def count(table: Statements, sql: str, parameters: Parameters = ()) -> list[Any]:
+            values = column(table, sql, parameters)
+            if "stop_time >=" in sql:
+                read.append(len(values))
+            return values
+
+        monkeypatch.setattr(oarstat, "JOBS_IN_PART", 4)
+        monkeypatch.setattr(Statements, "column", count)
+        assert shown_ids(cluster.shows("-u", "--since", "1d")) == ids
+        assert read == [3, 4, 4, 1]
+        assert shown_ids(cluster.shows("--since", "1d")) == ids + foreign
+        assert max(read) <= 4
 
     def test_nobody_looks_through_all_that_ever_ran_unasked(self, cluster: Cluster) -> None:
         done = cluster.job(JobState.TERMINATED)

@@ -1,6 +1,6 @@
 """Which jobs oarstat shows: by id, array and condition, and the filters that need no SQL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
@@ -11,6 +11,7 @@ from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, Outcome, states_
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job
+    from oar.lib.jobs.sql_listings import IdRange
 
 #: Digits of the largest number of an advance reservation.
 LONGEST_NUMBER = 7
@@ -98,27 +99,30 @@ class JobFilter(NamedTuple):
         if includes_ended and self.since is None and not self.names_jobs:
             raise BadRequest("ended jobs require a start date: use --since 1d, or --since DATE")
 
-    def candidates(self, tx: "Transaction") -> "list[int] | None":
-        """Return the ids of the live and ended jobs among which ``--since`` selects; None for other selections."""
-        if self.since is None or self.names_jobs:
-            return None
-        return tx.listings.live_or_ended_since(self.since, self.user)
+    def parts(self, tx: "Transaction", size: int) -> "list[IdRange]":
+        """Return parts of the live and ended jobs among which ``--since`` selects; none for other selections.
 
-    def jobs(self, tx: "Transaction", candidates: "Sequence[int] | None" = None) -> "list[Job]":
+        ``size``: number of jobs of a part.
+        """
+        if self.since is None or self.names_jobs:
+            return []
+        return tx.listings.parts_since(self.since, self.user, size)
+
+    def jobs(self, tx: "Transaction", part: "IdRange | None" = None) -> "list[Job]":
         """Return the jobs, by id: the live ones unless ids, arrays, a condition or a date name others.
 
-        ``candidates``: a part of the ids that the method of this name returns; None: all of them.
+        ``part``: one of the parts that ``parts`` returns; None: all jobs.
         """
-        if candidates is not None:
-            jobs = tx.jobs.select(candidates)
+        if part is not None and self.since is not None:
+            jobs = tx.jobs.select(tx.listings.part_since(self.since, self.user, part))
         elif self.ids is not None:
             jobs = tx.jobs.select(self.ids)
         elif self.arrays:
             jobs = tx.jobs.of_arrays(self.arrays)
         elif self.matching is not None:
             jobs = tx.jobs.select(self.matching)
-        elif (ids := self.candidates(tx)) is not None:
-            jobs = tx.jobs.select(ids)
+        elif self.since is not None:
+            jobs = tx.jobs.select(tx.listings.live_or_ended_since(self.since, self.user))
         else:
             jobs = tx.jobs.live(self.user)
         if not (self.frames or self.names_jobs) or self.advance_reservations is not None:

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
@@ -87,11 +88,17 @@ _USABLE_BY = """
     SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
     WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
     GROUP BY 1"""
-_LIVE_OR_ENDED_SINCE = f"""
-    SELECT job_id FROM jobs j WHERE {LIVE} AND (%(user)s::text IS NULL OR job_user = %(user)s)
+_SINCE = f"""
+    SELECT job_id FROM jobs j WHERE {LIVE} AND (%(user)s::text IS NULL OR job_user = %(user)s){{range}}
     UNION ALL SELECT job_id FROM jobs j
-    WHERE {ENDED} AND stop_time >= %(date)s AND (%(user)s::text IS NULL OR job_user = %(user)s)
-    ORDER BY job_id"""
+    WHERE {ENDED} AND stop_time >= %(date)s AND (%(user)s::text IS NULL OR job_user = %(user)s){{range}}"""
+_LIVE_OR_ENDED_SINCE = f"{_SINCE.format(range='')} ORDER BY job_id"
+_PART_SINCE = f"{_SINCE.format(range=' AND job_id >= %(first)s AND job_id < %(before)s')} ORDER BY job_id"
+#: The first job of each part. A part itself has a range of ids: a limit could make PostgreSQL read all older jobs.
+_PARTS_SINCE = f"""
+    SELECT job_id FROM (
+        SELECT job_id, row_number() OVER (ORDER BY job_id) AS number FROM ({_SINCE.format(range="")}) since) numbered
+    WHERE mod(number - 1, %(size)s) = 0 ORDER BY job_id"""
 _FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 _COPIES = """
@@ -120,6 +127,17 @@ _OUT_OF_USE = """
     LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
         AND l.value = r.state
     WHERE r.state = ANY(%s) AND r.network_address <> '' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"""
+
+
+#: Greater than any id of a job.
+_NO_LIMIT = 2**63 - 1
+
+
+class IdRange(NamedTuple):
+    """A range of ids of jobs."""
+
+    first: int
+    before: int  #: the first id that is not in it
 
 
 class Assigned(NamedTuple):
@@ -450,6 +468,15 @@ class Listings(Table):
     def live_or_ended_since(self, date: int, user: str | None) -> list[int]:
         """Return the live jobs and those that ended since a date, by id; ``user`` None: the jobs of all users."""
         return self._tx.column(_LIVE_OR_ENDED_SINCE, {"date": date, "user": user})
+
+    def parts_since(self, date: int, user: str | None, size: int) -> list[IdRange]:
+        """Return ranges of ids in which there are so many of the jobs of ``live_or_ended_since`` each, ascending."""
+        firsts = self._tx.column(_PARTS_SINCE, {"date": date, "user": user, "size": size})
+        return [IdRange(first, before) for first, before in pairwise([*firsts, _NO_LIMIT])]
+
+    def part_since(self, date: int, user: str | None, part: IdRange) -> list[int]:
+        """Return the jobs of ``live_or_ended_since`` in a range of ids, by id."""
+        return self._tx.column(_PART_SINCE, {"date": date, "user": user, **part._asdict()})
 
     def has_jobs(self, user: str) -> bool:
         """Return whether the database contains jobs of a user, including ended ones."""
