@@ -221,6 +221,8 @@ LOCAL = "unix:"
 BACKLOG = 1024
 #: Seconds for which a request tries to reach the database.
 PATIENCE_SECONDS = 2.0
+#: Seconds between two looks at oar.conf.
+FOLLOW_SECONDS = 2.0
 #: Seconds given to requests in progress when the service stops.
 GRACE_SECONDS = 5
 
@@ -302,9 +304,10 @@ def server_of(service: Service, manager: ServiceManager) -> ApiServer:
 async def _serve(server: ApiServer, sockets: list[socket.socket], manager: ServiceManager) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
-    life = asyncio.create_task(_tell_of_life(server, manager))
+    tasks = [asyncio.create_task(_tell_of_life(server, manager)), asyncio.create_task(_follow_file(server))]
     await server.serve(sockets=sockets)
-    life.cancel()
+    for task in tasks:
+        task.cancel()
 
 
 async def _tell_of_life(server: uvicorn.Server, manager: ServiceManager) -> None:
@@ -315,6 +318,13 @@ async def _tell_of_life(server: uvicorn.Server, manager: ServiceManager) -> None
     while manager.watchdog_period:
         manager.alive()
         await asyncio.sleep(manager.watchdog_period)
+
+
+async def _follow_file(server: ApiServer) -> None:
+    """Read oar.conf again when it has changed: limits of the site must hold for the API as for commands."""
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        server.reload()
 
 
 def _local(path: str) -> socket.socket:

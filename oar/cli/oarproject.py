@@ -1,5 +1,7 @@
 """oarproject: list and change projects, their members and budgets, and default projects of users."""
 
+import os
+import pwd
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -266,7 +268,7 @@ def _check_import(imported: tuple[str | None, ...], slurm_file: str | None, *, a
 def _import(context: Context, path: str | None, slurm_file: str | None, *, applies: bool) -> None:
     """Import a file, or print what it would change.  Raises UserError, Stop."""
     context.require_admin()
-    text = _read(path or slurm_file or "")
+    text = _read(os.path.join(context.place.directory or "", path or slurm_file or ""))
     content = project_files.parse_file(text) if slurm_file is None else _from_sacctmgr(text)
     lines: list[str] = []
     try:
@@ -283,8 +285,12 @@ def _read(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(_LONGEST_FILE + 1)
+    except PermissionError:
+        account = pwd.getpwuid(os.geteuid()).pw_name
+        raise Stop(f"# Error: {account} cannot read {visible(path)}. Copy it to /tmp, or make it readable.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Stop(f"# Error: cannot read {visible(path)}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Stop(f"# Error: cannot read {visible(path)}: {reason}") from None
     if len(text) > _LONGEST_FILE:
         raise Stop(f"# Error: {visible(path)} is longer than {_LONGEST_FILE >> 20} MiB. Import it in parts.")
     return text

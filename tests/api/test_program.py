@@ -97,18 +97,21 @@ def test_it_tells_when_it_is_ready_answers_and_ends(start: Start, tmp_path: Path
     assert program.told.recv(100) == b"STOPPING=1"
 
 
-def _reload(program: Program, line: str, log: Path, said: str) -> None:
+def _reload(program: Program, line: str, log: Path, said: str, *, is_signaled: bool = True) -> None:
     """Add a line to the configuration, have it read again, and wait until the log says what came of that."""
     program.conf.write_text(f"{program.conf.read_text()}{line}\n")
-    program.process.send_signal(signal.SIGHUP)
+    if is_signaled:
+        program.process.send_signal(signal.SIGHUP)
     while not (log.exists() and said in log.read_text()):
         assert program.process.poll() is None
 
 
-def test_it_reads_its_configuration_again(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_signaled", [True, False])
+def test_it_reads_its_configuration_again(start: Start, tmp_path: Path, is_signaled: bool) -> None:
     program = start(f"unix:{tmp_path}/api.sock")
     assert program.told.recv(100) == b"READY=1"
-    _reload(program, 'API_DEFAULT_MAX_ITEMS_NUMBER="7"', tmp_path / "oar.log", "has been read again")
+    line, said = 'API_DEFAULT_MAX_ITEMS_NUMBER="7"', "has been read again"
+    _reload(program, line, tmp_path / "oar.log", said, is_signaled=is_signaled)
     assert _get(tmp_path / "api.sock", "/health/ready").status_code == 200
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oarproject
-from oar.cli.common.command import CommandResult
+from oar.cli.common.command import CallersPlace, CommandResult, Context
 from oar.lib.access.records import User
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.sql_projects import Projects
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import ProjectMode
+from oar.lib.runtime import Runtime
 from tests.frontend import LoginNode
 from tests.unit.test_sacctmgr_file import DUMP
 
@@ -137,3 +138,11 @@ def test_a_file_that_is_too_long_is_not_cut(site: LoginNode, tmp_path: Path, mon
     result = import_slurm(site, tmp_path, DUMP + "#" * (1 << 20), "--apply")
     assert "is longer than 1 MiB" in result.err
     assert rows(site) == [0, 0, 0, 0]
+
+
+def test_a_relative_path_begins_in_the_directory_of_the_caller(site: LoginNode, tmp_path: Path) -> None:
+    (tmp_path / "projects.csv").write_text("project,parent,user,role,shares\nphysics,,,,2\n")
+    runtime, place = Runtime(site.config, site.database), CallersPlace(str(tmp_path))
+    context = Context(oarproject.main, {}, ROOT, runtime, place)
+    assert oarproject.main.run(["--import", "projects.csv", "--apply"], context) == 0
+    assert rows(site)[0] == 1
