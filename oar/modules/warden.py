@@ -6,6 +6,7 @@ connection, and reports to Almighty with a frame for each line of its standard o
 See docs/design/availability.rst, "The warden".
 """
 
+import contextlib
 import logging
 import math
 import os
@@ -27,6 +28,7 @@ from oar.lib.bus.servers import config_digest, own_server
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.db.locks import Locks
 from oar.lib.db.servers import Generation, ServerReport
+from oar.lib.db.statements import psycopg2
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.states import ServerRole
@@ -44,6 +46,8 @@ REPORT_SECONDS = 10.0
 SILENT_HOLDER_SECONDS = 10
 #: Sessions of a former server that need longer to end are logged; the pause between two looks at them, in seconds.
 SLOW_END_SECONDS, _ENDING_PAUSE = 5.0, 0.02
+#: A session that delays the change of the generation for this time, in milliseconds, is ended.
+_BLOCKED_MILLISECONDS = 1000
 #: Counts the nodes that a standby reaches.
 _COUNT_ARGV = (sys.executable, "-I", "-m", "oar.modules.reachability")
 #: Seconds after the end of Almighty after which this process ends, even in the middle of a statement.
@@ -60,7 +64,7 @@ def take_over(tx: Transaction, server_name: str = "") -> int:
     The order matters. A transaction of a former server that begins after the first step is refused. One that began
     before has been checked, and the second step ends its session, or waits for its commit.
     """
-    generation = tx.servers.next_generation(server_name)
+    generation = _next_generation(tx, server_name)
     warning = time.monotonic() + SLOW_END_SECONDS
     while left := tx.servers.end_former_sessions(generation):
         if time.monotonic() > warning:
@@ -68,6 +72,22 @@ def take_over(tx: Transaction, server_name: str = "") -> int:
             warning = math.inf
         time.sleep(_ENDING_PAUSE)
     return generation
+
+
+def _next_generation(tx: Transaction, server_name: str) -> int:
+    """Begin a generation. End the sessions that block this for long: that of a stopped former server may be one."""
+    former = tx.value("SHOW lock_timeout")
+    tx.execute("SET lock_timeout TO %s", (_BLOCKED_MILLISECONDS,))
+    try:
+        while True:
+            try:
+                return tx.servers.next_generation(server_name)
+            except psycopg2.errors.LockNotAvailable:
+                count = tx.servers.end_generation_blockers()
+                log.warning("the take-over was blocked by %d sessions in PostgreSQL, which are ended", count)
+    finally:
+        with contextlib.suppress(psycopg2.Error):
+            tx.execute("SET lock_timeout TO %s", (former,))
 
 
 class NodeCount:
@@ -84,7 +104,13 @@ class NodeCount:
             self.stop()
         if self._child is None and generation.is_count_requested and generation.count_requested_at > self._requested_at:
             self._requested_at = generation.count_requested_at
-            self._child = ChildProcess(_COUNT_ARGV, environment=os.environ, lifeline=self._lifeline)
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            self._child = ChildProcess(_COUNT_ARGV, environment=os.environ, lifeline=self._lifeline, is_quiet=True)
+        except OSError as error:
+            log.error("the nodes are not counted: %s cannot be started: %s", _COUNT_ARGV[0], error.strerror)
 
     def stop(self) -> None:
         """Kill the process if it is running."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.base.errors import ConfigError
+from oar.lib.base.processes import ChildProcess
 from oar.lib.bus.exit_codes import FinaudCode
 from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
@@ -263,6 +264,40 @@ def test_the_warden_of_a_standby_starts_one_count_for_each_request(
         warden.turn()
         assert marks.read_text() == "x"
         warden.close()
+
+
+def test_a_standby_that_can_start_no_process_remains_a_standby(
+    database: Database,
+    settings: DatabaseSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("oar.modules.warden._COUNT_ARGV", ("/none/python",))
+    config = Config(server_hostnames=("srv1", "srv2"), server_name="srv2", oar_run_dir=str(tmp_path))
+    warden = Warden(Runtime(config, Database(settings._replace(patience=0))), lambda _: None)
+    with database.hold_lock(SERVER_LOCK):
+        with database.begin() as tx:
+            tx.servers.request_count()
+        warden.turn()
+        warden.turn()
+    warden.close()
+    assert [record.getMessage() for record in caplog.records if record.name == "warden"] == [
+        "the nodes are not counted: /none/python cannot be started: No such file or directory"
+    ]
+
+
+def test_the_process_that_counts_has_no_use_for_the_streams_of_the_warden(tmp_path: Path) -> None:
+    """Nobody reads its output: a full pipe would stop it."""
+    done = tmp_path / "done"
+    program = f"print('x' * (1 << 20)); open({str(done)!r}, 'w')"
+    child = ChildProcess((sys.executable, "-c", program), environment={}, is_quiet=True)
+    try:
+        wait_until(done.exists)
+        assert child.read() == []
+        assert child.is_silent
+    finally:
+        child.close()
 
 
 def test_the_active_server_has_no_process_that_counts(

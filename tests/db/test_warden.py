@@ -73,6 +73,22 @@ def test_a_session_that_locks_the_table_of_servers_delays_no_take_over(
         ]
 
 
+def test_a_session_that_locks_the_generation_is_ended_and_delays_no_take_over(
+    watched: Watched, settings: DatabaseSettings, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process of the former server that was stopped between its request and its commit."""
+    with database.begin() as tx:
+        take_over(tx, "srv2")
+    other = Database(settings._replace(patience=0))
+    with pytest.raises(DatabaseUnavailable), other.begin() as tx:
+        tx.servers.request_count()
+        assert watched.turn() == [Active]
+    other.close()
+    assert "the take-over was blocked by 1 sessions" in caplog.text
+    assert watched.warden._locks is not None
+    assert watched.warden._locks.look(lambda tx: tx.value("SHOW lock_timeout")) == "0"
+
+
 @pytest.mark.parametrize("error", [psycopg2.errors.DiskFull("no space"), psycopg2.errors.UndefinedColumn("host")])
 def test_a_report_that_cannot_be_stored_does_not_release_the_lock(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, error: psycopg2.Error

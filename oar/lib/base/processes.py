@@ -162,7 +162,10 @@ def watch_parent(environment: Mapping[str, str]) -> ParentWatch | None:
 
 
 class ChildProcess:
-    """A long-lived child. Its output of both streams is read as it arrives; the last lines are kept in ``tail``."""
+    """A long-lived child. Its output of both streams is read as it arrives; the last lines are kept in ``tail``.
+
+    With ``is_quiet``, its output goes to /dev/null.
+    """
 
     def __init__(
         self,
@@ -170,6 +173,7 @@ class ChildProcess:
         *,
         environment: Mapping[str, str],
         lifeline: Lifeline | None = None,
+        is_quiet: bool = False,
     ) -> None:
         """Start the child. Raises OSError."""
         self.argv = tuple(argv)
@@ -177,15 +181,14 @@ class ChildProcess:
         self._process = subprocess.Popen(
             self.argv,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if is_quiet else subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**environment, **(lifeline.environment() if lifeline else {})},
             pass_fds=(lifeline.child_end,) if lifeline else (),
             process_group=0,
             umask=0o022,
         )
-        assert self._process.stdout is not None  # it was requested
-        self._output: IO[bytes] = self._process.stdout
+        self._output: IO[bytes] = self._process.stdout or open(os.devnull, "rb")  # noqa: SIM115 - closed by close
         os.set_blocking(self._output.fileno(), False)
         self._partial = b""
         self._code: int | None = None

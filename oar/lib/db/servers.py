@@ -28,6 +28,12 @@ _NEXT = f"""
 _FIRST = f"""
     INSERT INTO server_generation (generation, server_name, since, take_overs) VALUES ({CLOCK}, %s, {CLOCK}, 1)
     RETURNING generation"""
+#: Sessions that keep the row of the generation locked: a stopped process of a former server, or a command.
+_END_BLOCKERS = """
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'relation' AND relation = 'server_generation'::regclass AND granted AND pid <> pg_backend_pid()
+      AND mode NOT IN ('AccessShareLock', 'RowShareLock') AND usename = current_user
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 #: The application name of a process of the server holds its generation (``runtime.open_runtime``). Sessions of the
 #: read-only login change nothing.
 _END_FORMER = """
@@ -129,6 +135,10 @@ class Servers(Table):
         """Begin a new generation, and return its number. From the commit on, former generations may not write."""
         number: int = self._tx.value(_NEXT, (server_name,)) or self._tx.value(_FIRST, (server_name,))
         return number
+
+    def end_generation_blockers(self) -> int:
+        """Terminate the sessions that have changed or locked the generation and have not committed. Return how many."""
+        return len(self._tx.rows(_END_BLOCKERS))
 
     def end_former_sessions(self, generation: int) -> int:
         """Terminate the sessions of all other generations. Return how many there were."""
