@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -228,6 +229,14 @@ def test_a_server_finds_its_own_name() -> None:
     assert own_server(Config(server_hostnames=("no.such.host.invalid", host.upper()))) == host.upper()
     assert own_server(Config(server_hostnames=("203.0.113.1", "127.0.0.1"))) == "127.0.0.1"
     assert own_server(Config(server_hostnames=("203.0.113.1", host), server_name="203.0.113.1")) == "203.0.113.1"
+
+
+def test_a_name_server_is_asked_once_for_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is needed in transactions that hold locks of jobs."""
+    config = Config(server_hostnames=("203.0.113.7", "127.0.0.1"))
+    assert own_server(config) == "127.0.0.1"
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=AssertionError("a name server is asked")))
+    assert own_server(config.replace(log_level=3)) == "127.0.0.1"
 
 
 def test_the_digest_covers_options_and_files_of_the_site_and_nothing_of_one_host(tmp_path: Path) -> None:

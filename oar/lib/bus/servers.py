@@ -3,6 +3,8 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from oar.lib.base.errors import ConfigError
@@ -20,13 +22,25 @@ _LONGEST_FILE = 1 << 20
 def own_server(config: Config) -> str:
     """Return the name of SERVER_HOSTNAME that is this host. Raises ConfigError if none or several are.
 
-    A single name is this host. Addresses are compared last: they may need a name server.
+    A single name is this host. Addresses are compared last: they may need a name server. Therefore a process determines
+    the name once for each value of these keys; processes that need it in a transaction do so when they start.
     """
-    names, host = config.server_hostnames, os.uname().nodename.lower()
-    if config.server_name is not None:
-        if config.server_name not in names:
-            raise ConfigError(f"SERVER_NAME: {config.server_name} must be one of SERVER_HOSTNAME ({' '.join(names)})")
-        return config.server_name
+    return _own_server(config.server_hostnames, config.server_name)
+
+
+def determine_own_server(config: Config) -> None:
+    """Determine the name of this server before a transaction needs it: a name server may be slow."""
+    with suppress(ConfigError):
+        own_server(config)
+
+
+@lru_cache(maxsize=8)
+def _own_server(names: tuple[str, ...], server_name: str | None) -> str:
+    host = os.uname().nodename.lower()
+    if server_name is not None:
+        if server_name not in names:
+            raise ConfigError(f"SERVER_NAME: {server_name} must be one of SERVER_HOSTNAME ({' '.join(names)})")
+        return server_name
     if len(names) == 1:
         return names[0]
     candidates = (

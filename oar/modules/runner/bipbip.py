@@ -17,6 +17,7 @@ from typing import BinaryIO
 from oar.lib import logs, runtime
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import Ask, Effect, JobAction, announcements
+from oar.lib.bus.servers import determine_own_server
 from oar.lib.control_delivery import delivering
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.locks import Locks
@@ -138,6 +139,7 @@ class Bipbip:
         """Reload oar.conf if it has changed, for actions that start later. An invalid file is ignored."""
         config = self._runtime.changed_config()
         if config is not None:
+            determine_own_server(config)
             self._context = replace(self._context, config=config)
             logs.set_up(config, "Bipbip")
 
@@ -249,6 +251,7 @@ def main() -> None:
     answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None, is_of_server=True)
     opened.database.gather_topics()
+    determine_own_server(opened.config)
 
     def alarm(node: str) -> None:
         """Request a probe of a node that may have failed, or whose oarexec may have failed."""
