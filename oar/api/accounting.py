@@ -20,6 +20,7 @@ from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import share_of, users_ahead
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.lib.access.records import User
 from oar.lib.accounts.shares import read_shares
 from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.history.gantt import DAY
@@ -226,6 +227,7 @@ class AccountingUpdate(BaseModel):
 class CountJobs(NamedTuple):
     """The task to count jobs that have ended."""
 
+    user: User
     since: int
     anew: bool
     seconds: float = SECONDS
@@ -234,7 +236,7 @@ class CountJobs(NamedTuple):
         """Count until all are counted or the time limit is reached.  Raises AccountingIsRunning, OtherWindowWidth."""
         rules, deadline = accounting.accounting_rules(desk.config), time.monotonic() + self.seconds
         batches = (
-            accounting.recount(desk.database, rules)
+            accounting.recount(desk.database, rules, self.user)
             if self.anew
             else accounting.count(desk.database, rules, self.since)
         )
@@ -262,7 +264,7 @@ def accounting_count(request: Request, body: AccountingUpdate | None = None) -> 
     who = asking(request)
     user = who.caller.administering()
     workers, seconds = service_of(request).workers, who.config.api_timeout
-    outcome = workers.run_long(CountJobs(body.since or 0, body.anew), seconds)
+    outcome = workers.run_long(CountJobs(user, body.since or 0, body.anew), seconds)
     note(request, user)
     return answer_of(request, outcome)
 
@@ -276,7 +278,7 @@ def accounting_purge(
 ) -> AccountingPurgeResult:
     """Delete older accounting windows, as `oaraccounting --delete-before` does. Administrators only."""
     with administering(request) as act:
-        removed = act.tx.accounting.delete_before(act.tx.now - older_than)
+        removed = accounting.delete_before(act.tx, act.user, older_than)
     return {"windows": removed}
 
 

@@ -212,15 +212,14 @@ class Caller(NamedTuple):
     token: int | None = None  #: id of the token or session that was shown
     rests_on_token: bool = False  #: a token was shown, now or when the session began
     origin: int | None = None  #: id of that token, if it is stored
-    token_name: str = ""  #: id and comment of the token that was shown
     find_submitted: Callable[[Collection[int]], frozenset[int]] | None = None  #: those of some jobs that are its own
 
     def recorded(self, person: str) -> "Caller":
-        """Return the caller of a change, with what the audit log records of the user."""
+        """Return the caller of a change, with what the audit log records; of a token its id only."""
         if self.user is None:
             return self
         via = Via.PAGE if self.way is Way.SESSION else Via.API
-        token = self.token_name if self.way is Way.TOKEN else f"token {self.origin}" if self.origin else ""
+        token = (f"token {self.origin}" if self.origin else "signed token") if self.rests_on_token else ""
         return self._replace(user=self.user._replace(via=via, token=token, person=person))
 
     def identified(self) -> User:
@@ -356,7 +355,7 @@ class Identities:
     def by_token(self, token: str, config: "Config") -> Caller:
         """Return whose token this is.  Raises Unidentified, NotAllowed."""
         if "." in token and (name := signed_token_user(token, config)):
-            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True, token_name="signed token")
+            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
         stored = self._find(token)
         if stored is None or SESSION in Scopes.parse(stored.scope).words:
             raise Unidentified(
@@ -431,8 +430,7 @@ class Identities:
     def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
         origin = shown.id if way is Way.TOKEN else shown.parent
         find_submitted = self._find_submitted(origin)
-        name = f'token {shown.id} "{shown.comment}"' if shown.comment else f"token {shown.id}"
-        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, name, find_submitted)
+        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
 
     def _find(self, token: str) -> "ApiToken | None":
         digest = digest_of(token)

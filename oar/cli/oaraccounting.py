@@ -60,7 +60,7 @@ def main(
     if reinitialize:
         _say("Deleting all records from the accounting table...", quiet)
         note(context)
-        batches = accounting.recount(context.database, rules)
+        batches = accounting.recount(context.database, rules, context.user)
     else:
         batches = accounting.count(context.database, rules, context.past_date(since) if since else 0)
     try:
@@ -89,7 +89,7 @@ def _delete(context: Context, seconds: int, quiet: bool) -> None:
     if seconds < 0:
         raise Stop("[ERROR] --delete-before takes a number of seconds, not less than 0")
     _say(f"Deleting records older than {seconds} seconds ago...", quiet)
-    accounting.delete_before(context.database, seconds)
+    context.database.run(lambda tx: accounting.delete_before(tx, context.user, seconds))
     note(context)
 
 

@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from oar.api.authentication import Caller, Way
+from oar.lib.access import tokens
 from oar.lib.access.records import User, Via
 from oar.lib.db.database import Database
 from oar.lib.history import audit
 from oar.lib.history.sql_audit import AuditEntry, AuditFilter
-from tests.builders import add_job
+from oar.lib.jobs.states import JobState
+from tests.builders import add_job, add_resources
 
 ROOT = pwd.getpwuid(os.geteuid()).pw_name
 
@@ -51,6 +53,29 @@ def test_jobs_of_others_are_recorded_and_own_ones_are_not(
     assert (entry.action, entry.object) == ("delete", f"job {other} (alice)")
 
 
+def test_the_accounting_that_is_counted_again_and_deleted_is_recorded(admin: httpx.Client, database: Database) -> None:
+    add_job(database, JobState.TERMINATED, on=add_resources(database)[:1])
+    assert admin.post("/v1/accounting").json()["jobs"] == 1
+    assert admin.post("/v1/accounting", json={"anew": True}).json()["jobs"] == 1
+    removed = admin.delete("/v1/accounting?older_than=0").json()["windows"]
+    entries = rows(database, AuditFilter(object="accounting"))
+    assert [(entry.action, entry.former_value, entry.new_value) for entry in entries] == [
+        ("change", "", "all ended jobs counted again"),
+        *([("purge", f"{removed} windows older than 0 seconds", "")] if removed else []),
+    ]
+    assert all(entry.person.startswith(f"{ROOT}, token ") for entry in entries)
+
+
+def test_the_comment_of_a_token_names_nobody(admin: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:
+        number, secret = tokens.create(tx, User(ROOT, 0, administers=True), scope="admin", comment="ci), root (eve")
+    shown = {"Authorization": f"Bearer {secret}"}
+    assert admin.patch("/v1/queues/default", json={"priority": 7}, headers=shown).status_code == 200
+    (entry,) = rows(database, AuditFilter(object="queue"))
+    assert entry.person == f"{ROOT}, token {number}"
+    assert not rows(database, AuditFilter(person="eve"))
+
+
 def test_administrators_read_it_in_pages_and_as_lines(admin: httpx.Client, database: Database) -> None:
     with database.begin() as tx:
         for number in range(5):
@@ -85,6 +110,6 @@ def test_a_session_is_a_page_and_a_token_is_named() -> None:
     recorded = Caller(anna, Way.SESSION, token=3).recorded("").user
     assert recorded
     assert (recorded.via, recorded.token) == (Via.PAGE, "")
-    recorded = Caller(anna, Way.TOKEN, token=3, origin=3, token_name='token 3 "ci"').recorded("").user
+    recorded = Caller(anna, Way.TOKEN, token=3, rests_on_token=True, origin=3).recorded("").user
     assert recorded
-    assert (recorded.via, recorded.token) == (Via.API, 'token 3 "ci"')
+    assert (recorded.via, recorded.token) == (Via.API, "token 3")

@@ -11,6 +11,8 @@ from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.history import audit
+from oar.lib.history.sql_audit import AuditFilter
 from oar.lib.jobs import accounting
 from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
@@ -227,7 +229,7 @@ def test_windows_of_two_widths_are_not_mixed(books: Books) -> None:
 def test_readers_see_the_old_table_while_all_is_counted_anew(books: Books) -> None:
     books.job(MIDNIGHT, MIDNIGHT + 10)
     books.count("-q")
-    batches = accounting.recount(books.database, accounting.accounting_rules(Config()))
+    batches = accounting.recount(books.database, accounting.accounting_rules(Config()), ROOT)
     next(batches)
     assert books.windows() == {0: 20}
     batches.close()
@@ -241,6 +243,20 @@ def test_old_windows_are_removed_and_their_jobs_not_counted_again(books: Books) 
     assert books.windows() == {}
     assert books.count() == []
     assert books.accounted(job) == "YES"
+
+
+def test_deletions_and_new_counts_are_in_the_audit_log(books: Books) -> None:
+    books.job(MIDNIGHT, MIDNIGHT + 10)
+    books.count("-q")
+    books.run("-q", "--reinitialize", user=User("root", 0, person="anna"))
+    for _ in range(2):  # the second one finds nothing to delete
+        books.run("-q", "--delete-before", "3600", user=User("root", 0, person="bob"))
+    with books.database.snapshot() as tx:
+        entries = audit.find(tx, AuditFilter(object="accounting"), 10)
+    assert [(entry.person, entry.action, entry.former_value, entry.new_value) for entry in entries] == [
+        ("root (bob)", "purge", "2 windows older than 3600 seconds", ""),
+        ("root (anna)", "change", "", "all ended jobs counted again"),
+    ]
 
 
 def test_since_leaves_older_jobs_for_another_time(books: Books) -> None:

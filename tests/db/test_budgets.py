@@ -294,7 +294,7 @@ def test_the_property_cost_is_a_factor_before_and_after_accounting(site: Site) -
     site.account()
     execute_sql(site.database, "UPDATE resources SET cost = '7'")
     assert site.used() == 200 + 4500
-    list(accounting.recount(site.database, accounting.accounting_rules(site.config)))
+    list(accounting.recount(site.database, accounting.accounting_rules(site.config), ROOT))
     assert site.used() == 7 * 200 + 7 * 4000
 
 

@@ -33,7 +33,7 @@ class User(NamedTuple):
     uid: int
     administers: bool | None = None  #: None: as the name says; else by what he has shown to whom he asked
     person: str = ""  #: who acts under an account of administrators: the login user, the user of sudo
-    token: str = ""  #: of the API: the token of the request
+    token: str = ""  #: of the API: the token of the request, such as ``token 7``
     via: Via = Via.COMMAND
 
     @property

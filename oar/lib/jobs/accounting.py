@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import OarError
 from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.jobs.sql_accounting import Rules, WindowChange
 
 if TYPE_CHECKING:
+    from oar.lib.access.records import User
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
@@ -68,8 +71,8 @@ def count(database: "Database", rules: Rules, since: int = 0) -> Generator[Batch
             yield batch
 
 
-def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
-    """Delete all windows and account all ended jobs again, in one transaction.
+def recount(database: "Database", rules: Rules, user: "User") -> Generator[Batch, None, None]:
+    """Delete all windows and account all ended jobs again, in one transaction, which the audit log names.
 
     Readers see the old rows until the commit. Raises AccountingIsRunning.
     """
@@ -78,15 +81,20 @@ def recount(database: "Database", rules: Rules) -> Generator[Batch, None, None]:
             raise _another_runs(database)
         with database.begin() as tx:
             tx.accounting.clear()
+            audit.record(tx, user, AuditAction.CHANGE, "accounting", Values(new="all ended jobs counted again"))
             last = 0
             while ids := tx.accounting.ended(BATCH, after=last):
                 yield _count(tx, ids, rules)
                 last = ids[-1]
 
 
-def delete_before(database: "Database", seconds: int) -> int:
+def delete_before(tx: "Transaction", user: "User", seconds: int) -> int:
     """Delete the windows that ended more than `seconds` seconds ago; return the number of rows."""
-    return database.run(lambda tx: tx.accounting.delete_before(tx.now - seconds))
+    removed = tx.accounting.delete_before(tx.now - seconds)
+    if removed:
+        former = f"{removed} windows older than {seconds} seconds"
+        audit.record(tx, user, AuditAction.PURGE, "accounting", Values(former=former))
+    return removed
 
 
 def _count(tx: "Transaction", ids: list[int], rules: Rules) -> Batch:
