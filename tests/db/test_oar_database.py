@@ -81,15 +81,16 @@ def test_a_dump_is_restored_on_a_postgresql_that_knows_neither_database_nor_logi
 def test_purge_tells_what_is_removed(run: Run, conf: Path) -> None:
     run("--create")
     kept = "RETENTION_RESERVATIONS is 0: advance reservations are kept for ever."
+    log = "RETENTION_AUDIT is 0: rows of the audit log are kept for ever."
     first = run("--purge")
     assert (first, first.exit, first.err) == (run("purge"), 0, "")
     assert first.out.splitlines()[0] == "0 key pairs of ended jobs were removed that ended more than 30 days ago."
-    assert first.out.splitlines()[-1] == kept
+    assert first.out.splitlines()[-2:] == [kept, log]
     with conf.open("a") as file:
         file.write('RETENTION_RESERVATIONS="30"\n')
     removed = "0 advance reservations {} removed that ended more than 30 days ago."
-    assert run("--purge").out.splitlines()[-1] == removed.format("were")
-    assert run("--purge", "--dry-run").out.splitlines()[-1] == removed.format("would be")
+    assert run("--purge").out.splitlines()[-2:] == [removed.format("were"), log]
+    assert run("--purge", "--dry-run").out.splitlines()[-2:] == [removed.format("would be"), log]
 
 
 def test_a_server_that_is_installed_anew_gets_its_database_back_with_new_passwords(
