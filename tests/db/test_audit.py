@@ -109,6 +109,17 @@ def test_the_reason_and_the_person_are_in_the_row_and_the_event(console: Console
     assert "User root (anna) requested the state Absent of node-1: a disk: broken" in texts
 
 
+def test_changes_of_a_removed_node_are_found_by_its_name(console: Console) -> None:
+    removed = console.ids()[-1]
+    assert console.nodesetting("--sql", "true", "-p", "deploy=YES", user=ANNA).exit == 0
+    assert console.type(oarremoveresource.main, removed, user=ANNA).exit == 0
+    every = rows(console.database)
+    assert [entry.object.split(" ", 2)[2] for entry in every] == ["(node-[1-3])", "(node-3)"]
+    for name in ("node-3", "node node-3", f"resource {removed}"):
+        assert rows(console.database, AuditFilter(object=name)) == every
+    assert not rows(console.database, AuditFilter(object="node-99"))
+
+
 def test_the_removal_of_a_resource_is_one_row(console: Console) -> None:
     last = console.ids()[-1]
     assert console.type(oarremoveresource.main, last, user=ANNA).exit == 0
@@ -205,8 +216,41 @@ def test_an_import_of_projects_is_one_row_and_its_dry_run_is_none(console: Conso
     assert console.type(oarproject.main, "--import", file, user=ANNA).exit == 0
     assert not rows(console.database)
     assert console.type(oarproject.main, "--import", file, "--apply", user=ANNA).exit == 0
-    expected = 'new project "physics"; manager alice of project "physics"'
-    assert shown(rows(console.database)) == [("import", "project", "", expected)]
+    expected = "physics: created, shares=2, manager alice (1 shares)"
+    assert shown(rows(console.database)) == [("import", "project physics", "", expected)]
+
+
+def test_an_import_has_the_former_and_the_new_values_of_each_project(console: Console, tmp_path: Path) -> None:
+    columns = "project,parent,user,role,shares,period_start,period_end,resource_hours,on_exhaustion\n"
+    file = tmp_path / "projects.csv"
+    budget = "of {} resource hours without end, refuse"
+    for shares, role, hours in ((2, "manager", 5), (3, "member", 7)):
+        lines = f"physics,,,,{shares},,,{hours},\nphysics,,alice,{role},1,,,,\na lab,,,,{shares},,,,\n"
+        file.write_text(columns + lines)
+        assert console.type(oarproject.main, "--import", file, "--apply", user=ANNA).exit == 0
+    entry = rows(console.database)[-1]
+    assert shown([entry]) == [
+        (
+            "import",
+            "project physics, a lab",
+            f"physics: shares=2, manager alice (1 shares), budget {budget.format(5)}; a lab: shares=2",
+            f"physics: shares=3, member alice (1 shares), budget {budget.format(7)}; a lab: shares=3",
+        )
+    ]
+    for name in ("physics", "project physics", "project a lab", "project"):
+        assert rows(console.database, AuditFilter(object=name))[-1] == entry
+    assert not rows(console.database, AuditFilter(object="project lab"))
+
+
+def test_the_row_of_a_large_import_is_bounded(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "projects.csv"
+    lines = [f"project-{number:05},,,,2\n" for number in range(5000)]
+    file.write_text("".join(["project,parent,user,role,shares\n", *lines]))
+    assert console.type(oarproject.main, "--import", file, "--apply", user=ANNA).exit == 0
+    (entry,) = rows(console.database)
+    assert max(len(entry.object), len(entry.new_value)) <= audit.LONGEST_VALUE
+    assert entry.new_value.startswith("project-00000: created, shares=2; project-00001: ")
+    assert entry.new_value.endswith(" others")
 
 
 def test_a_long_text_is_its_digest(console: Console, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Files of projects: what an import of sacctmgr dump and of CSV files changes, and what it leaves."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,18 @@ import pytest
 from oar.cli import oarproject
 from oar.cli.common.command import CallersPlace, CommandResult, Context
 from oar.lib.access.records import User
+from oar.lib.accounts import project_changes, project_files
+from oar.lib.accounts.project_files import ImportedFile
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.sql_projects import Projects
-from oar.lib.accounts.states import MemberRole, OnExhaustion
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
+from oar.lib.base.errors import WrongState
 from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.states import ProjectMode
 from oar.lib.runtime import Runtime
 from tests.frontend import LoginNode
+from tests.process.this_machine import wait_until
 from tests.unit.test_sacctmgr_file import DUMP
 
 ROOT = User("root", 0)
@@ -31,6 +37,17 @@ def import_slurm(site: LoginNode, path: Path, text: str, *words: str, user: User
     file = path / "dump.cfg"
     file.write_text(text)
     return site.type(oarproject.main, "--import", "--from-sacctmgr", file, *words, user=user)
+
+
+def import_content(database: Database, content: ImportedFile) -> list[str]:
+    with database.begin() as tx:
+        return project_files.import_file(tx, ROOT, content)
+
+
+def is_waiting(tx: Transaction) -> bool:
+    """Return whether another transaction waits for this one."""
+    waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+    return bool(tx.value(waiting))
 
 
 def rows(site: LoginNode) -> list[int]:
@@ -112,6 +129,35 @@ def test_lines_of_members_leave_an_existing_project_as_it_is(site: LoginNode, tm
     record = json.loads(site.type(oarproject.main, "--show", "cms", "-J", user=ROOT).out)
     assert (record["parent"], record["shares"], record["end_date"]) == ("physics", 7, 2_000_000_000)
     assert [member["user"] for member in record["members"]] == ["bob"]
+
+
+def test_an_import_waits_for_a_change_of_somebody_else_and_keeps_it(site: LoginNode) -> None:
+    with site.database.begin() as tx:
+        tx.projects.create(Project("physics"))
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\n")
+    with ThreadPoolExecutor() as pool:
+        with site.database.begin() as tx:
+            project_changes.set_state(tx, ROOT, "physics", ProjectState.CLOSED)
+            importing = pool.submit(import_content, site.database, content)
+            wait_until(lambda: is_waiting(tx))
+            project_changes.change(tx, ROOT, "physics", project_changes.ProjectUpdate("of the department"))
+        assert importing.result(60) == ['project "physics": new values']
+    with site.database.snapshot() as tx:
+        assert tx.projects.all() == [Project("physics", "of the department", None, ProjectState.CLOSED, shares=5)]
+
+
+def test_a_project_that_somebody_else_creates_meanwhile_is_one_line(site: LoginNode) -> None:
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\ncms,,,,5\n")
+    with ThreadPoolExecutor() as pool:
+        with site.database.begin() as tx:
+            tx.projects.create(Project("physics"))
+            importing = pool.submit(import_content, site.database, content)
+            wait_until(lambda: is_waiting(tx))
+        with pytest.raises(WrongState, match='the project "physics" was created during the import') as raised:
+            importing.result(60)
+    assert "\n" not in str(raised.value)
+    with site.database.snapshot() as tx:
+        assert tx.projects.all() == [Project("physics")]
 
 
 def test_dates_and_budgets_survive_an_export(site: LoginNode, tmp_path: Path) -> None:

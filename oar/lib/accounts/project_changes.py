@@ -208,10 +208,11 @@ def _record(tx: "Transaction", user: User, name: str, former: Project | None, pr
     """Record a change of a project; None: it does not exist."""
     if former != project:
         action = AuditAction.ADD if former is None else AuditAction.CHANGE if project else AuditAction.DELETE
-        audit.record(tx, user, action, f"project {name}", Values(_changed(former, project), _changed(project, former)))
+        values = Values(changed_fields(former, project), changed_fields(project, former))
+        audit.record(tx, user, action, f"project {name}", values)
 
 
-def _changed(project: Project | None, other: Project | None) -> str:
+def changed_fields(project: Project | None, other: Project | None) -> str:
     """Return the fields of a project that differ from those of the other state, or from a plain project."""
     if project is None:
         return ""
@@ -233,16 +234,25 @@ def _record_members(
 
 def _member_texts(members: Mapping[str, Member], entries: Iterable[str]) -> str:
     present = (members[entry] for entry in entries if entry in members)
-    return ", ".join(f"{member.role} {member.entry} ({member.shares} shares)" for member in present)
+    return ", ".join(map(member_text, present))
+
+
+def member_text(member: Member | None) -> str:
+    """Return a member as the audit log names it; '' for None."""
+    return f"{member.role} {member.entry} ({member.shares} shares)" if member else ""
 
 
 def _record_budget(tx: "Transaction", user: User, former: Budget | None, budget: Budget | None) -> None:
     """Record a change of a budget of a project; None: it does not exist."""
     changed = budget or former
     if changed and former != budget:
-        texts = [f"budget {each}, {each.on_exhaustion}" if each else "" for each in (former, budget)]
         action = AuditAction.ADD if former is None else AuditAction.CHANGE if budget else AuditAction.DELETE
-        audit.record(tx, user, action, f"project {changed.project}", Values(*texts))
+        audit.record(tx, user, action, f"project {changed.project}", Values(budget_text(former), budget_text(budget)))
+
+
+def budget_text(budget: Budget | None) -> str:
+    """Return a budget as the audit log names it; '' for None."""
+    return f"budget {budget}, {budget.on_exhaustion}" if budget else ""
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

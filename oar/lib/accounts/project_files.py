@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.access.records import User
 from oar.lib.accounts.project_changes import (
     NoSuchProject,
+    budget_text,
+    changed_fields,
     check_budget,
     check_dates,
     check_entry,
@@ -17,15 +19,16 @@ from oar.lib.accounts.project_changes import (
     check_no_overlap,
     checked_name,
     checked_shares,
+    member_text,
     parse_hours,
 )
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion
-from oar.lib.base.errors import BadRequest
+from oar.lib.base.errors import BadRequest, WrongState
 from oar.lib.base.times import format_date, parse_date
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.history import audit
-from oar.lib.history.audit import AuditAction, Values
+from oar.lib.history.audit import AuditAction, Values, bounded
 
 if TYPE_CHECKING:
     from oar.lib.accounts.sacctmgr_file import SlurmAccounts
@@ -117,28 +120,55 @@ def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
     return Project(name, parent=row["parent"] or None), member
 
 
+class _Change(NamedTuple):
+    """A change that an import makes."""
+
+    line: str  #: for the person who imports
+    project: str
+    former: str  #: as the audit log names it; '': nothing was there
+    new: str
+
+
 def import_file(tx: "Transaction", user: User, content: ImportedFile) -> list[str]:
     """Create projects and add members; return one line for each change.
 
-    The caller rolls back for a dry run.  Existing projects get the parent and the shares of the file.
-    Raises NotAllowed, BadRequest, NoSuchProject.
+    The caller rolls back for a dry run.  Existing projects get the parent and the shares of the file; they are locked
+    first, so that no change of somebody else is lost.
+    Raises NotAllowed, BadRequest, NoSuchProject, WrongState.
     """
     user.check_administers()
-    present = {project.name: project for project in tx.projects.all()}
     named = {project.name: project for project in content.projects}
+    tx.projects.lock({*named, *(project.parent for project in content.projects if project.parent is not None)})
+    present = {project.name: project for project in tx.projects.all()}
     _check_named_projects(content, {*present, *named})
     check_no_circle({**named, **present, **{name: named[name] for name in content.described}})
-    lines = list(_import_projects(tx, present, content))
-    former = {(member.project, member.entry): member for member in tx.projects.members()}
-    members = {(member.project, member.entry): member for member in content.members}  # the last line of a member counts
-    changed = [member for key, member in members.items() if former.get(key) != member]
-    tx.projects.add_all(changed)
-    lines += [f'{member.role} {member.entry} of project "{member.project}"' for member in changed]
-    lines += [*_import_defaults(tx, content.defaults), *_import_budgets(tx, content.budgets)]
-    if lines:
-        audit.record(tx, user, AuditAction.IMPORT, "project", Values(new="; ".join(lines)))
+    changes = [
+        *_import_projects(tx, present, content),
+        *_import_members(tx, content.members),
+        *_import_defaults(tx, content.defaults),
+        *_import_budgets(tx, content.budgets),
+    ]
+    if changes:
+        _record(tx, user, changes)
         tx.outbox.append(Wake(Tag.TERM))
-    return lines
+    return [change.line for change in changes]
+
+
+def _record(tx: "Transaction", user: User, changes: Sequence[_Change]) -> None:
+    """Record an import in one row, with the former and the new values of each project."""
+    names = dict.fromkeys(change.project for change in changes)
+    former = _by_names((change.project, change.former) for change in changes)
+    new = _by_names((change.project, change.new) for change in changes)
+    values = Values(bounded(former, "; "), bounded(new, "; "))
+    audit.record(tx, user, AuditAction.IMPORT, f"project {bounded(names, ', ')}", values)
+
+
+def _by_names(texts: Iterable[tuple[str, str]]) -> list[str]:
+    by_name: dict[str, list[str]] = {}
+    for name, text in texts:
+        if text:
+            by_name.setdefault(name, []).append(text)
+    return [f"{name}: {', '.join(some)}" for name, some in by_name.items()]
 
 
 def _check_named_projects(content: ImportedFile, names: Collection[str]) -> None:
@@ -148,16 +178,42 @@ def _check_named_projects(content: ImportedFile, names: Collection[str]) -> None
             raise NoSuchProject(name)
 
 
-def _import_projects(tx: "Transaction", present: Mapping[str, Project], content: ImportedFile) -> Iterator[str]:
+def _import_projects(tx: "Transaction", present: Mapping[str, Project], content: ImportedFile) -> Iterator[_Change]:
     new = [project for project in content.projects if project.name not in present]
-    tx.projects.create_all(new)
-    yield from (f'new project "{project.name}"' for project in new)
+    _create(tx, new)
+    for project in new:
+        fields = changed_fields(project, None)
+        text = f"created, {fields}" if fields else "created"
+        yield _Change(f'new project "{project.name}"', project.name, "", text)
     own = [project for project in content.projects if project.name in content.described]
     kept = [(present[project.name], project) for project in own if project.name in present]
     merged = [(former, _merged(former, project, content)) for former, project in kept]
-    changed = [project for former, project in merged if former != project]
-    tx.projects.update_all(changed)
-    yield from (f'project "{project.name}": new values' for project in changed)
+    changed = [(former, project) for former, project in merged if former != project]
+    tx.projects.update_all(project for _, project in changed)
+    for former, project in changed:
+        values = changed_fields(former, project), changed_fields(project, former)
+        yield _Change(f'project "{project.name}": new values', project.name, *values)
+
+
+def _create(tx: "Transaction", new: Collection[Project]) -> None:
+    """Create projects.  Raises WrongState if somebody else has created one of them since they were read."""
+    names = {project.name for project in new}
+    missing = names - tx.projects.create_all(new)
+    if missing:
+        raise WrongState(
+            f'the project "{min(missing)}" was created during the import. Nothing was imported: repeat it.'
+        )
+
+
+def _import_members(tx: "Transaction", given: Sequence[Member]) -> Iterator[_Change]:
+    names = sorted({member.project for member in given})
+    present = {(member.project, member.entry): member for member in tx.projects.members(names)}
+    members = {(member.project, member.entry): member for member in given}  # the last line of a member counts
+    changed = [(present.get(key), member) for key, member in members.items() if present.get(key) != member]
+    tx.projects.add_all(member for _, member in changed)
+    for former, member in changed:
+        line = f'{member.role} {member.entry} of project "{member.project}"'
+        yield _Change(line, member.project, member_text(former), member_text(member))
 
 
 def _merged(former: Project, project: Project, content: ImportedFile) -> Project:
@@ -167,23 +223,27 @@ def _merged(former: Project, project: Project, content: ImportedFile) -> Project
     return merged._replace(start_date=project.start_date, end_date=project.end_date) if content.has_dates else merged
 
 
-def _import_defaults(tx: "Transaction", defaults: Mapping[str, str]) -> Iterator[str]:
+def _import_defaults(tx: "Transaction", defaults: Mapping[str, str]) -> Iterator[_Change]:
     if not defaults:
         return
     present = tx.projects.defaults()
-    changed = [(user, project) for user, project in defaults.items() if present.get(user) != project]
+    changed = [(user, project) for user, project in sorted(defaults.items()) if present.get(user) != project]
     tx.projects.set_defaults(changed)
-    yield from (f'default project of {user}: "{project}"' for user, project in changed)
+    for user, project in changed:
+        former = f"default of {user} was {present[user]}" if user in present else ""
+        yield _Change(f'default project of {user}: "{project}"', project, former, f"default of {user}")
 
 
-def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[str]:
+def _import_budgets(tx: "Transaction", budgets: Sequence[Budget]) -> Iterator[_Change]:
     present = _by_project(tx.budgets.all() if budgets else [])
     for budget in budgets:
         own = present.get(budget.project, [])
         if budget not in own:
             check_no_overlap(budget, own)
             tx.budgets.store(budget)
-            yield f'budget of project "{budget.project}": {budget}'
+            former = next((each for each in own if each.start == budget.start), None)
+            line = f'budget of project "{budget.project}": {budget}'
+            yield _Change(line, budget.project, budget_text(former), budget_text(budget))
 
 
 def _by_project(budgets: Iterable[Budget]) -> dict[str, list[Budget]]:

@@ -54,7 +54,7 @@ _UPDATE = """
 _ADD = """
     INSERT INTO project_members (project_name, entry, role, shares) VALUES (%s, %s, %s, %s)
     ON CONFLICT (project_name, entry) DO UPDATE SET role = EXCLUDED.role, shares = EXCLUDED.shares"""
-_CREATE_ALL = f"INSERT INTO projects ({_COLUMNS}) VALUES %s"
+_CREATE_ALL = f"INSERT INTO projects ({_COLUMNS}) VALUES %s ON CONFLICT DO NOTHING RETURNING project_name"
 _UPDATE_ALL = """
     UPDATE projects p SET description = new.description, parent = new.parent, state = new.state,
         start_date = new.start_date, end_date = new.end_date, shares = new.shares
@@ -145,9 +145,13 @@ class Projects(Table):
         """Store all values of a project."""
         self._tx.execute(_UPDATE, (*project[1:], project.name))
 
-    def create_all(self, projects: Iterable[Project]) -> None:
-        """Insert projects that do not exist."""
-        self._tx.insert_many(_CREATE_ALL, projects)
+    def create_all(self, projects: Iterable[Project]) -> set[str]:
+        """Insert the projects that do not exist; return their names.
+
+        In one order in all transactions, so that two imports do not wait for each other.
+        """
+        in_order = sorted(projects, key=lambda project: project.name)
+        return {name for (name,) in self._tx.insert_returning(_CREATE_ALL, in_order)}
 
     def update_all(self, projects: Iterable[Project]) -> None:
         """Store all values of projects."""

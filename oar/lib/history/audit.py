@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Longer values, and those of several lines, are replaced by their digest.
 LONGEST_VALUE = 65536
 _LONGEST_PERSON = 255
+#: Characters that the number of left out texts takes.
+_OTHERS = 40
 #: A larger number is no number of an object.
 _DIGITS = 18
 
@@ -122,6 +124,23 @@ def shorten(value: str) -> str:
     return f"sha256:{digest} ({len(value)} characters)"
 
 
+def bounded(texts: Iterable[str], separator: str) -> str:
+    """Return texts in one line of at most LONGEST_VALUE characters, and how many others there are.
+
+    >>> bounded(["a: 1", "b: 2"], "; "), bounded([], "; ")
+    ('a: 1; b: 2', '')
+    """
+    kept: list[str] = []
+    others, left = 0, LONGEST_VALUE - _OTHERS
+    for text in texts:
+        left -= len(text) + len(separator)
+        if left >= 0:
+            kept.append(text)
+        else:
+            others += 1
+    return separator.join([*kept, *([f"and {others} others"] if others else [])])
+
+
 def _clean(text: str) -> str:
     """Return a text that the database can store."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -130,7 +149,8 @@ def _clean(text: str) -> str:
 def find(tx: "Transaction", selected: "AuditFilter", limit: int) -> list["AuditEntry"]:
     """Return the newest selected rows, newest first.
 
-    ``selected.object``: "job 57", "57", "queue", "queue default", "default", or a node, whose resources are found too.
+    ``selected.object``: "job 57", "57", "queue", "queue default", "default", or a node, whose resources
+    are found too, also those that were deleted.
     """
     return tx.audit.find(_with_numbers(tx, selected), limit)
 
@@ -142,6 +162,6 @@ def _with_numbers(tx: "Transaction", selected: "AuditFilter") -> "AuditFilter":
     if name.isascii() and name.isdigit() and len(name) <= _DIGITS:
         return selected._replace(kind=kind or None, numbers=[int(name)])
     if kind in ("", "node"):
-        ids = tx.resources.ids_of_nodes([name]).get(name, [])
+        ids = [*tx.resources.ids_of_nodes([name]).get(name, []), *tx.audit.deleted_resources(name)]
         return selected._replace(kind="resource", numbers=ids)
     return selected

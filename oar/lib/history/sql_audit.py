@@ -16,6 +16,9 @@ _FIND = r"""
       AND (%(object)s::text IS NULL
            OR object = %(object)s OR starts_with(object, %(object)s || ' ')
            OR %(object)s = ANY(regexp_split_to_array(object, '[ (),]+'))
+           OR (object LIKE '%%, %%' AND %(object)s = ANY(
+               SELECT split_part(object, ' ', 1) || ' ' || name
+               FROM unnest(string_to_array(substr(object, strpos(object, ' ') + 1), ', ')) AS name))
            OR (split_part(object, ' ', 1) = coalesce(%(kind)s::text, split_part(object, ' ', 1))
                AND split_part(object, ' ', 2) ~ '^[0-9,-]+$'
                AND EXISTS (
@@ -23,6 +26,11 @@ _FIND = r"""
                        unnest(%(numbers)s::bigint[]) AS number
                    WHERE number BETWEEN range[1]::bigint AND coalesce(range[2], range[1])::bigint)))
     ORDER BY audit_id DESC LIMIT %(limit)s"""
+#: Rows such as "resource 5 (node-2)": a deletion is a row for each resource.
+_DELETED = """
+    SELECT DISTINCT split_part(object, ' ', 2)::bigint FROM audit_log
+    WHERE action = 'delete' AND object = 'resource ' || split_part(object, ' ', 2) || ' (' || %s || ')'
+      AND split_part(object, ' ', 2) ~ '^[0-9]{1,18}$'"""
 _ADD = """
     INSERT INTO audit_log (date, person, via, action, object, former_value, new_value, reason)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
@@ -73,6 +81,10 @@ class AuditLog(Table):
         parameters = {**selected._asdict(), "numbers": list(selected.numbers), "limit": limit}
         rows = self._tx.rows(_FIND, parameters)
         return [AuditEntry(row[0], row[1], Via(row[2]), *row[3:]) for row in rows]
+
+    def deleted_resources(self, host: str) -> list[int]:
+        """Return the ids of the resources of a node that were deleted."""
+        return self._tx.column(_DELETED, (host,))
 
     def count_before(self, date: int) -> int:
         """Return the number of rows before a date."""
