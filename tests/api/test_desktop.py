@@ -17,9 +17,10 @@ from oar.api.request_bodies import FileBegins, FileData, FormEvent, FormField, a
 from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
 from oar.lib.access.records import User
+from oar.lib.accounts.records import Member, Project
 from oar.lib.base.errors import BadRequest
 from oar.lib.config.files import Config
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, ProjectMode
 from oar.modules.runner.actions.launch import launch_job
 from tests.api.conftest import Api
 from tests.builders import state_of
@@ -133,6 +134,51 @@ BAD: list[Any] = [
 def test_a_question_that_is_none_is_refused(agents: Agents, body: Any) -> None:
     text = body if isinstance(body, str) else json.dumps(body)
     assert agents.post(content=text).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"project": "physics"},
+        {"jobs": {"JOB": {"state": "running", "project": "physics"}}},
+        {"jobs": {"JOB": {"state": "ended", "status": 0, "project": "physics"}}},
+        {"request": "STAGEIN", "job_id": "JOB", "project": "physics"},
+    ],
+)
+def test_an_agent_chooses_no_project(agents: Agents, fields: dict[str, Any]) -> None:
+    job_id = running_of_biology(agents)
+    text = json.dumps({"request": "PULL", "hostname": HOST, **fields})
+    text = text.replace('"job_id": "JOB"', f'"job_id": {job_id}').replace("JOB", str(job_id))
+    answer = agents.post(content=text)
+    assert (answer.status_code, "project" in answer.text) == (400, True)
+    assert projects(agents) == ["biology"]
+    assert agents.desk.code(job_id) is None
+
+
+def test_a_project_beside_the_request_of_an_agent_has_no_effect(agents: Agents) -> None:
+    job_id = running_of_biology(agents)
+    headers = {"Authorization": f"Bearer {agents.token(f'agent:{HOST}')}", "OAR_PROJECT": "physics"}
+    pull = {"request": "PULL", "hostname": HOST, "jobs": {str(job_id): {"state": "running"}}}
+    assert agents.post(None, json=pull, headers=headers, params={"project": "physics"}).status_code == 200
+    form = {"request": "STAGEOUT", "hostname": HOST, "job_id": str(job_id), "project": "physics"}
+    assert agents.post(data=form, files={"file": ("x", b"x")}).status_code == 200
+    assert projects(agents) == ["biology"]
+
+
+def running_of_biology(agents: Agents) -> int:
+    """Let a computer run a job of alice, who may not use the project physics."""
+    agents.api.runtime.config = agents.desk.config.replace(projects=ProjectMode.MEMBERS)
+    with agents.desk.database.begin() as tx:
+        for name in ("physics", "biology"):
+            tx.projects.create(Project(name))
+        tx.projects.add(Member("biology", "alice"))
+    return agents.running(user="alice", project="biology")
+
+
+def projects(agents: Agents) -> list[str]:
+    """Return the projects of all jobs."""
+    with agents.desk.database.begin() as tx:
+        return tx.column("SELECT project FROM jobs")
 
 
 def test_a_reason_loses_what_cannot_be_shown_or_stored(agents: Agents) -> None:
