@@ -31,7 +31,7 @@ from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.logs import of_job
 from oar.lib.monitoring.metrics import Happenings, Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import document, family_lines
-from oar.lib.monitoring.replication import replication_families
+from oar.lib.monitoring.replication import LatestReplication
 from oar.modules.runner.restored_database import repair_if_restored
 
 if TYPE_CHECKING:
@@ -292,6 +292,7 @@ class MetricsFile:
         self._path = path
         self._happenings = Happenings()
         self._written = float("-inf")
+        self._replication = LatestReplication()
 
     def count(self, tx: "Transaction", news: News) -> _Deed:
         """Count new events. Nothing is written."""
@@ -304,7 +305,7 @@ class MetricsFile:
             return False
         with database.snapshot() as tx:
             present = list(families(tx, Labels.of(self._config)))
-        present += replication_families(database.settings)
+        present += self._replication.families(database.settings)
         answer = ask(self._config, StatusQuestion(), Status, PATIENCE)
         state = answer.state if isinstance(answer, Status) else {}
         present += [*server_families(state, time.time()), *self._happenings.families()]

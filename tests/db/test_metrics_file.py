@@ -21,6 +21,7 @@ from oar.lib.history.records import JobStateChange, Position
 from oar.lib.history.sql_feed import News
 from oar.lib.jobs.states import JobState, LaunchFault, QueueState
 from oar.lib.jobs.states import JobState as J
+from oar.lib.monitoring import replication
 from oar.lib.monitoring.metrics import Happenings, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import (
     ROUND_BOUNDS,
@@ -34,7 +35,7 @@ from oar.lib.monitoring.prometheus_text import (
 from oar.lib.monitoring.records import ServerTask
 from oar.lib.runtime import Runtime
 from oar.modules import chronicle as chronicle_module
-from oar.modules.chronicle import Chronicle
+from oar.modules.chronicle import Chronicle, MetricsFile
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.reservation_rows import add_reservation
 from tests.process.this_machine import wait_until
@@ -84,6 +85,21 @@ def chronicle(database: Database, config: Config, monkeypatch: pytest.MonkeyPatc
     made.follow(Runtime(config, database))
     made.go_on()
     return made
+
+
+def test_a_postgresql_server_that_does_not_answer_does_not_delay_the_file(
+    database: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_answer = threading.Event()
+    monkeypatch.setattr(replication, "read_hosts", lambda settings: may_answer.wait() and [])
+    monkeypatch.setattr(chronicle_module, "PATIENCE", 0.0)
+    several = Database(database.settings._replace(host=f"{database.settings.host} 127.0.0.1:1"))
+    try:
+        MetricsFile(config, config.metrics_file or "").look(several)
+        assert any(line.startswith("oar_") for line in written(config))
+    finally:
+        may_answer.set()
+        several.close()
 
 
 def test_the_file_tells_the_present_and_what_has_happened(

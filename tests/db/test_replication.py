@@ -1,12 +1,14 @@
 """The state of the PostgreSQL servers: roles, timelines, lags, and their metrics."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from oar.lib.db.connections import DatabaseSettings
-from oar.lib.monitoring.prometheus_text import document, family_lines
-from oar.lib.monitoring.replication import DatabaseRole, read_hosts, replication_families
+from oar.lib.monitoring import replication
+from oar.lib.monitoring.prometheus_text import MetricFamily, document, family_lines
+from oar.lib.monitoring.replication import DatabaseRole, LatestReplication, read_hosts, replication_families
 from tests.postgres import PostgreSQL, running_pair
 from tests.process.this_machine import wait_until
 from tests.silence import deaf_server
@@ -75,3 +77,31 @@ def test_a_host_that_does_not_answer_delays_nothing_for_long(servers: tuple[Post
 
 def test_a_site_with_one_postgresql_server_has_no_such_metrics(servers: tuple[PostgreSQL, PostgreSQL]) -> None:
     assert lines_of(DatabaseSettings(host=servers[0].socket)) == []
+
+
+def test_a_postgresql_server_that_does_not_answer_does_not_delay_the_reader(
+    settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last values are used meanwhile."""
+    may_answer = threading.Event()
+
+    def read(settings: DatabaseSettings) -> Iterator[MetricFamily]:
+        may_answer.wait()
+        yield from replication_families(settings)
+
+    monkeypatch.setattr(replication, "replication_families", read)
+    latest = LatestReplication()
+    assert latest.families(settings) == latest.families(settings) == []
+    may_answer.set()
+    wait_until(lambda: latest.families(settings))
+    assert [family.name for family in latest.families(settings)] == [
+        "oar_database_up",
+        "oar_database_lag_seconds",
+        "oar_database_timeline",
+    ]
+
+
+def test_one_postgresql_server_needs_no_thread(servers: tuple[PostgreSQL, PostgreSQL]) -> None:
+    latest = LatestReplication()
+    assert latest.families(DatabaseSettings(host=servers[0].socket)) == []
+    assert latest._reader is None
