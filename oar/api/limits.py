@@ -63,6 +63,8 @@ class LimitBudget(ProjectBudget):
 class Limits(TypedDict):
     user: str
     date: int
+    projects: list[str]
+    default_project: str | None
     rules: list[LimitRule]
     budgets: list[LimitBudget]
     fair_share: list[LimitFairShare]
@@ -79,7 +81,8 @@ def get_limits(request: Request, user: UserName = None) -> Limits:
     Each rule counts the jobs of its `queue`, `project`, `type` and `user`; null stands for all. `next_end` is the
     counted job whose walltime ends first. `place` is the user's place among the `users` with waiting jobs; `ahead` has
     the users with a smaller karma, null if consumption is private. Projects in which the user has no jobs are shown to
-    the user and to administrators only. `budgets` are those of his projects and of the projects above them.
+    the user and to administrators only. With PROJECTS=members, `projects` are those that he may choose. `budgets` are
+    those of his projects and of the projects above them.
     """
     who = asking(request)
     name = who.caller.identified().name if user is None else user

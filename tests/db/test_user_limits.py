@@ -296,6 +296,20 @@ def test_oarstat_prints_limits(database: Database, cores: list[int]) -> None:
         assert "alice" in show(database, QUOTAS, format_).out
 
 
+def test_a_user_sees_the_projects_that_he_may_choose(database: Database) -> None:
+    with database.begin() as tx:
+        tx.projects.create(Project("physics"))
+        tx.projects.create(Project("physics.cms", parent="physics"))
+        tx.projects.add(Member("physics.cms", "alice"))
+        tx.projects.set_default("alice", "physics.cms")
+    config = Config(projects=ProjectMode.MEMBERS)
+    assert "Projects: physics, physics.cms (default)\n" in show(database, config).out
+    record = json.loads(show(database, config, "-J").out)
+    assert (record["projects"], record["default_project"]) == (["physics", "physics.cms"], "physics.cms")
+    assert json.loads(show(database, config, "-J", "-u", "alice", user=User("bob", 1001)).out)["projects"] == []
+    assert "Projects:" not in show(database, Config()).out
+
+
 def test_limits_do_not_go_with_jobs(database: Database) -> None:
     assert show(database, Config(), "-j", "1").exit != 0
     assert "--limits can only be combined with" in show(database, Config(), "--start").err

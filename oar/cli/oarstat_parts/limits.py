@@ -29,6 +29,9 @@ def limits_text(context: "Context", user: str, machine: Format | None) -> str:
 
 def _lines(limits: UserLimits) -> Iterator[str]:
     yield f"Limits of {visible(limits.user)}, {format_date(limits.date)}"
+    if limits.projects:
+        names = [f"{visible(name)}{' (default)' * (name == limits.default_project)}" for name in limits.projects]
+        yield f"Projects: {', '.join(names)}"
     for kind, head in _HEADS.items():
         rules = [rule for rule in limits.rules if rule.kind == kind]
         yield f"{head}:{'' if rules else ' none'}"

@@ -112,6 +112,8 @@ class UserLimits(NamedTuple):
     rules: tuple[RuleUse, ...]
     fair_share: tuple[FairShareUse, ...]  #: empty without a queue that needs it
     jobs: tuple[JobRank, ...]  #: the oldest waiting jobs in queues that are not first come, first served
+    projects: tuple[str, ...] = ()  #: that he may choose, if PROJECTS=members and the caller may see them
+    default_project: str | None = None
     budgets: tuple[ShownBudget, ...] = ()  #: of the user's projects and those above them, in present periods
 
     @property
@@ -120,6 +122,8 @@ class UserLimits(NamedTuple):
         return {
             "user": self.user,
             "date": self.date,
+            "projects": self.projects,
+            "default_project": self.default_project,
             "rules": [rule.record for rule in self.rules],
             "budgets": [{"project": shown.budget.project, **shown.record} for shown in self.budgets],
             "fair_share": [share.record for share in self.fair_share],
@@ -135,13 +139,17 @@ def limits_of(
     Only the user and administrators see all projects that he may choose; other callers see those of his jobs.
     ``shows_others``: also the users whose waiting jobs come first.
     """
-    reader = _Reader(tx, config, user, shows_choice=caller is not None and (caller.is_admin or caller.name == user))
+    shows_choice = caller is not None and (caller.is_admin or caller.name == user)
+    reader = _Reader(tx, config, user, shows_choice=shows_choice)
+    has_choice = shows_choice and config.projects is ProjectMode.MEMBERS
     return UserLimits(
         user,
         tx.now,
         (*reader.quotas(), *reader.waiting()),
         tuple(reader.fair_share(shows_others=shows_others)),
         tuple(reader.ranks()),
+        tuple(tx.projects.usable(projects.entries_of(tx, user))) if has_choice else (),
+        (tx.projects.default_of(user) or None) if has_choice else None,
         tuple(reader.budgets(caller, shows_others=shows_others)),
     )
 
