@@ -214,7 +214,7 @@ def test_what_happens_is_counted(api: Api, anonymous: httpx.Client, database: Da
         steps = {labels[0]: number for labels, number in next(found).rows}
     families = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
     told = {sample.labels["step"]: sample.value for sample in families["oar_job_steps"].samples}
-    assert told == {"submitted": 2, "started": 2, "ended": 1, "refused": 0}
+    assert told == {"submitted": 2, "started": 2, "ended": 1, "invalid": 0, "refused": 0}
     (waits,) = (each for each in families["oar_job_wait_seconds"].samples if each.name.endswith("_count"))
     assert (waits.labels, waits.value) == ({"queue": "default"}, 2)
     assert [(each.labels, each.value) for each in families["oar_jobs_submitted"].samples] == [({"queue": "default"}, 2)]
