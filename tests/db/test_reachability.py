@@ -10,12 +10,13 @@ import pytest
 from oar.lib.base.errors import ConfigError
 from oar.lib.base.processes import ChildProcess
 from oar.lib.bus.exit_codes import FinaudCode
+from oar.lib.bus.frames import Active, Frame, Standby
 from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.db.servers import ServerReport
+from oar.lib.db.servers import WISH_SECONDS, ServerReport
 from oar.lib.jobs.states import ServerRole
 from oar.lib.runtime import Runtime
 from oar.modules import finaud, reachability
@@ -36,6 +37,14 @@ def checker_of(directory: Path, silent: list[str]) -> str:
     return str(path)
 
 
+def report_servers(database: Database, servers: tuple[str, ...]) -> None:
+    """Report the servers: the first one is active, the others are standby."""
+    with database.begin() as tx:
+        for name in servers:
+            role = ServerRole.ACTIVE if name == servers[0] else ServerRole.STANDBY
+            tx.servers.report(ServerReport(name, name, 6666, role, "3.3.0", ""))
+
+
 @pytest.fixture
 def opened(database: Database, tmp_path: Path) -> Callable[[list[str]], Runtime]:
     """Return a runtime of srv1, whose checker finds some nodes silent."""
@@ -45,10 +54,7 @@ def opened(database: Database, tmp_path: Path) -> Callable[[list[str]], Runtime]
     def open_runtime(silent: list[str], servers: tuple[str, ...] = ("srv1", "srv2")) -> Runtime:
         checker = checker_of(tmp_path, silent)
         config = Config(server_hostnames=servers, server_name=servers[0], pingchecker_generic_command=checker)
-        with database.begin() as tx:
-            for name in servers:
-                role = ServerRole.ACTIVE if name == servers[0] else ServerRole.STANDBY
-                tx.servers.report(ServerReport(name, name, 6666, role, "3.3.0", ""))
+        report_servers(database, servers)
         return Runtime(config, database)
 
     return open_runtime
@@ -134,6 +140,7 @@ def test_a_standby_without_an_answer_does_not_prevent_suspicions(
 
 def test_a_wanted_server_that_does_not_take_over_is_not_wanted_again(
     database: Database,
+    tmp_path: Path,
     opened: Callable[[list[str]], Runtime],
     standby_reaches: Callable[[int], None],
     sent: list[Effect],
@@ -142,8 +149,17 @@ def test_a_wanted_server_that_does_not_take_over_is_not_wanted_again(
     standby_reaches(4)
     runtime = opened(NODES[:3])
     assert finaud.run(runtime) == FinaudCode.NOTHING
+    reports: list[Frame] = []
+    warden = Warden(
+        Runtime(runtime.config.replace(oar_run_dir=str(tmp_path)), Database(database.settings)), reports.append
+    )
+    warden.turn()
     with database.begin() as tx:
-        tx.servers.next_generation("srv1")
+        tx.execute(f"UPDATE server_generation SET wanted_at = wanted_at - {WISH_SECONDS}")
+    warden.turn()
+    assert [type(report) for report in reports] == [Standby, Active]
+    warden.close()
+    report_servers(database, ("srv1", "srv2"))
     assert finaud.run(runtime, PassOrder(compare=True)) == FinaudCode.NOTHING
     assert asked_states(database) == 4 * ["UnChanged"]
     compare_again(database)
