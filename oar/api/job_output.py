@@ -488,7 +488,7 @@ def _output(who: Asking, job_id: int) -> _JobOutput:
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     if not who.config.api_output:
         raise OutputNotHere("this site does not serve the output of jobs (API_OUTPUT)")
-    view = who.database.look(lambda tx: job_view(tx, job_id, who.privacy))
+    view = who.database.look(lambda tx: job_view(tx, job_id, who.job_privacy(tx)))
     check_reads_output(user, view.job)
     if view.job.job_type is JobType.INTERACTIVE:
         raise OutputNotHere(f"job {job_id} is interactive: its output is on the terminal of its user")

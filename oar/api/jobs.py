@@ -481,9 +481,9 @@ async def get_job(
 def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str, object]:
     """Return a job with some of the ``PARTS``.  Raises NoSuchJob."""
     if not parts:
-        return job_details(who.database.look(lambda tx: job_view(tx, job_id, who.privacy)))
+        return job_details(who.database.look(lambda tx: job_view(tx, job_id, who.job_privacy(tx))))
     with who.database.snapshot() as tx:
-        view = job_view(tx, job_id, who.privacy)
+        view = job_view(tx, job_id, who.job_privacy(tx))
         return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
 
 
@@ -508,7 +508,7 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> JobP
         by_id = {job.id: job for job in tx.jobs.select(ids)}
         jobs = [by_id[job_id] for job_id in ids]
         if listing.details:
-            items = list(jobs_details(job_columns(tx, jobs, who.privacy)))
+            items = list(jobs_details(job_columns(tx, jobs, who.job_privacy(tx))))
         else:
             outcomes = tx.job_runs.outcomes(jobs)
             items = [job_item(ListedJob.of(job, outcomes.get(job.id))) for job in jobs]

@@ -231,7 +231,8 @@ def _answer_if_known(request: Request, topics: frozenset[Topic]) -> Response | N
         return None
     who = asking(request)
     question = (request.url.path, request.url.query, who.caller.user, str(who.caller.scopes), who.privacy)
-    tag = service_of(request).state_tags.of(topics, *question, id(who.config))
+    managed = who.managed() if "details" in request.query_params else None  # what a manager sees of jobs of others
+    tag = service_of(request).state_tags.of(topics, *question, managed, id(who.config))
     request.scope["state"] |= {"asked": who, "state_tag": tag}
     known = map(str.strip, request.headers.get("if-none-match", "").split(","))
     matching = next((text for text in known if tag and text.endswith(f'{MARK}{tag}"')), None)

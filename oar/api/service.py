@@ -65,9 +65,19 @@ class Asking(NamedTuple):
     """The context of a request: the caller, and what the caller may see of other users."""
 
     caller: Caller
-    privacy: Privacy
+    privacy: Privacy  #: without the projects that the caller manages: see ``job_privacy``
     config: "Config"
     database: "Database"
+
+    def job_privacy(self, tx: "Transaction") -> Privacy:
+        """Return the permissions on jobs, with the projects whose jobs the caller controls as a manager."""
+        return self.privacy._replace(managed=controlled_by(tx, self.config, self.caller.user))
+
+    def managed(self) -> frozenset[str]:
+        """Return the projects whose jobs the caller controls; a site without such rights reads nothing."""
+        if not self.config.project_managers_control_jobs:
+            return frozenset()
+        return self.database.look(lambda tx: controlled_by(tx, self.config, self.caller.user))
 
     def sql_asker(self) -> Asker:
         """Return the author of a condition on jobs, with the columns that it may use.  Raises Unidentified."""
@@ -127,8 +137,7 @@ class Service:
         reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:
             raise Unidentified("this site requires authentication to read: use a token (oar-token create)")
-        managed = _managed(database, config, caller.user)
-        privacy = privacy_for(config, reader, managed)._replace(only=self._named_jobs(request, caller))
+        privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
         return Asking(caller, privacy, config, database)
 
     @contextmanager
@@ -244,13 +253,6 @@ class Service:
         if not job_id.isdecimal() or int(job_id) > LARGEST_ID:
             return caller.scopes.jobs
         return caller.scopes.jobs | caller.submitted([int(job_id)])
-
-
-def _managed(database: "Database", config: "Config", user: User | None) -> frozenset[str]:
-    """Return the projects whose jobs the caller controls as a manager; a site without such rights reads nothing."""
-    if not config.project_managers_control_jobs or user is None or user.is_admin:
-        return frozenset()
-    return database.look(lambda tx: controlled_by(tx, config, user))
 
 
 def _is_unlimited(caller: Caller) -> bool:

@@ -157,6 +157,21 @@ def test_a_manager_controls_the_jobs_of_his_project_only_where_the_site_allows_i
 
 
 @pytest.mark.usefixtures("physics")
+def test_the_projects_of_a_manager_are_read_only_where_jobs_are_shown(
+    api: Api, nobody: httpx.Client, sent: Callable[..., list[str]], database: Database
+) -> None:
+    job = add_job(database, user="bob", project="physics.cms", command="secret")
+    api.runtime.config = api.runtime.config.replace(project_managers_control_jobs=True, oarstat_private=True)
+
+    def reads_members(address: str) -> bool:
+        return any("project_members" in statement for statement in sent(address, nobody))
+
+    addresses = ("/v1/queues", "/v1/jobs", "/v1/events", f"/v1/jobs/{job}", "/v1/jobs?details=true")
+    assert list(map(reads_members, addresses)) == [False, False, False, True, True]
+    assert nobody.get("/v1/jobs?details=true").json()["items"][0]["command"] == "secret"
+
+
+@pytest.mark.usefixtures("physics")
 def test_a_user_sets_his_own_default_project(api: Api, nobody: httpx.Client, database: Database) -> None:
     api.runtime.config = Config(projects=ProjectMode.MEMBERS)
     assert nobody.put(f"/v1/users/{NOBODY}/project", json={"project": "physics.cms"}).status_code == 200

@@ -202,7 +202,7 @@ def _export(request: LegacyRequest, query: JobQuery, page: JobPage, view: str) -
 
 
 def _items(request: LegacyRequest, tx: "Transaction", ids: Sequence[int], view: str) -> list[dict[str, Any]]:
-    jobs, privacy = sorted(tx.jobs.select(ids), key=lambda job: job.id), request.session.privacy
+    jobs, privacy = sorted(tx.jobs.select(ids), key=lambda job: job.id), request.session.job_privacy(tx)
     if view == "table":
         return [table_row(job, privacy) for job in jobs]
     if view == "short":
@@ -254,7 +254,7 @@ def keyed_by_id(request: LegacyRequest, items: Sequence[Mapping[str, Any]]) -> d
 def show_job(request: LegacyRequest, job_id: int, *, details: bool = False) -> Reply:
     """Return a job."""
     with request.database.snapshot() as tx:
-        view = job_view(tx, job_id, request.session.privacy)
+        view = job_view(tx, job_id, request.session.job_privacy(tx))
         if details or _wants_details(request):
             (record,) = _detailed(request, tx, [view], all_columns=True)
         else:
@@ -267,7 +267,7 @@ def show_job(request: LegacyRequest, job_id: int, *, details: bool = False) -> R
 def show_part(request: LegacyRequest, job_id: int, part: str) -> Reply:
     """Return the resources, the nodes, the events or the states of a job."""
     with request.database.snapshot() as tx:
-        view = job_view(tx, job_id, request.session.privacy)
+        view = job_view(tx, job_id, request.session.job_privacy(tx))
         if part == "events":
             items = [event_record(event) for event in view.events]
         elif part == "state_log":
