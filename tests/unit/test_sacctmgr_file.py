@@ -59,6 +59,22 @@ def test_accounts_users_coordinators_and_limits_of_cpu_minutes_are_read() -> Non
     )
 
 
+def test_limits_of_root_and_unknown_default_accounts_are_counted() -> None:
+    content = parse_sacctmgr(
+        "Parent - 'root'\nAccount - 'root':Description='all':Fairshare=1:GrpTRESMins=cpu=60:MaxJobs=4\nAccount - 'a'\n"
+        "Parent - 'a'\nUser - 'anna':DefaultAccount='gone'\nUser - 'bob':DefaultAccount='root'\n"
+        "User - 'eve':MaxJobs=1\n"
+        "User - 'eve':DefaultAccount='a'\n"
+    )
+    assert content.defaults == {"eve": "a"}
+    assert content.omitted == {
+        "DefaultAccount of users that is not in the file": 2,
+        "GrpTRESMins of the account root": 1,
+        "MaxJobs of the account root": 1,
+        "MaxJobs of users": 1,
+    }
+
+
 def test_keys_are_read_without_regard_to_case_and_lines_may_be_indented() -> None:
     content = parse_sacctmgr('Parent - "root"\r\n  account - "x":fairSHARE="7":DESCRIPTION="of \'x\'"\r\n')
     assert content.projects == (Project("x", "of 'x'", shares=7),)

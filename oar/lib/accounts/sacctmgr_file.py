@@ -91,6 +91,7 @@ class _Reader:
 
     def _read_account(self, name: str, options: dict[str, str]) -> None:
         if name == _ROOT:
+            self._omit(options, "the account root", {"Description", "Fairshare"})
             return
         if checked_name(name) in self._projects:
             raise BadRequest(f'the account "{name}" is in the file twice.')
@@ -108,7 +109,8 @@ class _Reader:
         if self._parent == _ROOT:
             self._omitted["users of the account root"] += 1
             return
-        self._defaults.setdefault(name, options.get("DefaultAccount", ""))
+        if default := options.get("DefaultAccount"):
+            self._defaults.setdefault(name, default)
         member = Member(self._parent, name, shares=self._shares(options, "users"))
         former = self._members.get((self._parent, name))  # a user has a line for each partition
         if former is None or former.shares < member.shares:
@@ -148,6 +150,8 @@ class _Reader:
             else:
                 self._omitted["coordinators of accounts that are not in the file"] += 1
         defaults = {user: account for user, account in self._defaults.items() if account in self._projects}
+        if unknown := len(self._defaults) - len(defaults):
+            self._omitted["DefaultAccount of users that is not in the file"] += unknown
         projects, omitted = tuple(self._projects.values()), dict(sorted(self._omitted.items()))
         return SlurmAccounts(projects, tuple(members.values()), defaults, self._hours, omitted)
 
