@@ -27,7 +27,7 @@ from oar.api.clients import Peer, find_client
 from oar.api.errors import early_problem
 from oar.api.service import Service
 from oar.lib import logs
-from oar.lib.access.acting import login_uid
+from oar.lib.access.acting import login_uid_of
 from oar.lib.base import local_socket
 from oar.lib.base.errors import ConfigError, OarError, Unavailable
 from oar.lib.base.processes import ServiceManager
@@ -209,7 +209,7 @@ def peer_of(connection: Any, client: tuple[str, int] | None) -> Peer:
     if connection is not None and connection.family == socket.AF_UNIX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, uid, _ = _CREDENTIALS.unpack(data)
-        return Peer(uid=uid, login=login_uid(process) if uid == 0 else None)
+        return Peer(uid=uid, login=login_uid_of(process, uid) if uid == 0 else None)
     return Peer(address=client[0] if client else "")
 
 

@@ -15,7 +15,7 @@ import os, sys
 sys.path[:0] = {[str(_SOURCE), *sys.path]!r}
 from oar.cli.common.command import caller, with_person
 from oar.lib.access import acting
-acting.login_uid = lambda process=None: None  # as without pam_loginuid
+acting.login_uid = lambda: None  # as without pam_loginuid
 print(with_person(caller(os.environ, os.getuid(), os.geteuid()), os.environ).author)
 """
 _LIES = {"SUDO_USER": "daemon", "OAR_SUDO_USER": "daemon", "SUDO_UID": "0"}

@@ -84,14 +84,17 @@ def caller(environment: Mapping[str, str], real: int, effective: int, name_of: C
 def with_person(user: User, environment: Mapping[str, str], process: int | None = None) -> User:
     """Return an administrator with the person who acts; other users are themselves.
 
-    ``process``: id of a process of the caller, None for this one.
+    ``process``: id of the caller's process as the kernel names it, None for this one.
     """
     if not user.is_admin:
         return user
-    from oar.lib.access.acting import Origin, find_person, login_uid
+    from oar.lib.access.acting import Origin, find_person, login_uid, login_uid_of
 
-    uid = os.getuid() if process is None else user.uid
-    return user._replace(person=find_person(Origin(uid, login_uid(process), environment), user.name, login_of))
+    if process is None:
+        origin = Origin(os.getuid(), login_uid(), environment)
+    else:
+        origin = Origin(user.uid, login_uid_of(process, user.uid), environment)
+    return user._replace(person=find_person(origin, user.name, login_of))
 
 
 class CallersPlace(NamedTuple):

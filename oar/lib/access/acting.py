@@ -3,6 +3,10 @@
 A variable counts only if root has set it: sudo sets ``SUDO_USER`` for the processes of root, and a wrapper that root
 runs passes it on to the account oar (``setup/installer/programs.py``). A process without a login user may set its own
 login user; therefore a different user of sudo is recorded as well.
+
+Under root and oar themselves nothing of this is proof: a shell of these accounts can set all variables, and be root for
+OAR by them. The login user of the kernel is recorded before every variable, and such a shell keeps it: a site that sets
+it at each login knows who has lied. Where it is not set, a shell of oar or root can name anybody.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,14 +70,40 @@ def _sudo_user(origin: Origin) -> str:
     return name if is_name else ""
 
 
-def login_uid(process: int | None = None) -> int | None:
-    """Return the uid of the login that started a process (default: this one); None if there is none.
+def login_uid() -> int | None:
+    """Return the uid of the login that started this process; None if there is none.
 
     The kernel keeps it over sudo and su.
     """
+    return _read_login_uid("self")
+
+
+def login_uid_of(process: int, uid: int) -> int | None:
+    """Return the uid of the login that started the process of a peer; None if there is none, or if it is unknown.
+
+    ``process``, ``uid``: as the kernel names the peer of a socket; process 0 is in another PID namespace.
+    The process may have ended, and its id be that of another one: that of another account is not asked.
+    """
+    if process <= 0:
+        return None
+    login = _read_login_uid(str(process))
+    return login if uid in _uids_of(process) else None  # the account is read last
+
+
+def _read_login_uid(process: str) -> int | None:
     try:
-        with open(f"/proc/{process or 'self'}/loginuid", encoding="ascii") as file:
+        with open(f"/proc/{process}/loginuid", encoding="ascii") as file:
             uid = int(file.read())
     except (OSError, ValueError):
         return None
     return None if uid == UNSET else uid
+
+
+def _uids_of(process: int) -> frozenset[int]:
+    """Return the real, the effective and the saved uid of a process; none if it has ended."""
+    try:
+        with open(f"/proc/{process}/status", "rb") as file:
+            line = next((line for line in file if line.startswith(b"Uid:")), b"")
+        return frozenset(map(int, line.split()[1:4]))
+    except (OSError, ValueError):
+        return frozenset()
