@@ -19,6 +19,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, OneOf, Stop, option
+from oar.lib.access.records import User
 from oar.lib.base.errors import ConfigError, DatabaseUnavailable
 from oar.lib.base.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.config.files import Parsed
@@ -89,7 +90,7 @@ def main(context: Context, action: str, *, check: bool, as_json: bool, wanted: s
         "restart": server.restart,
         "reload": server.reload,
         "status": partial(server.status, as_json=as_json),
-        "hand-over": partial(server.hand_over, wanted),
+        "hand-over": partial(server.hand_over, context.user, wanted),
         "is-active": server.is_active,
     }
     return actions[action]()
@@ -176,11 +177,11 @@ class Server:
         """Return 0 if the tasks of timers must run on this host: it is the active or the only server."""
         return 0 if len(self._config.server_hostnames) == 1 or self._role() == ServerRole.ACTIVE else IS_STOPPED
 
-    def hand_over(self, wanted: str | None = None) -> int:
-        """Let a standby server become the active one."""
+    def hand_over(self, user: User, wanted: str | None = None) -> int:
+        """Let a standby server become the active one, as a user asks."""
         from oar.cli.common import servers
 
-        servers.hand_over(self._config, wanted)
+        servers.hand_over(self._config, user, wanted)
         return 0
 
     def _role(self) -> ServerRole:

@@ -26,16 +26,19 @@ from oar.cli import (
     oarwalltime,
 )
 from oar.cli.common.command import Command, CommandResult, Context
+from oar.cli.common.servers import request_hand_over
 from oar.lib.access import tokens
 from oar.lib.access.records import User, Via
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.servers import ServerRow
 from oar.lib.history import audit, policy_log
 from oar.lib.history.audit import AuditAction, Values
 from oar.lib.history.records import PolicyItem, PolicyKind
 from oar.lib.history.sql_audit import AuditEntry, AuditFilter
 from oar.lib.jobs import retention
-from oar.lib.jobs.states import JobState
+from oar.lib.jobs.states import JobState, ServerRole
+from oar.lib.submission import resubmission
 from tests.builders import add_array, add_job, add_resources, execute_sql
 from tests.db.console import Console
 
@@ -312,6 +315,17 @@ def test_signals_to_jobs_of_others_are_one_row(console: Console) -> None:
     assert shown(rows(console.database)) == [("signal", name, "", "signal 15"), ("checkpoint", name, "", "")]
 
 
+def test_the_resubmission_of_a_job_of_another_user_is_one_row(console: Console) -> None:
+    ended = add_job(console.database, JobState.TERMINATED, on=console.ids()[:1])
+    copies = []
+    for user in (ANNA, ALICE):
+        with console.database.begin() as tx:
+            copies.append(resubmission.resubmit(tx, console.config, user, ended))
+    (entry,) = rows(console.database)
+    assert entry.person == "root (anna)"
+    assert shown([entry]) == [("resubmit", f"job {ended} (alice)", "", f"job {copies[0]}")]
+
+
 def test_an_array_is_one_row_and_each_of_its_jobs_finds_it(console: Console) -> None:
     jobs = add_array(console.database, 50)
     assert console.type(oardel.main, "--array", jobs[0], user=ANNA).exit == 0
@@ -353,6 +367,14 @@ def test_the_token_of_a_request_is_recorded_with_its_user(database: Database) ->
         audit.record(tx, user, AuditAction.CHANGE, "queue a", Values("1", "2"))
     (entry,) = rows(database, AuditFilter(person="anna"))
     assert (entry.person, entry.via) == ("anna, token 7", Via.API)
+
+
+def test_a_hand_over_is_one_row(database: Database) -> None:
+    row = ServerRow("srv1", "srv1", 6666, ServerRole.ACTIVE, 0, 100, "3.3.0", "", 0)
+    with database.begin() as tx:
+        request_hand_over(tx, ANNA, "srv2", [row, row._replace(server_name="srv2", role=ServerRole.STANDBY)])
+    (entry,) = rows(database, AuditFilter(person="anna", object="srv2"))
+    assert shown([entry]) == [("hand-over", "server srv2", "srv1", "srv2")]
 
 
 # -- programs of the administrator ------------------------------------------------------------------------------------

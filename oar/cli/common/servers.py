@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.options import Stop
+from oar.lib.access.records import User
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.connections import explain_failure
 from oar.lib.db.database import Database
 from oar.lib.db.servers import SEEN_SECONDS, WISH_SECONDS, ServerRow
+from oar.lib.db.transaction import Transaction
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.jobs.states import ServerRole
 from oar.lib.monitoring.replication import DatabaseHost, read_hosts
 from oar.lib.monitoring.seen_servers import read_seen
@@ -141,13 +145,16 @@ def choose_server(rows: Sequence[ServerRow], now: int, wanted: str | None) -> st
     return wanted or standbys[0]
 
 
-def hand_over(config: Config, wanted: str | None) -> None:
-    """Have a standby become the active server, and wait until it is. Raises DatabaseUnavailable."""
+def hand_over(config: Config, user: User, wanted: str | None) -> None:
+    """Have a standby become the active server, and wait until it is; the user is recorded.
+
+    Raises DatabaseUnavailable.
+    """
     rows, now = load_servers(config)
     name = choose_server(rows, now, wanted)
     database = _open(config)
     with database.begin() as tx:
-        tx.servers.want(name)
+        request_hand_over(tx, user, name, rows)
     _wake_active(config)
     begin = time.monotonic()
     while time.monotonic() < begin + HAND_OVER_SECONDS:
@@ -157,6 +164,13 @@ def hand_over(config: Config, wanted: str | None) -> None:
                 return
         time.sleep(_LOOK_SECONDS)
     raise Stop(f"[ERROR] {name} has not become active within {HAND_OVER_SECONDS} s: see oar-server status and its log")
+
+
+def request_hand_over(tx: Transaction, user: User, name: str, rows: Sequence[ServerRow]) -> None:
+    """Store which server is to become the active one, and record who has asked; ``rows``: the servers."""
+    tx.servers.want(name)
+    active = next((row.server_name for row in rows if row.role is ServerRole.ACTIVE), "")
+    audit.record(tx, user, AuditAction.HAND_OVER, f"server {name}", Values(active, name))
 
 
 def _wake_active(config: Config) -> None:

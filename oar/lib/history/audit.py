@@ -36,10 +36,12 @@ class AuditAction(StrEnum):
     RESUME = "resume"
     SIGNAL = "signal"
     CHECKPOINT = "checkpoint"
+    RESUBMIT = "resubmit"
     PURGE = "purge"
     ADOPT = "adopt"
     IMPORT = "import"
     REVOKE = "revoke"
+    HAND_OVER = "hand-over"
 
 
 class Values(NamedTuple):

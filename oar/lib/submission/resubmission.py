@@ -12,6 +12,8 @@ from oar.lib.access.records import User
 from oar.lib.accounts import budgets, projects
 from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history import audit
+from oar.lib.history.audit import AuditAction, Values
 from oar.lib.jobs import control
 from oar.lib.jobs.records import Job, JobKeys, JobSpec, Moldable
 from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
@@ -30,7 +32,7 @@ _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 
 
 def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> int:
-    """Submit a copy of an ended job, as its owner or an administrator; return the id of the copy.
+    """Submit a copy of an ended job, as its owner or an administrator, who is recorded; return the id of the copy.
 
     Raises NoSuchJob, BadRequest, WrongState, NotAllowed, BadSubmission.
     """
@@ -59,6 +61,7 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     submit.check_limits(tx, config, spec, seconds, is_accounted=is_accounted)
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)
     copy_id = copy(tx, job_id)
+    audit.record_jobs(tx, user, AuditAction.RESUBMIT, [job], Values(new=f"job {copy_id}"))
     tx.outbox.append(Wake(Tag.QSUB))
     return copy_id
 
