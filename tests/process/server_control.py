@@ -8,6 +8,7 @@ import pwd
 import sys
 
 from oar.cli.oar_server import Server
+from oar.lib.access.records import User
 from oar.lib.runtime import read_config
 
 
@@ -18,7 +19,8 @@ def main(conf_file: str, home: str, action: str) -> int:
     server = Server(read_config(conf_file), conf_file, os.environ, account)
     name, *arguments = action.split()
     options = {"as_json": True} if "--json" in arguments else {}
-    code: int = getattr(server, name)(*(text for text in arguments if text != "--json"), **options)
+    caller = [User(entry.pw_name, entry.pw_uid, person="anna")] if name == "hand_over" else []
+    code: int = getattr(server, name)(*caller, *(text for text in arguments if text != "--json"), **options)
     return code
 
 

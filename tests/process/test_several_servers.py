@@ -18,6 +18,8 @@ from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.history import audit
+from oar.lib.history.sql_audit import AuditFilter
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job
 from tests.process.test_server import Installation, command_line, descendants
@@ -229,6 +231,9 @@ def test_an_administrator_hands_over_and_back(pair: Pair) -> None:
         wait_until(lambda other=other: works(other))  # type: ignore[misc]
         wait_until(lambda server=server: stands_by(server))  # type: ignore[misc]
     assert [text.partition(": ")[2] for text in pair.events()] == 2 * ["an administrator asked for it"]
+    with pair.database.snapshot() as tx:
+        recorded = audit.find(tx, AuditFilter(person="anna", action="hand-over"), 10)
+    assert [(entry.former_value, entry.new_value) for entry in recorded] == [tuple(NAMES[::-1]), tuple(NAMES)]
     assert_no_interleaving(pair.database, 3)
 
 
