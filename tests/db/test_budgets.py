@@ -524,6 +524,45 @@ def test_with_requests_a_job_must_fit_into_what_is_left(login: LoginNode) -> Non
     assert login.type(oaralter.main, job, "-l", "/resource_id=1,walltime=1").exit == 0
 
 
+_SMALL, _LARGE = ("-l", "/resource_id=1,walltime=1"), ("-l", "/resource_id=4,walltime=2")
+
+
+def test_with_requests_the_largest_alternative_counts(login: LoginNode) -> None:
+    login.config = login.config.replace(budget_counts=BudgetCount.REQUESTS)
+    set_budget(login.database, "physics", 6)  # one hour is used
+    result = login.oarsub("--project", "physics", *_SMALL, *_LARGE, "x")
+    assert "This request has 8.0 resource hours, but 5.0 are left" in result.err
+    job = login.submit("--project", "physics", *_SMALL, "x").id
+    assert "This request has 8.0 resource hours" in login.type(oaralter.main, job, *_SMALL, *_LARGE).err
+    set_budget(login.database, "physics", 10)
+    assert login.type(oaralter.main, job, *_SMALL, *_LARGE).exit == 0
+    result = login.oarsub("--project", "physics", "-l", "/resource_id=2,walltime=1", "x")
+    assert "This request has 2.0 resource hours, but 1.0 are left" in result.err
+    assert login.oarsub("--project", "physics", *_SMALL, "x").exit == 0
+
+
+def test_with_requests_a_copy_counts_its_largest_alternative(login: LoginNode) -> None:
+    login.config = login.config.replace(budget_counts=BudgetCount.REQUESTS)
+    set_budget(login.database, "physics", 30)  # one hour is used
+    job = login.submit("--project", "physics", *_SMALL, *_LARGE, "x").id
+    execute_sql(login.database, "UPDATE jobs SET state = 'Terminated', accounted = 'NA' WHERE job_id = %s", job)
+    for _ in range(3):
+        assert login.oarsub("--resubmit", job).exit == 0
+    assert "This request has 8.0 resource hours, but 5.0 are left" in login.oarsub("--resubmit", job).err
+
+
+def test_with_requests_a_pass_starts_only_jobs_whose_largest_alternative_fits(
+    login: LoginNode, passes: "Passes"
+) -> None:
+    login.config = login.config.replace(budget_counts=BudgetCount.REQUESTS)
+    passes.scheduler = MetaScheduler(Runtime(login.config, login.database))
+    set_budget(login.database, "physics", 6, mode="wait")  # one hour is used
+    job = login.submit("--project", "physics", *_SMALL, *_LARGE, "x").id
+    assert passes.run() == {job: "BUDGET"}
+    set_budget(login.database, "physics", 9, mode="wait")
+    assert passes.run() == {}
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(1, 4), min_size=2, max_size=6), hours=st.integers(1, 12))
 def test_submissions_at_the_same_time_never_exceed_the_budget(login: LoginNode, sizes: list[int], hours: int) -> None:

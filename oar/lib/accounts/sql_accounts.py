@@ -19,11 +19,14 @@ _LIMITS = Prepared("""
         EXISTS (SELECT FROM project_budgets WHERE period_end > %s)""")
 
 #: Of the first alternative of a job: the number of resources, with which its message begins, and the walltime.
+#: What a job requests is its largest alternative; those of older releases all have the size of the first one.
 _RESOURCES = "substring(j.message FROM '^R=([0-9]+)')"
 _WALLTIME = """(
     SELECT m.moldable_walltime FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id
     ORDER BY m.moldable_id LIMIT 1)"""
-_SECONDS_OF_JOB = f"{_RESOURCES}::bigint * {_WALLTIME}"
+_SECONDS_OF_JOB = f"""(
+    SELECT max(COALESCE(NULLIF(m.resources, 0)::bigint, {_RESOURCES}::bigint) * m.moldable_walltime)
+    FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id)"""
 _SECONDS = f"COALESCE(sum({_SECONDS_OF_JOB}), 0)::bigint"
 #: The job of an advance reservation itself does not count. Only jobs with a reservation are looked up as such.
 _LIMITED = f"""

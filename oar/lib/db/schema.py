@@ -199,12 +199,14 @@ table(
 )
 table(
     "moldable_job_descriptions",
-    "Alternatives of a job, one for each -l. default_walltime: the walltime if it is a default of the site, else 0.",
+    "Alternatives of a job, one for each -l. default_walltime: the walltime if it is a default of the site, else 0."
+    " resources: the number that it would take, as far as its admission knew it, else 0.",
     sequence_number("moldable_id"),
     number("moldable_job_id"),
     number("moldable_walltime"),
     index_column("moldable_index"),
     number("default_walltime"),
+    integer("resources"),
     Index("job_mold", "moldable_job_id"),
     Index("moldable_current", "moldable_id", postgresql_where=text("moldable_index = 'CURRENT'")),
 )

@@ -41,7 +41,7 @@ _TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id""")
 #: A request is read table by table: each time by an index, whatever the database knows of the sizes.
 _MOLDABLES = Prepared("""
-    SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime FROM moldable_job_descriptions
+    SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime, resources FROM moldable_job_descriptions
     WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s) ORDER BY moldable_id""")
 _GROUPS = Prepared("""
     SELECT res_group_id, res_group_moldable_id, res_group_property FROM job_resource_groups
@@ -174,6 +174,7 @@ class MoldableRow:
     walltime: int
     groups: tuple[GroupRow, ...]
     default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
+    resources: int = 0  #: that it would take, as far as its admission knew it
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +260,8 @@ class Rounds(Table):
         for group_id, moldable_id, text in group_rows:
             groups[moldable_id].append(GroupRow(text or "", tuple(levels[group_id])))
         moldables: dict[int, list[MoldableRow]] = defaultdict(list)
-        for moldable_id, job_id, walltime, default in rows:
-            moldables[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(groups[moldable_id]), default))
+        for moldable_id, job_id, walltime, *rest in rows:
+            moldables[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(groups[moldable_id]), *rest))
         return {job_id: tuple(alternatives) for job_id, alternatives in moldables.items()}
 
     def walltimes(self, moldables: Collection[int]) -> dict[int, int]:

@@ -30,8 +30,19 @@ class Admission(NamedTuple):
 
     proposal: Proposal  #: as the rules left it
     output: admission_rules.RuleOutput
-    size: int  #: resources that the first alternative would take
+    sizes: Sequence[int]  #: resources that each alternative would take
     reservation: AdvanceReservation | None = None  #: the one that the job is in
+
+    @property
+    def size(self) -> int:
+        """The resources that the first alternative would take."""
+        return self.sizes[0]
+
+    @property
+    def seconds(self) -> int:
+        """The resource seconds that the largest alternative of a job requests."""
+        pairs = zip(self.sizes, self.proposal.requests, strict=True)
+        return max(size * (request.walltime or 0) for size, request in pairs)
 
 
 def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Config, proposal: Proposal) -> Admission:
@@ -49,7 +60,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
     if amended.spec.types:
         reservation_entry.check_no_frame(tx, amended.spec.types)
     _check_queue_after_rules(tx, proposal, amended)
-    return Admission(amended, output, _size(cluster, amended, proposal))
+    return Admission(amended, output, _sizes(cluster, amended, proposal))
 
 
 def _admit_inside(
@@ -66,10 +77,10 @@ def _admit_inside(
     _check_queue_after_rules(tx, proposal, amended, reservation.queue)
     amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
-    size = _size(cluster, amended, proposal)
+    sizes = _sizes(cluster, amended, proposal)
     reservation_entry.check_fits(cluster, reservation, amended, proposal, tx.now)
     types = (*amended.spec.types, reservation.entry_type)
-    return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, size, reservation)
+    return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, sizes, reservation)
 
 
 def rehearse(database: "Database", config: Config, proposal: Proposal) -> Admission:
@@ -93,7 +104,7 @@ def amended(database: "Database", config: Config, proposal: Proposal) -> Proposa
     database.ready()
     try:
         with open_cluster(database, asker_of(config, proposal.spec.user)) as cluster, database.begin() as tx:
-            raise _Rehearsed(Admission(*_amend(tx, database, cluster, config, proposal), 0))
+            raise _Rehearsed(Admission(*_amend(tx, database, cluster, config, proposal), ()))
     except _Rehearsed as rehearsed:
         return rehearsed.admission.proposal
 
@@ -246,11 +257,11 @@ def _check_queue_after_rules(
         check_queue(tx, amended.spec.queue, of_reservation)
 
 
-def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
-    """Return how many resources the first alternative would take.  Raises BadSubmission if one can never be satisfied.
+def _sizes(cluster: Cluster, amended: Proposal, proposal: Proposal) -> list[int]:
+    """Return how many resources each alternative would take.  Raises BadSubmission if one can never be satisfied.
 
     ``amended``, ``proposal``: the proposal after and before the rules.  For an advance reservation, one satisfiable
-    alternative is enough.
+    alternative is enough, and the only one that is looked at.
     """
     properties = amended.spec.properties or ""
     sizes, one_is_enough = [], amended.is_advance_reservation
@@ -271,4 +282,4 @@ def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
         sizes.append(size)
         if one_is_enough:
             break
-    return sizes[0]
+    return sizes

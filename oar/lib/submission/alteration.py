@@ -305,8 +305,7 @@ def _check_limits(tx: "Transaction", config: "Config", job_id: int, admitted: Ad
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )
     is_limited = bool(changes.named & {"queue", "project"}) or config.budget_counts is BudgetCount.REQUESTS
-    seconds = admitted.size * (admitted.proposal.requests[0].walltime or 0)
-    submit.check_limits(tx, config, spec, seconds, is_accounted=is_accounted and is_limited, but=job_id)
+    submit.check_limits(tx, config, spec, admitted.seconds, is_accounted=is_accounted and is_limited, but=job_id)
 
 
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:
@@ -328,7 +327,7 @@ def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges
     tx.jobs.update(job.id, message=message, **values)
     is_elsewhere = changes.advance_reservation is not None and any(proposal.default_walltimes)
     if changes.requests is not None or is_elsewhere:
-        tx.new_jobs.replace_requests(job.id, submit.new_alternatives(proposal))
+        tx.new_jobs.replace_requests(job.id, submit.new_alternatives(admitted))
     if changes.dependencies is not None:
         tx.new_jobs.replace_dependencies(job.id, _dependencies(tx, job, spec))
 

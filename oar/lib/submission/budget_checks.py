@@ -36,7 +36,7 @@ def limited(
     RuleRefused, RuleFailed.
     """
     spec, reservation = admitted.proposal.spec, admitted.reservation
-    seconds = admitted.size * (admitted.proposal.requests[0].walltime or 0) * spec.array_size
+    seconds = admitted.seconds * spec.array_size
     is_accounted = budgets.is_accounted(
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )

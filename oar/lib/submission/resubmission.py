@@ -52,9 +52,9 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
     projects.choose(tx, config, job.user, job.project)
     types = tx.jobs.types([job_id]).get(job_id, ())
-    alternatives = tx.new_jobs.moldables_of_jobs([job_id])[job_id]
+    alternatives, sizes = tx.new_jobs.moldables_of_jobs([job_id])[job_id], tx.new_jobs.sizes(job_id)
     spec = JobSpec(user=job.user, command="", queue=job.queue, project=job.project, types=types)
-    seconds = _size(job) * (alternatives[0].walltime if alternatives else 0)
+    seconds = max(((sizes.get(each.id) or _size(job)) * each.walltime for each in alternatives), default=0)
     is_accounted = budgets.is_accounted(
         config, JobTypes(types).names, is_flexible=inside[0].is_flexible if inside else None
     )
@@ -79,7 +79,11 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     types, reservation = reservation_entry.again(
         tx, job, tx.jobs.types([job_id]).get(job_id, ()), max(asked, default=1)
     )
-    alternatives = [_alternative(tx, moldable, job, change, reservation) for moldable in moldables]
+    sizes = tx.new_jobs.sizes(job_id)
+    alternatives = [
+        _alternative(tx, moldable, job, change, reservation)._replace(resources=sizes.get(moldable.id, 0))
+        for moldable in moldables
+    ]
     new_id = tx.new_jobs.new_id()
     if automatically and not tx.new_jobs.store_resubmission(job_id, new_id):
         raise WrongState(f"job {job_id} was resubmitted before.")

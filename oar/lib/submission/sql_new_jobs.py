@@ -57,8 +57,8 @@ _STATE_LOGS = Prepared("""
     INSERT INTO job_state_logs (job_id, job_state, date_start) SELECT id, %s, %s FROM unnest(%s::bigint[]) id""")
 
 _MOLDABLES = Prepared("""
-    INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime, default_walltime)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])""")
+    INSERT INTO moldable_job_descriptions (moldable_id, moldable_job_id, moldable_walltime, default_walltime, resources)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::integer[])""")
 
 _GROUPS = Prepared("""
     INSERT INTO job_resource_groups (res_group_id, res_group_moldable_id, res_group_property)
@@ -129,6 +129,7 @@ class NewAlternative(NamedTuple):
     walltime: int
     groups: tuple[Group, ...]
     default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
+    resources: int = 0  #: that it would take; 0 = unknown
 
 
 class IndexedDependency(NamedTuple):
@@ -162,6 +163,8 @@ _JOINED = Prepared("""
     LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
     LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
     WHERE m.moldable_job_id = ANY(%s)""")
+
+_SIZES = "SELECT moldable_id, resources FROM moldable_job_descriptions WHERE moldable_job_id = %s"
 
 _ALTERNATIVES_OF_MANY = """
     SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime
@@ -432,8 +435,10 @@ class NewJobs(Table):
         """Insert the same requests for each of several new jobs."""
         walltimes = [alternative.walltime for alternative in alternatives]
         defaults = [alternative.default_walltime for alternative in alternatives]
+        sizes = [alternative.resources for alternative in alternatives]
         owners = [job_id for job_id in ids for _ in walltimes]
-        self._tx.execute(_MOLDABLES, (moldables, owners, walltimes * len(ids), defaults * len(ids)))
+        columns = [values * len(ids) for values in (walltimes, defaults, sizes)]
+        self._tx.execute(_MOLDABLES, (moldables, owners, *columns))
         requests = [alternative.groups for alternative in alternatives] * len(ids)
         holders = [moldable for moldable, groups in zip(moldables, requests, strict=True) for _ in groups]
         self._insert_groups(holders, [group for request in requests for group in request], group_ids)
@@ -464,6 +469,10 @@ class NewJobs(Table):
     def moldables_of_jobs(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
         """Return the alternatives of jobs with their requests, in the order of the submission."""
         return _of_rows(self._tx.rows(_JOINED, (list(ids),)))
+
+    def sizes(self, job_id: int) -> dict[int, int]:
+        """Return how many resources each alternative of a job would take; 0: its admission did not know it."""
+        return dict(self._tx.rows(_SIZES, (job_id,)))
 
     def dependencies_of(self, ids: Collection[int], most: int) -> list[Dependency]:
         """Return the dependencies of jobs on other jobs, at most ``most``."""

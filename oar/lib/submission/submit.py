@@ -99,7 +99,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
-        check_waiting_jobs(tx, limits.quota_file, spec, admission.size * (proposal.requests[0].walltime or 0))
+        check_waiting_jobs(tx, limits.quota_file, spec, admission.seconds)
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
         warnings = (
             *proposal.warnings,
@@ -249,13 +249,16 @@ def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
         reservation=Reservation.TO_SCHEDULE if proposal.start else Reservation.NONE,
         start_time=proposal.start,
     )
-    return JobBatch(first, new_alternatives(proposal), dependencies.find(tx, spec), dependencies.find_indexed(tx, spec))
+    return JobBatch(
+        first, new_alternatives(admission), dependencies.find(tx, spec), dependencies.find_indexed(tx, spec)
+    )
 
 
-def new_alternatives(proposal: Proposal) -> list[NewAlternative]:
+def new_alternatives(admission: Admission) -> list[NewAlternative]:
     """Return the rows of the alternatives of an admitted job."""
-    pairs = zip(proposal.requests, proposal.default_walltimes, strict=True)
-    return [NewAlternative(request.walltime or 0, request.groups, default) for request, default in pairs]
+    proposal = admission.proposal
+    rows = zip(proposal.requests, proposal.default_walltimes, admission.sizes, strict=True)
+    return [NewAlternative(request.walltime or 0, request.groups, default, size) for request, default, size in rows]
 
 
 def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: int) -> str:

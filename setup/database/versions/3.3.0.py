@@ -62,6 +62,7 @@ def upgrade():
         " accounting_project varchar(255), extra double precision NOT NULL,"
         " PRIMARY KEY (window_start, window_stop, accounting_project))"
     )
+    op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN resources integer NOT NULL DEFAULT 0")
     op.execute(
         "CREATE TABLE public.audit_log (audit_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " person varchar(255) NOT NULL DEFAULT '', via varchar(8) NOT NULL DEFAULT 'command'"

@@ -111,6 +111,7 @@ def _is_limited(config: "Config", job: CachedJob) -> bool:
 
 
 def _requested(job: CachedJob) -> float:
-    """Return the resource seconds that the first alternative of a job requests."""
-    size = re.match(r"R=(\d+)", job.row.message)
-    return int(size[1]) * job.moldables[0].walltime if size and job.moldables else 0.0
+    """Return the resource seconds that the largest alternative of a job requests."""
+    match = re.match(r"R=(\d+)", job.row.message)
+    size = int(match[1]) if match else 0
+    return float(max(((each.resources or size) * each.walltime for each in job.moldables), default=0))
