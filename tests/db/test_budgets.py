@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oar.cli import oaralter, oarproject, oarstat, qrsub
-from oar.cli.common.command import CommandResult
+from oar.cli.common.command import Command, CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.access.records import User
@@ -30,7 +30,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.statements import Statements
 from oar.lib.jobs import accounting
 from oar.lib.jobs.records import JobKeys
-from oar.lib.jobs.states import BudgetCount, JobState, ProjectMode
+from oar.lib.jobs.states import BudgetCount, JobState, ProjectMode, Reservation
 from oar.lib.runtime import Runtime
 from oar.lib.submission import resubmission
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative
@@ -561,6 +561,91 @@ def test_with_requests_a_pass_starts_only_jobs_whose_largest_alternative_fits(
     assert passes.run() == {job: "BUDGET"}
     set_budget(login.database, "physics", 9, mode="wait")
     assert passes.run() == {}
+
+
+class Desk:
+    """Asks for reservations of two resources, while passes decide."""
+
+    def __init__(self, login: LoginNode, config: Config) -> None:
+        self.login = login
+        login.config = config
+        self.scheduler = MetaScheduler(Runtime(config, login.database))
+
+    def ask(self, command: Command, *words: object) -> CommandResult:
+        has_ended = threading.Event()
+
+        def decide() -> None:
+            while not has_ended.wait(0.1):
+                self.scheduler.round()
+
+        with ThreadPoolExecutor(1) as pool:
+            deciding = pool.submit(decide)
+            try:
+                return self.login.type(command, *words)
+            finally:
+                has_ended.set()
+                deciding.result()
+
+    def reserve(self, start: int, hours: int = 2) -> CommandResult:
+        text = time.strftime("%Y%m%d%H%M", time.localtime(start))
+        return self.ask(qrsub.main, "-project", "physics", "-a", text, "-d", f"{hours}:0:0", "-l", "/resource_id=2")
+
+    def add_reservation_job(self, start: int) -> None:
+        """Add an accepted reservation job of two resources for two hours."""
+        kind, message = Reservation.SCHEDULED, "R=2,W=2:0:0,J=R"
+        add_job(
+            self.login.database,
+            walltime=7200,
+            project="physics",
+            reservation=kind,
+            start_time=start,
+            message=message,
+        )
+
+    def reserve_job(self, start: int) -> CommandResult:
+        """Ask for a reservation job that is refused; oarsub would wait for an answer of the server."""
+        text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start))
+        return self.login.oarsub("-r", text, "--project", "physics", "-l", "/resource_id=2,walltime=2", "x")
+
+
+@pytest.fixture
+def desk(login: LoginNode, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    made = Desk(login, login.config.replace(budget_counts=getattr(request, "param", BudgetCount.REQUESTS)))
+    yield made
+    made.scheduler.close()
+
+
+@pytest.mark.parametrize("desk", BudgetCount, indirect=True)
+def test_accepted_reservations_count_until_their_end(desk: Desk) -> None:
+    set_budget(desk.login.database, "physics", 7)  # one hour is used
+    assert desk.reserve(NOW + DAY).exit == 0
+    for result in (desk.reserve(NOW + 2 * DAY), desk.reserve_job(NOW + 2 * DAY)):
+        assert "This request has 4.0 resource hours, but 2.0 are left" in result.err
+    set_budget(desk.login.database, "physics", 11)
+    desk.add_reservation_job(NOW + DAY)
+    assert "This request has 4.0 resource hours, but 2.0 are left" in desk.reserve_job(NOW + 2 * DAY).err
+
+
+def test_a_reservation_counts_in_the_periods_that_it_overlaps(desk: Desk) -> None:
+    """Jobs without a date count in the present period."""
+    login = desk.login
+    set_budget(login.database, "physics", 4)  # one hour is used
+    with login.database.begin() as tx:
+        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 5))
+    desk.add_reservation_job(END - 3600)
+    job = ("--project", "physics", "-l", "/resource_id=1,walltime=1", "x")
+    assert login.oarsub(*job).exit == 0
+    assert "is used up: 4.0 of 4 resource hours" in login.oarsub(*job).err
+    assert "This request has 4.0 resource hours, but 3.0 are left" in desk.reserve_job(END + DAY).err
+    assert "is used up: 4.0 of 4 resource hours" in desk.reserve_job(END - 3600).err
+
+
+def test_with_requests_jobs_leave_the_hours_of_reservations(desk: Desk) -> None:
+    set_budget(desk.login.database, "physics", 5, mode="wait")  # one hour is used
+    assert desk.reserve(NOW + DAY).exit == 0
+    job = desk.login.submit("--project", "physics", "-l", "/resource_id=1,walltime=1", "x").id
+    desk.scheduler.round()
+    assert state_of(desk.login.database, job) is JobState.WAITING
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

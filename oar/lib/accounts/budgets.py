@@ -89,13 +89,29 @@ class Exhaustion(NamedTuple):
         return f'{hours}, but {left} in the budget of the project "{self.use.budget.project}": {self.use}.'
 
 
+class Replaced(NamedTuple):
+    """What new jobs or a new reservation replace, which does not count; 0: nothing."""
+
+    job: int = 0  #: a waiting job
+    reservation: int = 0  #: an advance reservation
+
+
+_NOTHING_REPLACED = Replaced()
+
+
 def read_uses(
-    tx: "Transaction", config: "Config", budgets: Sequence[Budget], *, but: int = 0, with_waiting: bool = True
+    tx: "Transaction",
+    config: "Config",
+    budgets: Sequence[Budget],
+    *,
+    replaced: Replaced = _NOTHING_REPLACED,
+    with_waiting: bool = True,
+    with_reserved: bool = False,
 ) -> list[BudgetUse]:
     """Return the use of budgets until now.
 
-    ``but``: a waiting job whose request does not count.  ``with_waiting``: with BUDGET_COUNTS=requests, count waiting
-    jobs, too.
+    ``with_waiting``: with BUDGET_COUNTS=requests, count waiting jobs, too.  ``with_reserved``: count live reservations
+    in the periods that they overlap; with BUDGET_COUNTS=requests they always count.
     """
     if not budgets:
         return []
@@ -105,12 +121,16 @@ def read_uses(
     bounds = [period_bounds(budget, config.accounting_window) for budget in budgets]
     periods = sorted(set(bounds))  # most budgets have the same period, which is read once
     rules = accounting_rules(config)
-    used = counted = _sums(tx.accounting.use(projects, periods, rules), chains)
-    if config.budget_counts is BudgetCount.REQUESTS:
-        ahead = tx.accounting.use(projects, periods, rules, is_ahead=True)
-        if with_waiting:
-            requested = tx.accounts.requested(projects, but=but, by_users=rules.by_users, inner=rules.inner)
-            ahead += [ProjectUse(n, name, seconds) for n in range(len(periods)) for name, seconds in requested.items()]
+    is_by_use = config.budget_counts is BudgetCount.USE
+    rows = tx.accounting.use(projects, periods, rules)
+    used = counted = _sums(rows, chains)
+    if with_reserved or not is_by_use:
+        ahead = rows if is_by_use else tx.accounting.use(projects, periods, rules, is_ahead=True)
+        ahead += tx.accounts.reserved(projects, periods, with_started=is_by_use, but=replaced.reservation)
+        if with_waiting and not is_by_use:
+            requested = tx.accounts.requested(projects, but=replaced.job, by_users=rules.by_users, inner=rules.inner)
+            present = {periods.index(bounds[place]) for place in _places_in_force(budgets, tx.now)}
+            ahead += [ProjectUse(number, *request) for number in present for request in requested.items()]
         counted = _sums(ahead, chains)
     keys = [(periods.index(bound), budget.project) for bound, budget in zip(bounds, budgets, strict=True)]
     return [
@@ -126,26 +146,40 @@ class NewRequest(NamedTuple):
     project: str
     seconds: float  #: resource seconds that they request together
     is_accounted: bool = True  #: false: accounting counts their container or advance reservation instead
-    start: int = 0  #: of a reservation
+    windows: Sequence[tuple[int, int]] = ()  #: start and end of each reservation
+
+    def limits(self, budget: Budget, now: int) -> bool:
+        """Return whether a budget limits the jobs: that of the present, or of the periods of reservations."""
+        if not self.windows:
+            return budget.is_in_force(now)
+        return any(start < budget.end and budget.start < end for start, end in self.windows)
+
+    def seconds_in(self, budget: Budget) -> float:
+        """Return the resource seconds that count in the period of a budget."""
+        total = sum(end - start for start, end in self.windows)
+        inside = sum(max(0, min(end, budget.end) - max(start, budget.start)) for start, end in self.windows)
+        return self.seconds * inside / total if total else self.seconds
 
 
-def exhaustion_of(tx: "Transaction", config: "Config", new: NewRequest, *, but: int = 0) -> Exhaustion | None:
+def exhaustion_of(
+    tx: "Transaction", config: "Config", new: NewRequest, *, replaced: Replaced = _NOTHING_REPLACED
+) -> Exhaustion | None:
     """Return the budget that does not allow new jobs; None if all do.
 
-    With BUDGET_COUNTS=requests, block other submissions of the projects until the end of the transaction.
-    ``but``: a waiting job that the new ones replace.
+    Reservations must fit into what other live reservations leave.  If requests count, or for reservations, block other
+    submissions of the projects until the end of the transaction.
     """
     if config.projects is ProjectMode.FREE or new.queue == BESTEFFORT or not new.is_accounted:
         return None
-    date = max(tx.now, new.start)
-    budgets = tx.budgets.above(new.project, date)
-    current = in_force(budgets, date)
+    budgets = tx.budgets.above(new.project, min((start for start, _ in new.windows), default=tx.now))
+    current = [budget for budget in budgets if new.limits(budget, tx.now)]
     if not current:
         return None
-    is_by_use = config.budget_counts is BudgetCount.USE
+    is_by_use = config.budget_counts is BudgetCount.USE and not new.windows
     for name in () if is_by_use else sorted({budget.project for budget in current}):
         tx.budgets.lock(name)
-    return find_exhaustion(read_uses(tx, config, current, but=but), budgets, None if is_by_use else new.seconds)
+    uses = read_uses(tx, config, current, replaced=replaced, with_reserved=bool(new.windows))
+    return find_exhaustion([(use, None if is_by_use else new.seconds_in(use.budget)) for use in uses], budgets)
 
 
 def is_accounted(config: "Config", types: Collection[str], *, is_flexible: bool | None = None) -> bool:
@@ -182,24 +216,28 @@ def period_bounds(budget: Budget, width: int) -> tuple[int, int]:
     return begin, NO_END if budget.end == NO_END else end
 
 
+def _places_in_force(budgets: Sequence[Budget], date: int) -> list[int]:
+    return [place for place, budget in enumerate(budgets) if budget.is_in_force(date)]
+
+
 def in_force(budgets: Iterable[Budget], date: int) -> list[Budget]:
     """Return the budgets whose period contains a date."""
     return [budget for budget in budgets if budget.is_in_force(date)]
 
 
-def find_exhaustion(
-    uses: Iterable[BudgetUse], budgets: Collection[Budget], requested: float | None
-) -> Exhaustion | None:
+def find_exhaustion(uses: Iterable[tuple[BudgetUse, float | None]], budgets: Collection[Budget]) -> Exhaustion | None:
     """Return the budget that stops a job, the strictest one; None if no budget is used up.
 
-    ``uses``: those that limit the job.  ``budgets``: those of present and later periods.  ``requested``: resource
-    seconds of the job, None if use counts.
+    ``uses``: of the budgets that limit the job, each with the resource seconds that it requests, None if use counts.
+    ``budgets``: those of present and later periods.
     """
-    exhausted = [use for use in uses if use.is_exhausted(requested)]
+    exhausted = [(use, requested) for use, requested in uses if use.is_exhausted(requested)]
     if not exhausted:
         return None
-    use = min(exhausted, key=lambda use: (_STRICTNESS.index(use.budget.on_exhaustion), -use.budget.end))
-    dates = [next_period(each.budget, budgets) for each in exhausted]
+    use, requested = min(
+        exhausted, key=lambda pair: (_STRICTNESS.index(pair[0].budget.on_exhaustion), -pair[0].budget.end)
+    )
+    dates = [next_period(each.budget, budgets) for each, _ in exhausted]
     return Exhaustion(use, requested, max(dates) if all(dates) else 0)
 
 

@@ -7,6 +7,7 @@ from oar.lib.accounts.limit_rules import Pattern
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Table
+from oar.lib.jobs.sql_accounting import ProjectUse
 from oar.lib.jobs.states import CURRENT, LIMITED_WAITING
 from oar.lib.nodes.states import ResourceState
 
@@ -27,6 +28,7 @@ _WALLTIME = """(
 _SECONDS_OF_JOB = f"""(
     SELECT max(COALESCE(NULLIF(m.resources, 0)::bigint, {_RESOURCES}::bigint) * m.moldable_walltime)
     FROM moldable_job_descriptions m WHERE m.moldable_job_id = j.job_id)"""
+_CURRENT = ", ".join(sorted(repr(str(state)) for state in CURRENT))
 _SECONDS = f"COALESCE(sum({_SECONDS_OF_JOB}), 0)::bigint"
 #: The job of an advance reservation itself does not count. Only jobs with a reservation are looked up as such.
 _LIMITED = f"""
@@ -43,10 +45,11 @@ _SUM_OF_ALL = f"SELECT count(*), {_SECONDS} {_WAITING}"
 #: Both find their rows by the index jobs_waiting_user.
 _NUMBER_OF_USER = f"{_NUMBER_OF_ALL} AND j.job_user = %(user)s"
 _SUM_OF_USER = f"{_SUM_OF_ALL} AND j.job_user = %(user)s"
-#: What waiting jobs request that accounting will count to their project; besteffort jobs do not count.
+#: What jobs request that wait without a date, as far as accounting will count it to their project; besteffort jobs do
+#: not count.
 _REQUESTED = f"""
     SELECT j.project, {_SECONDS} FROM jobs j
-    WHERE {LIVE} AND j.state IN ('Waiting', 'Hold') AND (j.reservation = 'None' OR {NO_FRAME})
+    WHERE {LIVE} AND j.state IN ('Waiting', 'Hold') AND j.reservation = 'None'
       AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s::text[]) AND j.job_id <> %(but)s
       AND (%(by_users)s::boolean OR NOT EXISTS (
           SELECT FROM reservation_jobs i JOIN reservations r USING (reservation_id)
@@ -55,6 +58,35 @@ _REQUESTED = f"""
           SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type LIKE 'inner=%%'
             AND NOT EXISTS (SELECT FROM reservation_jobs i WHERE i.job_id = j.job_id)))
     GROUP BY 1"""
+#: What live reservations will use from now on in periods, by jobs (``oarsub -r``) and advance reservations; those that
+#: have started only if they are asked for.
+_RESERVED = f"""
+    WITH dated AS (
+        SELECT j.project, GREATEST(j.start_time, %(now)s) AS begins,
+            CASE WHEN j.state IN ({_CURRENT}) THEN j.start_time ELSE GREATEST(j.start_time, %(now)s) END
+                + m.walltime AS ends, m.resources
+        FROM jobs j CROSS JOIN LATERAL (
+            SELECT w.moldable_walltime AS walltime,
+                COALESCE(NULLIF(w.resources, 0)::bigint, {_RESOURCES}::bigint, 0) AS resources
+            FROM moldable_job_descriptions w
+            WHERE w.moldable_job_id = j.job_id
+              AND (j.assigned_moldable_job = 0 OR w.moldable_id = j.assigned_moldable_job)
+            ORDER BY resources * w.moldable_walltime DESC LIMIT 1) m
+        WHERE {LIVE} AND j.reservation <> 'None' AND {NO_FRAME}
+          AND (j.state IN ('Waiting', 'Hold', 'toAckReservation') OR %(started)s AND j.state IN ({_CURRENT}))
+          AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s::text[])
+        UNION ALL
+        SELECT v.project, GREATEST(v.start_time, %(now)s), v.end_time, COALESCE(
+            NULLIF(cardinality(v.resources), 0),
+            (SELECT max(w.resources) FROM moldable_job_descriptions w WHERE w.moldable_job_id = v.frame_id), 0)
+        FROM reservations v
+        WHERE v.ended = 0 AND (v.state IN ('', 'w', 'W') OR %(started)s AND v.state IN ('r', 'E'))
+          AND v.queue_name <> 'besteffort' AND v.project = ANY(%(projects)s::text[])
+          AND v.reservation_id <> %(but)s)
+    SELECT p.number - 1, d.project,
+        sum(d.resources * (LEAST(d.ends, p.ends) - GREATEST(d.begins, p.begins)))::bigint
+    FROM unnest(%(begins)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY p (begins, ends, number)
+    JOIN dated d ON d.begins < p.ends AND d.ends > p.begins AND d.ends > d.begins GROUP BY 1, 2"""
 #: Other projects, types and users are not distinguished: the groups stay few.
 _WAITING_GROUPS = f"""
     SELECT j.queue_name, CASE WHEN j.project = ANY(%(projects)s::text[]) THEN j.project END,
@@ -77,7 +109,7 @@ _HOLDING = f"""
            AND r.type = 'default'),
         {_TYPES}
     FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
-    WHERE {LIVE} AND j.state IN ({", ".join(sorted(repr(str(state)) for state in CURRENT))}) ORDER BY j.job_id"""
+    WHERE {LIVE} AND j.state IN ({_CURRENT}) ORDER BY j.job_id"""
 _ORDERED = f"""
     SELECT j.job_id, j.queue_name, j.project, j.submission_time, j.last_karma,
         COALESCE({_RESOURCES}::int, 0), {_WALLTIME}, {_TYPES}
@@ -152,13 +184,31 @@ class Accounts(Table):
     def requested(
         self, projects: Collection[str], *, but: int = 0, by_users: bool = False, inner: bool = False
     ) -> dict[str, int]:
-        """Return the resource seconds that waiting jobs request, by project.
+        """Return the resource seconds that jobs request that wait without a date, by project.
 
         ``but``: a job that does not count.  ``by_users``, ``inner``: jobs in advance reservations and in containers
         count themselves, as in accounting.
         """
         values = {"projects": list(projects), "but": but, "by_users": by_users, "inner": inner}
         return dict(self._tx.rows(_REQUESTED, values))
+
+    def reserved(
+        self, projects: Collection[str], periods: Sequence[tuple[int, int]], *, with_started: bool, but: int = 0
+    ) -> list[ProjectUse]:
+        """Return the resource seconds that live reservations will use in periods, from now on.
+
+        ``with_started``: also what remains of those that have started.  ``but``: an advance reservation that does not
+        count.
+        """
+        values = {
+            "projects": list(projects),
+            "begins": [begin for begin, _ in periods],
+            "ends": [end for _, end in periods],
+            "now": self._tx.now,
+            "started": with_started,
+            "but": but,
+        }
+        return [ProjectUse(*row) for row in self._tx.rows(_RESERVED, values)]
 
     def lock_user(self, user: str) -> None:
         """Block other submissions of a user until the end of the transaction; ``*``: those limited for all users."""

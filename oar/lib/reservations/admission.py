@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.accounts import budgets
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group, JobSpec
-from oar.lib.jobs.states import JobType
+from oar.lib.jobs.states import JobType, ProjectMode
 from oar.lib.reservations.errors import nothing_suits
 from oar.lib.reservations.records import NewReservation, ReservationAlternative
 from oar.lib.submission import admission
@@ -39,6 +39,8 @@ class ReservationProposal(NamedTuple):
     restrictions: str = ""  #: the options that restrict the usable resources, as they were written
     initial_request: str = ""
     rule: str = ""  #: of the series whose first occurrence it is
+    starts: Sequence[int] = ()  #: of the occurrences of the series that are requested together
+    id: int = 0  #: of the reservation that gets other resources; 0 = it is a new one
 
     @property
     def rule_variable(self) -> dict[str, object]:
@@ -77,19 +79,28 @@ def admit(
             for alternative, request in zip(proposal.alternatives, amended.requests, strict=False)
         )
         fitting = _from_first_that_fits(narrowed, lambda each: cluster.size(each.groups, "") is not None)
-        size = cluster.size(fitting[0].groups, "") if fitting else None
-    if not fitting:
-        raise nothing_suits("no resource may be used by all users of the access list")
-    _check_budget(tx, config, proposal.reservation, amended.spec, size or 0)
+        if not fitting:
+            raise nothing_suits("no resource may be used by all users of the access list")
+        if config.projects is not ProjectMode.FREE:
+            fitting = (fitting[0]._replace(size=_largest(cluster, fitting)), *fitting[1:])
+    _check_budget(tx, config, proposal, amended.spec, fitting[0].size)
     reservation = proposal.reservation._replace(queue=amended.spec.queue, project=amended.spec.project)
     return proposal._replace(reservation=reservation, alternatives=fitting), output
 
 
-def _check_budget(tx: "Transaction", config: Config, reservation: NewReservation, spec: JobSpec, size: int) -> None:
-    """Raise BadReservation if the budget of the project is used up at its start: a reservation cannot wait."""
-    seconds = size * (reservation.end - reservation.start)
-    new = budgets.NewRequest(spec.queue, spec.project, seconds, start=reservation.start)
-    exhaustion = budgets.exhaustion_of(tx, config, new)
+def _largest(cluster: Cluster, alternatives: Sequence[ReservationAlternative]) -> int:
+    """Return the number of resources of the largest alternative; those that an earlier one includes are smaller."""
+    pairs = zip(alternatives, [None, *alternatives], strict=False)
+    heads = [each for each, before in pairs if before is None or not _holds(before, each)]
+    return max(cluster.size(each.groups, "") or 0 for each in heads)
+
+
+def _check_budget(tx: "Transaction", config: Config, proposal: ReservationProposal, spec: JobSpec, size: int) -> None:
+    """Raise BadReservation if a budget has too little left for the reservation, which cannot wait."""
+    start, duration = proposal.reservation.start, proposal.reservation.end - proposal.reservation.start
+    windows = [(each, each + duration) for each in proposal.starts or (start,)]
+    new = budgets.NewRequest(spec.queue, spec.project, size * duration * len(windows), windows=windows)
+    exhaustion = budgets.exhaustion_of(tx, config, new, replaced=budgets.Replaced(reservation=proposal.id))
     if exhaustion:
         raise nothing_suits(f"{exhaustion.text} Choose another project, or ask a manager of the project for hours.")
 

@@ -339,6 +339,7 @@ def _proposal_of(reservation: AdvanceReservation, users: Sequence[str]) -> Reser
         ),
         users=users,
         alternatives=decode(reservation.request)[reservation.alternative :][:1],
+        id=reservation.id,
     )
 
 

@@ -56,8 +56,8 @@ def make(
     )
     message = f"advance reservation {reservation.number}"
     job = NewJob(spec, JobType.PASSIVE, JobState.WAITING, message, kind, reservation.start)
-    stored = [alternative.groups if index == 0 else () for index, alternative in enumerate(alternatives)]
-    batch = JobBatch(job, [NewAlternative(reservation.duration, groups) for groups in stored])
+    stored = [(each.groups if index == 0 else (), each.size) for index, each in enumerate(alternatives)]
+    batch = JobBatch(job, [NewAlternative(reservation.duration, groups, resources=size) for groups, size in stored])
     (job_id,) = tx.new_jobs.insert(batch, [JobKeys(os.urandom(16).hex(), None, None)])
     tx.reservations.update(reservation.id, frame_id=job_id)
     return job_id

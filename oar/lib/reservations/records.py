@@ -352,6 +352,7 @@ class ReservationAlternative(NamedTuple):
     groups: tuple[Group, ...]
     pe: str = ""  #: the parallel environment by which the request was made; '' = none
     slots: int = 0  #: the slots that it was made for; 0 = what it takes
+    size: int = 0  #: of the first one: what the largest one would take, for budgets; 0 = unknown
 
 
 def encode(alternatives: Sequence[ReservationAlternative]) -> str:
@@ -361,6 +362,7 @@ def encode(alternatives: Sequence[ReservationAlternative]) -> str:
         {"groups": [(numbers.setdefault(group.filter, len(numbers)), group.levels) for group in each.groups]}
         | ({"pe": each.pe} if each.pe else {})
         | ({"slots": each.slots} if each.slots else {})
+        | ({"size": each.size} if each.size else {})
         for each in alternatives
     ]
     return json.dumps({"filters": list(numbers), "alternatives": stored})
@@ -400,6 +402,7 @@ def _alternatives(stored: Mapping[str, Any]) -> tuple[ReservationAlternative, ..
             ),
             _of_type(str, each.get("pe", "")),
             _number(each.get("slots", 0)),
+            _number(each.get("size", 0)),
         )
         for each in stored["alternatives"]
     )

@@ -120,6 +120,7 @@ def _validate(
         restrictions=requested_resources.restrictions(options, config.hierarchy_labels),
         initial_request=requester.initial_request,
         rule=request.series.rule if request.series else "",
+        starts=request.starts,
     )
     candidates = environments.candidate_queues(queues, site.queues)
     admitted, rule_output = admit_in_first_queue(tx, database, config, proposal, candidates)

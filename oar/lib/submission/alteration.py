@@ -305,7 +305,9 @@ def _check_limits(tx: "Transaction", config: "Config", job_id: int, admitted: Ad
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )
     is_limited = bool(changes.named & {"queue", "project"}) or config.budget_counts is BudgetCount.REQUESTS
-    submit.check_limits(tx, config, spec, admitted.seconds, is_accounted=is_accounted and is_limited, but=job_id)
+    submit.check_limits(
+        tx, config, spec, admitted.seconds, is_accounted=is_accounted and is_limited, replaced_job=job_id
+    )
 
 
 def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges) -> None:

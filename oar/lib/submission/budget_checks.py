@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oar.lib.accounts import budgets
-from oar.lib.accounts.budgets import BESTEFFORT, Exhaustion, NewRequest
+from oar.lib.accounts.budgets import BESTEFFORT, Exhaustion, NewRequest, Replaced
 from oar.lib.accounts.states import OnExhaustion
 from oar.lib.base.times import format_date
 from oar.lib.jobs.states import JobTypeName
@@ -40,7 +40,7 @@ def limited(
     is_accounted = budgets.is_accounted(
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )
-    new = NewRequest(spec.queue, spec.project, seconds, is_accounted, admitted.proposal.start)
+    new = NewRequest(spec.queue, spec.project, seconds, is_accounted, _windows(admitted.proposal))
     exhaustion = budgets.exhaustion_of(tx, config, new)
     if exhaustion is None:
         return admitted, []
@@ -59,15 +59,28 @@ def limited(
 
 
 def check(
-    tx: "Transaction", config: "Config", spec: "JobSpec", seconds: int, *, is_accounted: bool = True, but: int = 0
+    tx: "Transaction",
+    config: "Config",
+    spec: "JobSpec",
+    seconds: int,
+    *,
+    is_accounted: bool = True,
+    replaced_job: int = 0,
 ) -> None:
     """Raise BadSubmission if a budget refuses an altered or resubmitted job, which cannot become a besteffort job.
 
-    ``seconds``: resource seconds that it requests.  ``but``: a waiting job that it replaces.
+    ``seconds``: resource seconds that it requests.  ``replaced_job``: a waiting job that it replaces.
     """
-    exhaustion = budgets.exhaustion_of(tx, config, NewRequest(spec.queue, spec.project, seconds, is_accounted), but=but)
+    new = NewRequest(spec.queue, spec.project, seconds, is_accounted)
+    exhaustion = budgets.exhaustion_of(tx, config, new, replaced=Replaced(job=replaced_job))
     if exhaustion and exhaustion.use.budget.on_exhaustion is not OnExhaustion.WAIT:
         raise refused(exhaustion)
+
+
+def _windows(proposal: "Proposal") -> list[tuple[int, int]]:
+    """Return the start and the end of a reservation job; nothing for other jobs."""
+    longest = max((request.walltime or 0 for request in proposal.requests), default=0)
+    return [(proposal.start, proposal.start + longest)] if proposal.start else []
 
 
 def waiting_text(exhaustion: Exhaustion) -> str:

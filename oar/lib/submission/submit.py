@@ -134,19 +134,19 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
 
 
 def check_limits(
-    tx: "Transaction", config: Config, spec: JobSpec, seconds: int, *, is_accounted: bool = True, but: int = 0
+    tx: "Transaction", config: Config, spec: JobSpec, seconds: int, *, is_accounted: bool = True, replaced_job: int = 0
 ) -> None:
     """Raise BadSubmission if a budget is used up, or more jobs would wait than the site allows.
 
     ``seconds``: resource seconds that the job requests.  ``is_accounted``: false if accounting counts its container or
-    advance reservation instead.  ``but``: a waiting job that it replaces.
+    advance reservation instead.  ``replaced_job``: a waiting job that it replaces.
     """
     limits = tx.accounts.submission_limits(config.quotas_conf_file)
     if limits.has_budgets:
         from oar.lib.submission import budget_checks
 
-        budget_checks.check(tx, config, spec, seconds, is_accounted=is_accounted, but=but)
-    check_waiting_jobs(tx, limits.quota_file, spec, seconds, but=but)
+        budget_checks.check(tx, config, spec, seconds, is_accounted=is_accounted, replaced_job=replaced_job)
+    check_waiting_jobs(tx, limits.quota_file, spec, seconds, but=replaced_job)
 
 
 def check_waiting_jobs(tx: "Transaction", quota_file: str | None, spec: JobSpec, seconds: int, *, but: int = 0) -> None:

@@ -1,7 +1,7 @@
 """The budgets of projects in a round: which waiting jobs they stop, and whose managers get a mail.
 
 What is used changes slowly, and its statement reads many rows: it is cached for some seconds.  If requests count, it
-changes with each start and end of a job.
+changes with each start and end of a job, and with each reservation.
 """
 
 import re
@@ -50,7 +50,7 @@ class BudgetReader:
         present = tx.budgets.present()
         current = budgets.in_force((row.budget for row in present), tx.now)
         is_by_use = self._config.budget_counts is BudgetCount.USE
-        live = frozenset(() if is_by_use else (job.row.id for job in jobs if job.row.state in CURRENT))
+        live = frozenset(() if is_by_use else (job.row.id for job in jobs if _counts(job)))
         is_same = [use.budget for use in self._uses] == current and live == self._live
         if not is_same or not 0 <= tx.now - self._read_at < LIFETIME:
             self._uses = budgets.read_uses(tx, self._config, current, with_waiting=False)
@@ -66,6 +66,11 @@ class BudgetReader:
                 if (percent := use.threshold) and percent > notified[use.budget]
             ],
         )
+
+
+def _counts(job: CachedJob) -> bool:
+    """Return whether a job counts with its request: it holds resources, or will at a known date."""
+    return job.row.state in CURRENT or job.row.reservation is not Reservation.NONE
 
 
 def find_stops(state: BudgetState, config: "Config", jobs: Iterable[CachedJob]) -> dict[int, BudgetStop]:
@@ -95,7 +100,7 @@ def find_stops(state: BudgetState, config: "Config", jobs: Iterable[CachedJob]) 
 
 
 def _find_stop(state: BudgetState, uses: Sequence[BudgetUse], requested: float | None) -> BudgetStop | None:
-    exhaustion = budgets.find_exhaustion(uses, state.budgets, requested)
+    exhaustion = budgets.find_exhaustion([(use, requested) for use in uses], state.budgets)
     if exhaustion is None:
         return None
     use = exhaustion.use
