@@ -22,6 +22,7 @@ from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes, project_files
 from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
+from oar.lib.accounts.sql_accounts import Accounts, SubmissionLimits
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.bus.messages import Mail, UserMail
@@ -640,6 +641,26 @@ def test_a_reservation_counts_in_the_periods_that_it_overlaps(desk: Desk) -> Non
     assert "is used up: 4.0 of 4 resource hours" in desk.reserve_job(END - 3600).err
 
 
+@pytest.mark.parametrize("desk", BudgetCount, indirect=True)
+def test_a_job_may_not_leave_its_reservation_for_a_budget_that_is_used_up(desk: Desk) -> None:
+    set_budget(desk.login.database, "physics", 7)  # one hour is used
+    assert desk.reserve(NOW + DAY).exit == 0
+    with desk.login.database.snapshot() as tx:
+        number = tx.value("SELECT ar_id FROM reservations")
+    job = desk.login.submit("--project", "physics", "--ar", number, "-l", "/resource_id=1,walltime=1", "x").id
+    set_budget(desk.login.database, "physics", 1)
+    assert "is used up" in desk.login.type(oaralter.main, job, "--ar", "none").err
+    assert desk.login.count("reservation_jobs") == 1
+
+
+def test_only_jobs_of_flexible_reservations_are_taken_for_such(login: LoginNode, passes: "Passes") -> None:
+    set_budget(login.database, "physics", 1)
+    types = {name: ["inner=1", f"allowed={name}"] for name in ("ar7", "arena")}
+    jobs = {name: add_job(login.database, project="physics", types=each) for name, each in types.items()}
+    reasons = passes.run()
+    assert {name: reasons.get(job) == "BUDGET" for name, job in jobs.items()} == {"ar7": True, "arena": False}
+
+
 def test_with_requests_jobs_leave_the_hours_of_reservations(desk: Desk) -> None:
     set_budget(desk.login.database, "physics", 5, mode="wait")  # one hour is used
     assert desk.reserve(NOW + DAY).exit == 0
@@ -676,6 +697,22 @@ def test_submissions_at_the_same_time_never_exceed_the_budget(login: LoginNode, 
 
 
 def test_without_budgets_a_submission_has_no_more_statements(login: LoginNode) -> None:
+    """The statement that reads the quota file also tells whether there are budgets."""
+
+    def number() -> int:
+        with patch.object(Statements, "_run", autospec=True, side_effect=Statements._run) as run:
+            assert login.oarsub("--project", "biology", "x").exit == 0
+        return run.call_count
+
+    number()  # caches are filled
+    without = number()
+    with patch.object(Accounts, "submission_limits", return_value=SubmissionLimits(None, has_budgets=False)):
+        assert without == number() + 1
+    set_budget(login.database, "physics", 1)
+    assert number() > without
+
+
+def test_whether_there_are_budgets_is_read_with_the_quota_file(login: LoginNode) -> None:
     with login.database.begin() as tx:
         assert not tx.accounts.submission_limits("/quotas").has_budgets
     set_budget(login.database, "physics", 1)

@@ -56,7 +56,7 @@ _LABELS = {
 }
 
 #: The fields that decide which limits on waiting jobs apply, and how much the job counts.
-_LIMITED = frozenset({"queue", "project", "requests"})
+_LIMITED = frozenset({"queue", "project", "requests", "advance_reservation"})
 
 #: The word for no advance reservation.
 NOWHERE = "none"
@@ -304,7 +304,10 @@ def _check_limits(tx: "Transaction", config: "Config", job_id: int, admitted: Ad
     is_accounted = budgets.is_accounted(
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )
-    is_limited = bool(changes.named & {"queue", "project"}) or config.budget_counts is BudgetCount.REQUESTS
+    is_limited = (
+        bool(changes.named & {"queue", "project", "advance_reservation"})
+        or config.budget_counts is BudgetCount.REQUESTS
+    )
     submit.check_limits(
         tx, config, spec, admitted.seconds, is_accounted=is_accounted and is_limited, replaced_job=job_id
     )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: For so many seconds the use of budgets is not read again, unless a budget changes.
 LIFETIME = 30
+#: The space of a flexible advance reservation; users name other spaces.
+_OF_FLEXIBLE = re.compile(r"ar\d+", re.ASCII)
 
 
 class BudgetState(NamedTuple):
@@ -111,7 +113,7 @@ def _is_limited(config: "Config", job: CachedJob) -> bool:
     if not job.is_waiting or job.row.reservation is not Reservation.NONE or job.row.queue == BESTEFFORT:
         return False
     types = JobTypes(job.types)
-    is_flexible = True if (types.value(JobTypeName.ALLOWED) or "").startswith("ar") else None
+    is_flexible = True if _OF_FLEXIBLE.fullmatch(types.value(JobTypeName.ALLOWED) or "") else None
     return budgets.is_accounted(config, types.names, is_flexible=is_flexible)
 
 
