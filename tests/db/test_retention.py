@@ -188,6 +188,7 @@ def test_former_plans_and_the_accounting_go(past: Past, database: Database, monk
     with database.begin() as tx:
         for start, stop in ((1, NOW - 366 * DAY), (2, NOW - 366 * DAY), (3, NOW - 366 * DAY), (4, NOW)):
             tx.execute("INSERT INTO accounting (window_start, window_stop) VALUES (%s, %s)", (start, stop))
+            tx.execute("INSERT INTO accounting_costs VALUES (%s, %s, 'physics', 1.5)", (start, stop))
         for date in (NOW - 9 * DAY, NOW):
             for job in range(3):
                 tx.execute("INSERT INTO gantt_jobs_predictions_log VALUES (%s, %s, 0)", (date, job))
@@ -195,8 +196,9 @@ def test_former_plans_and_the_accounting_go(past: Past, database: Database, monk
     removed = past.purge(retention_gantt_log=7, retention_accounting=365)
     assert removed["RETENTION_GANTT_LOG"] == 6
     assert past.count("gantt_jobs_predictions_log") == past.count("gantt_jobs_resources_log") == 3
-    assert removed["RETENTION_ACCOUNTING"] == 3
-    assert past.count("accounting") == past.count("accounting", "window_start = 4") == 1
+    assert removed["RETENTION_ACCOUNTING"] == 6
+    for table in ("accounting", "accounting_costs"):
+        assert past.count(table) == past.count(table, "window_start = 4") == 1
 
 
 def test_no_step_removes_more_accounting_than_its_share(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +207,7 @@ def test_no_step_removes_more_accounting_than_its_share(past: Past, monkeypatch:
         for start in range(5):
             tx.execute("INSERT INTO accounting (window_start, window_stop) VALUES (%s, %s)", (start, NOW - 9 * DAY))
     (windows,) = (each for each in retention.kept(Config()) if each.key == "RETENTION_ACCOUNTING")
-    assert list(windows.purge(past.database, 7)) == [2, 2, 1]
+    assert list(windows.purge(past.database, 7)) == [2, 2, 1, 0]  # no costs
 
 
 @pytest.mark.parametrize("work", ["submit", "end", "event"])

@@ -102,7 +102,12 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
         _log("RETENTION_EVENT_LOGS", "events", config.retention_event_logs, "event_logs"),
         _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
         _jobs("RETENTION_JOBS", "jobs", config.retention_jobs, archive),
-        _dated("RETENTION_ACCOUNTING", "accounting windows", config.retention_accounting, ("accounting",)),
+        _dated(
+            "RETENTION_ACCOUNTING",
+            "accounting windows",
+            config.retention_accounting,
+            ("accounting", "accounting_costs"),
+        ),
         Kept(
             "RETENTION_RESERVATIONS",
             "advance reservations",

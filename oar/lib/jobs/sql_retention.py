@@ -63,6 +63,7 @@ _DATED = {
     "gantt_jobs_predictions_log": ("sched_date", "sched_date < %(before)s"),
     "gantt_jobs_resources_log": ("sched_date", "sched_date < %(before)s"),
     "accounting": ("window_start", "window_start < %(before)s AND window_stop < %(before)s"),
+    "accounting_costs": ("window_start", "window_start < %(before)s AND window_stop < %(before)s"),
 }
 _DELETE_DATED = {
     table: f"""
