@@ -61,11 +61,13 @@ def have_failed(checked: Collection[bool], alive: int) -> bool:
 
     ``checked``: for each checked Alive node, whether it answers. ``alive``: the number of all Alive nodes.
 
-    >>> have_failed([False, False, True], 3), have_failed([False], 100), have_failed([False, False], 100)
-    (True, False, False)
+    Of two Alive nodes, one is enough: the other one may be busy, and busy nodes are not checked.
+
+    >>> have_failed([False, False, True], 3), have_failed([False], 2), have_failed([False], 100)
+    (True, True, False)
     """
     silent = sum(not answers for answers in checked)
-    is_share = 100 * silent >= LEAST_PERCENT * alive and silent >= min(LEAST_NODES, alive)
+    is_share = 100 * silent >= LEAST_PERCENT * alive and (silent >= LEAST_NODES or 2 * silent >= alive)
     return 2 * silent > len(checked) and is_share
 
 

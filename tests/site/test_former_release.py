@@ -35,6 +35,7 @@ def version(site: Site, machine: str) -> str:
     return site[machine].run("dpkg-query --showformat '${Version}' --show oar-common")
 
 
+@pytest.mark.timeout(1800)  # it installs packages on five machines, one after the other
 def test_a_site_is_upgraded_goes_back_and_loses_machines(former_site: Site, tmp_path: Path) -> None:
     frontends_and_nodes_follow_the_server_later(former_site)
     the_server_goes_back_to_the_former_release(former_site)
