@@ -6,7 +6,6 @@ connection, and reports to Almighty with a frame for each line of its standard o
 See docs/design/availability.rst, "The warden".
 """
 
-import contextlib
 import logging
 import math
 import os
@@ -76,18 +75,13 @@ def take_over(tx: Transaction, server_name: str = "") -> int:
 
 def _next_generation(tx: Transaction, server_name: str) -> int:
     """Begin a generation. End the sessions that block this for long: that of a stopped former server may be one."""
-    former = tx.value("SHOW lock_timeout")
-    tx.execute("SET lock_timeout TO %s", (_BLOCKED_MILLISECONDS,))
-    try:
+    with tx.servers.lock_patience(_BLOCKED_MILLISECONDS):
         while True:
             try:
                 return tx.servers.next_generation(server_name)
             except psycopg2.errors.LockNotAvailable:
                 count = tx.servers.end_generation_blockers()
                 log.warning("the take-over was blocked by %d sessions in PostgreSQL, which are ended", count)
-    finally:
-        with contextlib.suppress(psycopg2.Error):
-            tx.execute("SET lock_timeout TO %s", (former,))
 
 
 class NodeCount:

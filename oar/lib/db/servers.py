@@ -5,10 +5,12 @@ Only the session that holds SERVER_LOCK may call ``next_generation`` and ``end_f
 See docs/design/availability.rst, "Take-over".
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.db.statements import CLOCK, Prepared, Table
+from oar.lib.db.statements import CLOCK, Prepared, Table, psycopg2
 from oar.lib.jobs.states import ServerRole
 
 #: Seconds for which a wanted server may take the lock before others do.
@@ -135,6 +137,17 @@ class Servers(Table):
         """Begin a new generation, and return its number. From the commit on, former generations may not write."""
         number: int = self._tx.value(_NEXT, (server_name,)) or self._tx.value(_FIRST, (server_name,))
         return number
+
+    @contextmanager
+    def lock_patience(self, milliseconds: int) -> Iterator[None]:
+        """Let a statement that waits longer for a lock fail with LockNotAvailable, until the end of the block."""
+        former = self._tx.value("SHOW lock_timeout")
+        self._tx.execute("SET lock_timeout TO %s", (milliseconds,))
+        try:
+            yield
+        finally:
+            with suppress(psycopg2.Error):
+                self._tx.execute("SET lock_timeout TO %s", (former,))
 
     def end_generation_blockers(self) -> int:
         """Terminate the sessions that have changed or locked the generation and have not committed. Return how many."""

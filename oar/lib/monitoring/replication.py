@@ -1,9 +1,8 @@
 """The PostgreSQL servers of DB_HOSTNAME: their roles and timelines, and the lag of replicas."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
@@ -113,26 +112,3 @@ def replication_families(settings: DatabaseSettings) -> Iterator[MetricFamily]:
     yield gauge("oar_database_lag_seconds", help_, lags, "host")
     timelines = {host.host: host.timeline for host in hosts if host.timeline is not None}
     yield gauge("oar_database_timeline", "Timeline of a PostgreSQL server.", timelines, "host")
-
-
-class LatestReplication:
-    """The metrics of several PostgreSQL servers, as a thread has read them last.
-
-    A PostgreSQL server that does not answer so delays no other work of the process.
-    """
-
-    def __init__(self) -> None:
-        self._families: list[MetricFamily] = []
-        self._reader: threading.Thread | None = None
-
-    def families(self, settings: DatabaseSettings) -> list[MetricFamily]:
-        """Return the last metrics, nothing before the first were read, and begin to read new ones."""
-        present = self._families
-        if len(settings.addresses) > 1 and (self._reader is None or not self._reader.is_alive()):
-            self._reader = threading.Thread(target=self._read, args=(settings,), name="replication", daemon=True)
-            with suppress(RuntimeError):  # no thread can be started now
-                self._reader.start()
-        return present
-
-    def _read(self, settings: DatabaseSettings) -> None:
-        self._families = list(replication_families(settings))
