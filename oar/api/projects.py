@@ -165,9 +165,15 @@ def get_project(request: Request, name: Name) -> ProjectDetails:
 def project_create(request: Request, body: NewProject) -> Answer:
     """Create a project, as `oarproject --create` does. Administrators only."""
     with changing(request) as act:
-        project = records.Project(body.name, body.description, body.parent, shares=body.shares)
-        dated = project._replace(start_date=body.start_date, end_date=body.end_date)
-        project_changes.create(act.tx, act.user, dated)
+        project = records.Project(
+            body.name,
+            body.description,
+            body.parent,
+            start_date=body.start_date,
+            end_date=body.end_date,
+            shares=body.shares,
+        )
+        project_changes.create(act.tx, act.user, project)
     return created({"name": body.name, "done": "created", "warnings": act.warnings}, "projects", body.name)
 
 

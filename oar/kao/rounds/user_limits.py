@@ -140,22 +140,25 @@ def limits_of(
     ``shows_others``: also the users whose waiting jobs come first.
     """
     shows_choice = caller is not None and (caller.is_admin or caller.name == user)
-    reader = _Reader(tx, config, user, shows_choice=shows_choice)
-    has_choice = shows_choice and config.projects is ProjectMode.MEMBERS
+    entries = projects.entries_of(tx, user) if shows_choice and config.projects is ProjectMode.MEMBERS else None
+    reader = _Reader(tx, config, user, entries, shows_choice=shows_choice)
     return UserLimits(
         user,
         tx.now,
         (*reader.quotas(), *reader.waiting()),
         tuple(reader.fair_share(shows_others=shows_others)),
         tuple(reader.ranks()),
-        tuple(tx.projects.usable(projects.entries_of(tx, user))) if has_choice else (),
-        (tx.projects.default_of(user) or None) if has_choice else None,
+        () if entries is None else tuple(tx.projects.usable(entries)),
+        None if entries is None else tx.projects.default_of(user) or None,
         tuple(reader.budgets(caller, shows_others=shows_others)),
     )
 
 
 class _Reader:
-    def __init__(self, tx: "Transaction", config: "Config", user: str, *, shows_choice: bool) -> None:
+    def __init__(
+        self, tx: "Transaction", config: "Config", user: str, entries: Sequence[str] | None, *, shows_choice: bool
+    ) -> None:
+        """``entries``: those of the user in projects, if he must be a member and the caller may see it."""
         self._tx = tx
         self._config = config
         self._user = user
@@ -165,7 +168,7 @@ class _Reader:
         self._queues = {queue.name: policy for queue in queues if (policy := policy_of(queue.policy))}
         self._quota_file = tx.accounts.server_file(config.quotas_conf_file)  #: it has both kinds of rules
         self._orders = {name: policy.order_by(self._settings) for name, policy in self._queues.items()}
-        self._projects = _projects_of(tx, config, user, shows_choice=shows_choice)
+        self._projects = _projects_of(tx, config, user, entries, shows_choice=shows_choice)
         self._weights = self._read_weights() if JobPriority.MULTIFACTOR in self._orders.values() else Weights()
 
     def quotas(self) -> Iterator[RuleUse]:
@@ -274,13 +277,15 @@ class _Reader:
             return Weights()
 
 
-def _projects_of(tx: "Transaction", config: "Config", user: str, *, shows_choice: bool) -> list[str]:
+def _projects_of(
+    tx: "Transaction", config: "Config", user: str, entries: Sequence[str] | None, *, shows_choice: bool
+) -> list[str]:
     """Return the projects of the user's jobs; ``shows_choice``: also those that he may choose."""
     used = tx.accounts.projects_of(user, MAX_PROJECTS)
     if config.projects is not ProjectMode.FREE and not shows_choice:
         return used or [config.project]  # rules that count no single project need one
-    if config.projects is ProjectMode.MEMBERS:
-        return sorted({*used, *tx.projects.of_entries(projects.entries_of(tx, user))})
+    if entries is not None:
+        return sorted({*used, *tx.projects.of_entries(entries)})
     default = tx.projects.default_of(user) if config.projects is ProjectMode.KNOWN else ""
     return sorted({*used, default or config.project})
 

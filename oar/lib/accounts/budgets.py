@@ -129,7 +129,9 @@ def read_uses(
         ahead += tx.accounts.reserved(projects, periods, with_started=is_by_use, but=replaced.reservation)
         if with_waiting and not is_by_use:
             requested = tx.accounts.requested(projects, but=replaced.job, by_users=rules.by_users, inner=rules.inner)
-            present = {periods.index(bounds[place]) for place in _places_in_force(budgets, tx.now)}
+            present = {
+                periods.index(period_bounds(each, config.accounting_window)) for each in in_force(budgets, tx.now)
+            }
             ahead += [ProjectUse(number, *request) for number in present for request in requested.items()]
         counted = _sums(ahead, chains)
     keys = [(periods.index(bound), budget.project) for bound, budget in zip(bounds, budgets, strict=True)]
@@ -214,10 +216,6 @@ def period_bounds(budget: Budget, width: int) -> tuple[int, int]:
     """
     begin, end = ((date + width // 2) // width * width for date in (budget.start, budget.end))
     return begin, NO_END if budget.end == NO_END else end
-
-
-def _places_in_force(budgets: Sequence[Budget], date: int) -> list[int]:
-    return [place for place, budget in enumerate(budgets) if budget.is_in_force(date)]
 
 
 def in_force(budgets: Iterable[Budget], date: int) -> list[Budget]:

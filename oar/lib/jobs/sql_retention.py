@@ -58,12 +58,13 @@ LOGS = {
     "event_logs": OldRows(_EVENTS, "event_id", ("event_log_hostnames", "event_logs"), Topic.EVENTS),
     "resource_logs": OldRows(_RESOURCES, "resource_log_id", ("resource_logs",), Topic.RESOURCES),
 }
+_OLD_WINDOWS = ("window_start", "window_start < %(before)s AND window_stop < %(before)s")
 #: Tables that are sorted by a date: the first column of the order, and which rows are too old.
 _DATED = {
     "gantt_jobs_predictions_log": ("sched_date", "sched_date < %(before)s"),
     "gantt_jobs_resources_log": ("sched_date", "sched_date < %(before)s"),
-    "accounting": ("window_start", "window_start < %(before)s AND window_stop < %(before)s"),
-    "accounting_costs": ("window_start", "window_start < %(before)s AND window_stop < %(before)s"),
+    "accounting": _OLD_WINDOWS,
+    "accounting_costs": _OLD_WINDOWS,
 }
 _DELETE_DATED = {
     table: f"""
