@@ -22,7 +22,6 @@ from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes, project_files
 from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
-from oar.lib.accounts.sql_accounts import Accounts, SubmissionLimits
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.bus.messages import Mail, UserMail
@@ -34,6 +33,7 @@ from oar.lib.jobs.records import JobKeys
 from oar.lib.jobs.states import BudgetCount, JobState, ProjectMode, Reservation
 from oar.lib.runtime import Runtime
 from oar.lib.submission import resubmission
+from oar.lib.submission.sql_admission import SubmissionChecks, SubmissionLimits
 from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative
 from tests.builders import PLAIN, add_job, add_resources, execute_sql, state_of
 from tests.frontend import LoginNode, add_rules
@@ -706,7 +706,7 @@ def test_without_budgets_a_submission_has_no_more_statements(login: LoginNode) -
 
     number()  # caches are filled
     without = number()
-    with patch.object(Accounts, "submission_limits", return_value=SubmissionLimits(None, has_budgets=False)):
+    with patch.object(SubmissionChecks, "submission_limits", return_value=SubmissionLimits(None, has_budgets=False)):
         assert without == number() + 1
     set_budget(login.database, "physics", 1)
     assert number() > without
@@ -714,10 +714,10 @@ def test_without_budgets_a_submission_has_no_more_statements(login: LoginNode) -
 
 def test_whether_there_are_budgets_is_read_with_the_quota_file(login: LoginNode) -> None:
     with login.database.begin() as tx:
-        assert not tx.accounts.submission_limits("/quotas").has_budgets
+        assert not tx.submission_checks.submission_limits("/quotas").has_budgets
     set_budget(login.database, "physics", 1)
     with login.database.begin() as tx:
-        assert tx.accounts.submission_limits("/quotas").has_budgets
+        assert tx.submission_checks.submission_limits("/quotas").has_budgets
 
 
 def test_a_copy_that_waits_is_resubmitted(login: LoginNode) -> None:

@@ -12,6 +12,7 @@ from oar.lib.accounts.records import NO_END, Budget, Project
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Mail, UserMail
+from oar.lib.db.lock_keys import BUDGET_LOCK_CLASS
 from oar.lib.jobs.accounting import accounting_rules
 from oar.lib.jobs.sql_accounting import ProjectUse
 from oar.lib.jobs.states import BudgetCount, JobTypeName, ProjectMode
@@ -126,9 +127,9 @@ def read_uses(
     used = counted = _sums(rows, chains)
     if with_reserved or not is_by_use:
         ahead = rows if is_by_use else tx.accounting.use(projects, periods, rules, is_ahead=True)
-        ahead += tx.accounts.reserved(projects, periods, with_started=is_by_use, but=replaced.reservation)
+        ahead += tx.budgets.reserved(projects, periods, with_started=is_by_use, but=replaced.reservation)
         if with_waiting and not is_by_use:
-            requested = tx.accounts.requested(projects, but=replaced.job, by_users=rules.by_users, inner=rules.inner)
+            requested = tx.budgets.requested(projects, but=replaced.job, by_users=rules.by_users, inner=rules.inner)
             present = {
                 periods.index(period_bounds(each, config.accounting_window)) for each in in_force(budgets, tx.now)
             }
@@ -179,7 +180,7 @@ def exhaustion_of(
         return None
     is_by_use = config.budget_counts is BudgetCount.USE and not new.windows
     for name in () if is_by_use else sorted({budget.project for budget in current}):
-        tx.budgets.lock(name)
+        tx.system.take_named_lock(BUDGET_LOCK_CLASS, name)
     uses = read_uses(tx, config, current, replaced=replaced, with_reserved=bool(new.windows))
     return find_exhaustion([(use, None if is_by_use else new.seconds_in(use.budget)) for use in uses], budgets)
 

@@ -4,9 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from oar.lib.accounts.records import Budget
+from oar.lib.accounts.sql_accounts import CURRENT_STATES, RESOURCES, SECONDS
 from oar.lib.accounts.states import OnExhaustion
-from oar.lib.db.lock_keys import BUDGET_LOCK_CLASS
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Row, Table
+from oar.lib.jobs.sql_accounting import ProjectUse
 
 _COLUMNS = "project_name, period_start, period_end, resource_hours, on_exhaustion"
 _ALL = f"""
@@ -34,6 +36,48 @@ _REMOVE = "DELETE FROM project_budgets WHERE project_name = %s AND period_start 
 _MARK = """
     UPDATE project_budgets SET notified = %s
     WHERE project_name = %s AND period_start = %s AND resource_hours = %s AND notified < %s"""
+#: What jobs request that wait without a date, as far as accounting will count it to their project; besteffort jobs do
+#: not count.
+_REQUESTED = f"""
+    SELECT j.project, {SECONDS} FROM jobs j
+    WHERE {LIVE} AND j.state IN ('Waiting', 'Hold') AND j.reservation = 'None'
+      AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s::text[]) AND j.job_id <> %(but)s
+      AND (%(by_users)s::boolean OR NOT EXISTS (
+          SELECT FROM reservation_jobs i JOIN reservations r USING (reservation_id)
+          WHERE i.job_id = j.job_id AND r.flex = 'NO'))
+      AND (%(inner)s::boolean OR NOT EXISTS (
+          SELECT FROM job_types t WHERE t.job_id = j.job_id AND t.type LIKE 'inner=%%'
+            AND NOT EXISTS (SELECT FROM reservation_jobs i WHERE i.job_id = j.job_id)))
+    GROUP BY 1"""
+#: What live reservations will use from now on in periods, by jobs (``oarsub -r``) and advance reservations; those that
+#: have started only if they are asked for.
+_RESERVED = f"""
+    WITH dated AS (
+        SELECT j.project, GREATEST(j.start_time, %(now)s) AS begins,
+            CASE WHEN j.state IN ({CURRENT_STATES}) THEN j.start_time ELSE GREATEST(j.start_time, %(now)s) END
+                + m.walltime AS ends, m.resources
+        FROM jobs j CROSS JOIN LATERAL (
+            SELECT w.moldable_walltime AS walltime,
+                COALESCE(NULLIF(w.resources, 0)::bigint, {RESOURCES}::bigint, 0) AS resources
+            FROM moldable_job_descriptions w
+            WHERE w.moldable_job_id = j.job_id
+              AND (j.assigned_moldable_job = 0 OR w.moldable_id = j.assigned_moldable_job)
+            ORDER BY resources * w.moldable_walltime DESC LIMIT 1) m
+        WHERE {LIVE} AND j.reservation <> 'None' AND {NO_FRAME}
+          AND (j.state IN ('Waiting', 'Hold', 'toAckReservation') OR %(started)s AND j.state IN ({CURRENT_STATES}))
+          AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s::text[])
+        UNION ALL
+        SELECT v.project, GREATEST(v.start_time, %(now)s), v.end_time, COALESCE(
+            NULLIF(cardinality(v.resources), 0),
+            (SELECT max(w.resources) FROM moldable_job_descriptions w WHERE w.moldable_job_id = v.frame_id), 0)
+        FROM reservations v
+        WHERE v.ended = 0 AND (v.state IN ('', 'w', 'W') OR %(started)s AND v.state IN ('r', 'E'))
+          AND v.queue_name <> 'besteffort' AND v.project = ANY(%(projects)s::text[])
+          AND v.reservation_id <> %(but)s)
+    SELECT p.number - 1, d.project,
+        sum(d.resources * (LEAST(d.ends, p.ends) - GREATEST(d.begins, p.begins)))::bigint
+    FROM unnest(%(begins)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY p (begins, ends, number)
+    JOIN dated d ON d.begins < p.ends AND d.ends > p.begins AND d.ends > d.begins GROUP BY 1, 2"""
 
 
 class PresentBudget(NamedTuple):
@@ -63,9 +107,34 @@ class Budgets(Table):
         """Return the budgets of a project and of those above it that are in force at a date or later."""
         return [_budget(row) for row in self._tx.rows(_ABOVE, {"project": project, "date": date})]
 
-    def lock(self, project: str) -> None:
-        """Block other submissions that the budgets of a project limit until the end of the transaction."""
-        self._tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (BUDGET_LOCK_CLASS, project))
+    def requested(
+        self, projects: Collection[str], *, but: int = 0, by_users: bool = False, inner: bool = False
+    ) -> dict[str, int]:
+        """Return the resource seconds that jobs request that wait without a date, by project.
+
+        ``but``: a job that does not count.  ``by_users``, ``inner``: jobs in advance reservations and in containers
+        count themselves, as in accounting.
+        """
+        values = {"projects": list(projects), "but": but, "by_users": by_users, "inner": inner}
+        return dict(self._tx.rows(_REQUESTED, values))
+
+    def reserved(
+        self, projects: Collection[str], periods: Sequence[tuple[int, int]], *, with_started: bool, but: int = 0
+    ) -> list[ProjectUse]:
+        """Return the resource seconds that live reservations will use in periods, from now on.
+
+        ``with_started``: also what remains of those that have started.  ``but``: an advance reservation that does not
+        count.
+        """
+        values = {
+            "projects": list(projects),
+            "begins": [begin for begin, _ in periods],
+            "ends": [end for _, end in periods],
+            "now": self._tx.now,
+            "started": with_started,
+            "but": but,
+        }
+        return [ProjectUse(*row) for row in self._tx.rows(_RESERVED, values)]
 
     def store(self, budget: Budget) -> None:
         """Insert a budget, or replace that of the same project with the same start."""

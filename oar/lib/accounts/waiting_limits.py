@@ -18,6 +18,7 @@ from oar.lib.accounts.limit_rules import (
     waiting_rules,
 )
 from oar.lib.base.errors import BadRequest
+from oar.lib.db.lock_keys import USER_LOCK_CLASS
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -50,7 +51,7 @@ def check(tx: "Transaction", quota_file: str | None, new: NewJobs, *, but: int =
     patterns = [(rule, pattern_of(rule, new)) for rule in rules]
     # The common lock first, always: submissions that need both do not wait for each other.
     for user in sorted({pattern[3] or _EVERYBODY for _, pattern in patterns}, key=lambda user: user != _EVERYBODY):
-        tx.accounts.lock_user(user)
+        tx.system.take_named_lock(USER_LOCK_CLASS, user)
     for rule, pattern in patterns:
         present = tx.accounts.waiting(pattern, but=but, has_seconds=rule.hours >= 0)
         if 0 <= rule.jobs < present.jobs + new.number:

@@ -103,6 +103,10 @@ class System(Table):
         """Wait for a lock, and hold it until the end of the transaction."""
         self._tx.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
 
+    def take_named_lock(self, lock_class: int, name: str) -> None:
+        """Wait for the lock of a class with a name, and hold it until the end of the transaction."""
+        self._tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (lock_class, name))
+
     def lock_holder(self, key: tuple[int, int]) -> str:
         """Return the holder of a lock as ``application (pid n)``, '' if it is free."""
         row = self._tx.row(_HOLDER, key)

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.accounts import projects
-from oar.lib.accounts.projects import ProjectRefused
 from oar.lib.base.errors import BadCondition
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Group
@@ -196,9 +194,11 @@ def _with_project(tx: "Transaction", config: Config, proposal: Proposal) -> Prop
     spec = proposal.spec
     if config.projects is ProjectMode.FREE or not proposal.checks_project:
         return proposal
+    from oar.lib.accounts import projects
+
     try:
         project = projects.choose(tx, config, spec.user, spec.project)
-    except ProjectRefused as refusal:
+    except projects.ProjectRefused as refusal:
         raise BadSubmission(Code.REQUEST, str(refusal), verify=False) from None
     return proposal._replace(spec=spec._replace(project=project))
 
@@ -211,10 +211,12 @@ def _with_project_of_rules(tx: "Transaction", config: Config, before: str, amend
     user, project = amended.spec.user, amended.spec.project
     if config.projects is ProjectMode.FREE or not amended.checks_project or project == before:
         return amended
+    from oar.lib.accounts import projects
+
     with _rejected_by_rule():
         try:
             projects.check_open(tx, config, project)
-        except ProjectRefused as refusal:
+        except projects.ProjectRefused as refusal:
             raise BadSubmission(Code.REQUEST, f"a rule of the site chose a project: {refusal}", verify=False) from None
     return amended._replace(project_by_rule=not projects.may_use(tx, config, user, project))
 

@@ -56,6 +56,18 @@ _KEPT_BYTES = f"""
 _JOBS_OF_CPUSET = f"""
     SELECT job_id FROM jobs j WHERE cpuset_name = %s AND {LIVE} ORDER BY job_id"""
 
+#: The text of the quota file as the server read it last, and whether a project has a budget now or later.
+_LIMITS = Prepared("""
+    SELECT (SELECT value FROM policy_log WHERE kind = 'file' AND name = %s ORDER BY log_id DESC LIMIT 1),
+        EXISTS (SELECT FROM project_budgets WHERE period_end > %s)""")
+
+
+class SubmissionLimits(NamedTuple):
+    """What can limit a submission."""
+
+    quota_file: str | None  #: its text as the server read it last
+    has_budgets: bool  #: whether a project has a budget now or later
+
 
 class Container(NamedTuple):
     """A live job in which inner jobs may run."""
@@ -146,7 +158,12 @@ class StoredCondition(NamedTuple):
 
 
 class SubmissionChecks(Table):
-    """Queries about containers, arrays, reservations, and data stored for jobs."""
+    """Queries about containers, arrays, reservations, limits, and data stored for jobs."""
+
+    def submission_limits(self, path: str) -> SubmissionLimits:
+        """Return the text of the quota file with this path, and whether there are budgets."""
+        row = self._tx.row(_LIMITS, (path, self._tx.now))
+        return SubmissionLimits(*row) if row else SubmissionLimits(None, has_budgets=False)
 
     def find_container(self, reference: str) -> Container | None:
         """Return the live container with this number or name."""

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from oar.lib.accounts import waiting_limits
-from oar.lib.accounts.waiting_limits import NewJobs, TooManyWaiting
 from oar.lib.base.errors import DatabaseUnavailable, Refused
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
+from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import JobSpec
 from oar.lib.jobs.states import JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
@@ -89,7 +88,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         if companion:
             companion.begin(tx)
         admission = admit(tx, database, cluster, config, proposal)
-        limits, said = tx.accounts.submission_limits(config.quotas_conf_file), list[str]()
+        limits, said = tx.submission_checks.submission_limits(config.quotas_conf_file), list[str]()
         if limits.has_budgets:
             from oar.lib.submission import budget_checks
 
@@ -141,7 +140,7 @@ def check_limits(
     ``seconds``: resource seconds that the job requests.  ``is_accounted``: false if accounting counts its container or
     advance reservation instead.  ``replaced_job``: a waiting job that it replaces.
     """
-    limits = tx.accounts.submission_limits(config.quotas_conf_file)
+    limits = tx.submission_checks.submission_limits(config.quotas_conf_file)
     if limits.has_budgets:
         from oar.lib.submission import budget_checks
 
@@ -155,6 +154,11 @@ def check_waiting_jobs(tx: "Transaction", quota_file: str | None, spec: JobSpec,
     ``quota_file``: its text.  ``seconds``: resource seconds that each job requests.  ``but``: a waiting job that the
     new one replaces.
     """
+    if quota_file is None:
+        return
+    from oar.lib.accounts import waiting_limits
+    from oar.lib.accounts.waiting_limits import NewJobs, TooManyWaiting
+
     number = spec.array_size
     new = NewJobs(spec.queue, spec.project, spec.user, JobTypes(spec.types).names, number, number * seconds)
     try:
@@ -168,7 +172,7 @@ def check_stored_bytes(tx: "Transaction", config: Config, user: str, env: str | 
     size, limit = len((env or "").encode()) * jobs, config.max_kept_bytes_per_user
     if not size:
         return
-    tx.accounts.lock_user(user)
+    tx.system.take_named_lock(USER_LOCK_CLASS, user)
     stored = tx.submission_checks.kept_bytes(user)
     if stored + size > limit:
         raise BadSubmission(
