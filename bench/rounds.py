@@ -222,6 +222,7 @@ def main(wanted: Sequence[str]) -> None:
     cases = (
         ("1,000 jobs, 10,000 cores, limits as shipped", 1000, SHIPPED, True, 1.0, 1.5),
         ("10,000 jobs, 10,000 cores, limits as shipped", 10000, SHIPPED, True, 1.5, 4.0),
+        ("50,000 jobs, 10,000 cores, limits as shipped", 50000, SHIPPED, True, 2.0, 4.0),
         ("10,000 jobs, 10,000 cores, no limits", 10000, UNLIMITED, True, 1.5, 4.0),
         ("10,000 jobs, 10,000 cores, each round plans all", 10000, UNLIMITED, False, 14.0, 14.0),
     )

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
+from oar.kao.planner import job_messages
 from oar.kao.rounds.meta_sched import MetaScheduler, ResourceWeights
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
+from oar.kao.rounds.writing import plan_writer
+from oar.lib.config.keys import Config
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.jobs import control
@@ -151,3 +155,24 @@ def test_resources_are_read_again_when_more_than_their_last_use_has_changed(
     assert read_after(f"UPDATE resources SET last_job_date = 7 WHERE resource_id = {first}") == everything
     assert read_after(f"UPDATE resources SET last_job_date = 0 WHERE resource_id = {second}") == ["last_job_date"]
     assert read_after(f"UPDATE resources SET state = 'Suspected' WHERE resource_id = {second}") == everything
+
+
+def test_reasons_and_messages_that_have_not_changed_are_not_formatted_again(
+    clocked: Database,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The jobs behind SCHEDULER_MAX_JOBS_PER_USER get a new, equal reason in each pass."""
+    add_resources(clocked, nodes=1, cores=1)
+    for user in ("alice", "alice", "alice", "alice", "bob", "bob"):
+        submit(clocked, "/resource_id=1", user=user)
+    limits = Config(job_resource_manager_property_db_field="cpuset", scheduler_max_jobs_per_user=2)
+    scheduler = MetaScheduler(Runtime(limits, clocked), goes_on=True)
+    for _ in range(3):  # the first one starts a job
+        scheduler.round()
+    stored = mock.Mock(wraps=plan_writer._stored)
+    formatted = mock.Mock(wraps=job_messages.format_job_message)
+    monkeypatch.setattr(plan_writer, "_stored", stored)
+    monkeypatch.setattr(job_messages, "format_job_message", formatted)
+    scheduler.round()
+    assert scheduler.phases.jobs == 5
+    assert (stored.call_count, formatted.call_count) == (0, 0)

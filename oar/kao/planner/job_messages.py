@@ -38,7 +38,7 @@ class JobMessages:
             return ""
         is_same = (
             last.placements.get(job_id) is decisions.placements.get(job_id)
-            and last.reasons.get(job_id) is decisions.reasons.get(job_id)
+            and last.reasons.get(job_id) == decisions.reasons.get(job_id)
             and last.karma.get(job_id) == decisions.karma.get(job_id)
         )
         return last.messages.get(job_id, "") if is_same else ""

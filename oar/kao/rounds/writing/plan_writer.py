@@ -332,7 +332,7 @@ def _stored_reasons(
     for job_id, reason in {**plan.reasons, **overtaken}.items():
         if job_id not in started and job_id not in answered:
             old = last.get(job_id)
-            stored[job_id] = old if old and old[0] is reason else (reason, _stored(reason))
+            stored[job_id] = old if old and old[0] == reason else (reason, _stored(reason))
     return stored
 
 
