@@ -15,7 +15,7 @@ from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.lib.base.errors import NoSuchJob
 from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
-from oar.lib.submission.options import spec_of
+from oar.lib.submission.options import app_of, spec_of
 
 #: The last line of errors in a request.
 VERIFY = "# Error: please verify your job submission syntax."
@@ -30,6 +30,7 @@ INTERRUPTED = 1
         "oarsub -S ./job.sh": "Submit a script that has its options in #OAR lines.",
         "oarsub --array 100%10 './render $OAR_ARRAY_INDEX'": "Submit an array of 100 jobs; at most 10 run at a time.",
         "oarsub -I -l core=1,walltime=0:30:00": "Open a shell on a node for half an hour.",
+        "oarsub --app jupyter -l core=2,walltime=4:00": "Run JupyterLab on a node for four hours.",
     },
     exit_codes={KeyboardInterrupt: INTERRUPTED, Hangup: INTERRUPTED, NoSuchJob: Code.CONNECT},
 )
@@ -83,7 +84,14 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
         from oar.cli.oarsub_parts import resubmit
 
         return resubmit.resubmit(call, line.names)
-    command = command_line.command_of(context, options)
+    if options.app is not None:
+        from oar.cli.oarsub_parts import app
+
+        if job_id := app.job_of(options):
+            return app.reopen(call, job_id, line.names)
+        options = app.with_type(options)
+        line, call = line._replace(options=options), call._replace(options=options)
+    command = command_line.command_of(context, options) or app_of(options.job.types)
     if options.connect:
         from oar.cli.oarsub_parts import job_shell
 
@@ -149,6 +157,10 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
         return reservation.reserve(call, proposal)
     submitted = submission.submit_jobs(call, proposal, call.host)
     submission.report(call, submitted)
+    if options.app is not None:
+        from oar.cli.oarsub_parts import app
+
+        return app.AppWait(call, submitted.ids[0]).run()
     return submission.wait_if_asked(call, submitted.ids)
 
 

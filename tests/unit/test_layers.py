@@ -18,6 +18,7 @@ from tests.unit.sources import ROOT, Module, modules, tools
 
 #: What knows nothing of the database: services, planner and processes may all use it.
 INFRASTRUCTURE = {
+    "oar.lib.apps",
     "oar.lib.base",
     "oar.lib.bus",
     "oar.lib.conditions",

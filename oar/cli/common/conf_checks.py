@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas, parse_quotas, parse_weights
+from oar.lib.apps.definitions import read_apps
 from oar.lib.base import programs
 from oar.lib.base.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.config.files import Config
@@ -36,6 +37,7 @@ def machine_findings(config: Config, path: str, oardir: str) -> Iterator[str]:
     """Iterate over the problems.  ``path``: of oar.conf; ``oardir``: the directory of OAR's programs."""
     yield from _secrets(config, path)
     yield from _server_name(config)
+    yield from read_apps(config.apps_directory).problems
     if _is_server(oardir):
         yield from _policies(config)
 

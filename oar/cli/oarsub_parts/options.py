@@ -45,6 +45,7 @@ class OarsubOptions(NamedTuple):
 
     job: JobOptions = JobOptions()
     words: tuple[str, ...] = ()
+    app: str | None = None
     connect: tuple[int | None, ...] = ()
     scan: bool = False
     resubmit: tuple[str | None, ...] = ()
@@ -79,6 +80,13 @@ _SETTINGS: Mapping[Kind, Mapping[str, Any]] = {
 }
 #: The options of the command, by the option of a job behind which the help shows them.
 _OF_COMMAND: Mapping[str, Sequence[Decorator]] = {
+    "requests": (
+        option(
+            "--app",
+            metavar="NAME|JOB",
+            help="Start a program with web pages in a job and print its address; for a JOB, print it again.",
+        ),
+    ),
     "parameter_file": (
         option(
             *("-S", "--scanscript", "--Scanscript"),

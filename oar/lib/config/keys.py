@@ -180,6 +180,8 @@ class Config(Values):
     )
     oarsub_local_address = unset(HOST, "Address of this frontend that the server calls back; its host name if not set.")
     oarsub_callback_ports = unset(PORTS, "Ports on which oarsub -I and -r wait for the server; not set = any.")
+    apps_directory = Key(PATH, "/etc/oar/apps.d", "Directory with the site's programs for oarsub --app.")
+    apps_ports = Key(PORTS, (20000, 29999), "Ports of nodes on which the programs of oarsub --app listen.")
     oarstat_private = Key(BOOLEAN, False, "Hide command and request of other users' jobs.")
     queue = Key(TEXT, "default", "Queue of a job that names none.")
     project = Key(TEXT, "default", "Project of a job that names none.")

@@ -166,6 +166,7 @@ class JobTypeName(StrEnum):
     NO_QUOTAS = "no_quotas"  #: it does not count in quotas
     FIND = "find"  #: value: the plug-in that chooses its resources
     ASSIGN = "assign"  #: value: the plug-in that chooses its start and its resources
+    APP = "app"  #: value: the program with web pages that it runs
 
 
 class Reservation(StrEnum):

@@ -180,6 +180,12 @@ def _types(options: JobOptions) -> tuple[str, ...]:
     return (*others, f"{JobTypeName.IDEMPOTENT}={options.max_restarts}")
 
 
+def app_of(types: Iterable[str]) -> str:
+    """Return the program with web pages that types of a job name, '' for none: it is the command of the job."""
+    prefix = f"{JobTypeName.APP}="
+    return next((text.removeprefix(prefix) for text in types if text.startswith(prefix)), "")
+
+
 def add_script_options(
     options: JobOptions,
     given: Container[str],

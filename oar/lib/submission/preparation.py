@@ -14,7 +14,7 @@ from oar.lib.base.times import format_date, is_age, parse_date
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import JobSpec
 from oar.lib.jobs.states import JobType, JobTypeName
-from oar.lib.submission import checks, dependencies, job_environment
+from oar.lib.submission import app_jobs, checks, dependencies, job_environment
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.job_keys import ImportedKey
 from oar.lib.submission.options import ACCEPT, JobOptions
@@ -78,6 +78,7 @@ class Proposal(NamedTuple):
 
 def prepare(options: JobOptions, spec: JobSpec, config: Config, now: int) -> Proposal:
     """Return the parsed and completed submission; ``spec``: made of the options.  Raises BadSubmission."""
+    spec = app_jobs.with_app(options, spec, config)
     checks.check_modes(options, spec)
     checks.check_alternatives(options.requests, config.max_alternatives)
     requests = checks.parse_requests(options.requests, config)

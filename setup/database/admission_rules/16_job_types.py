@@ -22,6 +22,7 @@ TYPES = [
     r"(find|assign)=\w[\w:.=-]*",
     r"checkpoint",
     r"walltime=best",
+    r"app=[a-z][a-z0-9_-]*",
     *config["JOB_TYPES_EXTRA"],
 ]
 DATE = "YYYY-MM-DD hh:mm:ss"
@@ -36,6 +37,7 @@ FORMS = {
     "nice": "nice=NUMBER",
     "state": "state=permissive",
     "ar": "ar=hard",
+    "app": "app=PROGRAM",
     **{name: f"{name}={DATE}" for name in ("postpone", "deadline", "expire")},
 }
 if user in ("oar", "root"):

@@ -1,0 +1,1 @@
+"""Programs with web pages that run in jobs (``oarsub --app``): their definitions, and the sessions of running ones."""
