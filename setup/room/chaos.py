@@ -2,243 +2,165 @@
 
 After each fault it waits until jobs are accepted and started again, and checks what must always hold: no acknowledged
 job is lost, none runs twice, no id is given twice, the generations of servers do not interleave, a former server has no
-process and no session. At the end all jobs have ended, and nothing of them is left on the nodes.
+process and no session. At the end all jobs have ended, nothing of them is left on the nodes, and the servers hold no
+more processes, sessions, locks, tables and files than before.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from . import client, layout, services
+from . import census, client, fault_log, layout
+from .harm import SERVICE_SECONDS, TAKE_OVERS, Fault, Harm
 from .layout import Room, RoomError
 from .load import Load, query, shell, wait_until
 
-#: Seconds after which a fault counts as not survived.
-_SERVICE_SECONDS = 240.0
 _END_SECONDS = 480.0
-#: Seconds for which a fault lasts that the room does not notice by itself.
-_SHORT, _LONG = 1.0, 15.0
-#: Faults, each with the action that ends it.
-SERVER_FAULTS = {
-    "kill": "start",
-    "stop": "start",
-    "hang": "resume",
-    "cut": "heal",
-    "cut-database": "heal",
-    "power-off": "start",
-}
-DATABASE_FAULTS = ("kill", "power-off")
-NODE_FAULTS = {
-    "crash": "reboot",
-    "power-off": "reboot",
-    "cut": "heal",
-    "hang": "resume",
-    "sshd-stop": "sshd-start",
-    "reboot": "",
-}
-FORGET = "DROP SCHEMA IF EXISTS fault_log CASCADE;"
-#: Records the generation of each session that writes about jobs.
-RECORD = """
-CREATE SCHEMA fault_log;
-CREATE TABLE fault_log.writes (id bigserial, generation bigint);
-CREATE FUNCTION fault_log.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
-BEGIN
-    INSERT INTO fault_log.writes (generation)
-    SELECT substring(current_setting('application_name') FROM ' g([0-9]+)')::bigint;
-    RETURN NULL;
-END $$;
-""" + "".join(
-    f"CREATE TRIGGER fault_log AFTER INSERT OR UPDATE ON {table} EXECUTE FUNCTION fault_log.record();"
-    for table in ("jobs", "job_runs", "event_logs", "assigned_resources")
-)
-#: Writes that were committed after one of a later generation. PostgreSQL must have track_commit_timestamp.
-INTERLEAVED = """
-SELECT * FROM (
-    SELECT generation, max(generation) OVER (ORDER BY pg_xact_commit_timestamp(xmin), generation) AS latest
-    FROM fault_log.writes WHERE generation IS NOT NULL) w
-WHERE generation < latest"""
-GENERATIONS = """
-SELECT DISTINCT substring(application_name FROM ' g([0-9]+)') FROM pg_stat_activity
-WHERE application_name ~ ' g[0-9]+'"""
-#: The programs of the server on one machine, without those of nodes.
-_PROGRAMS = r"""
-mine=$(readlink /proc/self/ns/pid)
-for directory in /proc/[0-9]*; do
-    [ "$(readlink $directory/ns/pid 2>/dev/null)" = "$mine" ] || continue
-    tr '\0' ' ' <$directory/cmdline 2>/dev/null | grep -o ' -m oar\.modules\.[a-z_]*' | sed 's/.*\.//'
-done"""
-_ACTIVE_ONLY = {"runner", "meta_sched", "sarko", "leon", "node_change_state", "finaud", "greta"}
+#: Seconds in which idle processes and sessions end.
+_IDLE_SECONDS = 120.0
+#: Jobs after which the processes and sessions of a server are counted as those of a working server.
+_FIRST_JOBS = 10
 _LEFTOVERS = "ls /var/lib/oar/oarexec_* 2>/dev/null; pgrep -u alice,bob,carol -a"
 
 
-class Fault(NamedTuple):
-    """Something that happens to a machine of a room."""
+class Plan(NamedTuple):
+    """What is to be done to a room."""
 
-    kind: str  #: server, database or node
-    host: str
-    action: str
+    seed: int
+    minutes: float
+    faults: int | None = None  #: number of faults, in place of the duration
+    only: str = ""  #: kind of faults; '' for all
+    clients: int = 1  #: that submit jobs, on each server
 
-    def __str__(self) -> str:
-        """Return the arguments of setup/cluster."""
-        return f"{self.kind} {self.host} {self.action}"
+    def steps(self) -> Iterator[int]:
+        """Yield the numbers of the faults until there are enough."""
+        end = time.monotonic() + 60 * self.minutes
+        step = 0
+        while step < self.faults if self.faults is not None else time.monotonic() < end:
+            step += 1
+            yield step
 
 
 class Chaos:
     """A room under load, and the faults that it must survive."""
 
-    def __init__(self, room: Room, machines: Mapping[str, Mapping[str, object]], seed: int) -> None:
+    def __init__(self, room: Room, machines: Mapping[str, Mapping[str, object]], plan: Plan) -> None:
         self._room = room
-        self._random = Random(seed)
+        self._plan = plan
+        self._harm = Harm(room, Random(plan.seed), plan.only)
         self._load = Load(room, Path(f"/proc/{machines[layout.SERVER]['pid']}/root"))
-        self._primary, *self._replicas = self._databases()
-        self._excused: set[int] = set()
+        self._durations: dict[str, list[float]] = {}
 
-    def _databases(self) -> list[str]:
-        """Return the hosts of PostgreSQL, the primary first."""
-        names = self._room.database_names
-        if len(names) == 1:
-            return list(names)
-        ask = "psql -XAtq -h /run/postgresql{} -U postgres oar -c 'SELECT pg_is_in_recovery()'"
-        answers = {
-            name: shell(self._room, layout.SERVER, "root", ask.format(name.removeprefix(layout.DATABASE)))
-            for name in names
-        }
-        return sorted(names, key=lambda name: answers[name].strip() != "f")
-
-    def run(self, seconds: float, report: Callable[[str], None]) -> list[str]:
-        """Apply faults for so many seconds; return what is wrong. Raises RoomError if the service does not return."""
-        self._change_schema(FORGET + RECORD)
+    def run(self, report: Callable[[str], None]) -> list[str]:
+        """Apply faults; return what is wrong. Raises RoomError if the service does not return."""
+        self._change_schema(fault_log.FORGET + fault_log.RECORD)
         try:
+            before = self._begin_at_rest()
             self._begin()
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                fault = self._choose()
-                report(f"{time.strftime('%T')} {fault}")
-                self._apply(fault)
-                self._begin()
-                back = self._load.wait_for_service(_SERVICE_SECONDS)
-                report(f"{time.strftime('%T')} jobs are accepted and started, {back:.1f} s after the repair")
-                if problems := self._problems():
+            for step in self._plan.steps():
+                fault = self._harm.choose()
+                report(f"{time.strftime('%T')} {step}: {fault}")
+                if problems := self._survive(fault, report):
                     return problems
-            self._load.stop(_END_SECONDS)
-            jobs, excused = len(self._load.acknowledged()), len(self._excused)
-            report(f"{time.strftime('%T')} {jobs} jobs, of which {excused} may have failed with their node")
-            return self._problems() + self._leftovers()
+            return self._end(before, report)
         finally:
             with suppress(RoomError):  # what went wrong before is reported
-                self._load.end_clients(_SERVICE_SECONDS)
-                self._change_schema(FORGET)
+                self._load.end_clients(SERVICE_SECONDS)
+                self._change_schema(fault_log.FORGET)
+
+    def _begin_at_rest(self) -> Counter[str]:
+        """Let some jobs run; return what the servers hold when these have ended."""
+        self._begin()
+        wait_until(lambda: len(self._load.starts()) >= _FIRST_JOBS, "jobs start", SERVICE_SECONDS)
+        self._load.stop(_END_SECONDS)
+        self._load.resume()
+        return census.take(self._room)
+
+    def _survive(self, fault: Fault, report: Callable[[str], None]) -> list[str]:
+        """Apply a fault, wait until it is repaired, and return what is wrong then."""
+        self._harm.apply(fault)
+        if self._harm.take_over:
+            self._durations.setdefault(fault.action, []).append(self._harm.take_over.seconds)
+            report(f"{time.strftime('%T')} {self._harm.take_over}")
+        self._begin()
+        back = self._load.wait_for_service(SERVICE_SECONDS)
+        report(f"{time.strftime('%T')} jobs are accepted and started, {back:.1f} s after the repair")
+        return self._problems()
+
+    def _end(self, before: Counter[str], report: Callable[[str], None]) -> list[str]:
+        """Wait for the end of all jobs; report figures; return what is wrong."""
+        self._load.stop(_END_SECONDS)
+        jobs, excused = len(self._load.acknowledged()), len(self._harm.excused)
+        report(f"{time.strftime('%T')} {jobs} jobs, of which {excused} may have failed with their node")
+        for action, seconds in sorted(self._durations.items()):
+            late = sum(value > TAKE_OVERS[action] for value in seconds)
+            report(
+                f"{action}: {len(seconds)} take-overs, {min(seconds):.1f} to {max(seconds):.1f} s;"
+                f" {late} later than {TAKE_OVERS[action]:.0f} s"
+            )
+        return self._problems() + self._leftovers() + self._leaks(before)
 
     def _change_schema(self, statements: str) -> None:
         """Run statements that lock tables of the server; give way to its transactions."""
         patient = "SET client_min_messages TO error; SET lock_timeout TO '100ms';"
-        wait_until(lambda: query(self._room, patient + statements) == [], "the triggers are changed", _SERVICE_SECONDS)
+        wait_until(lambda: query(self._room, patient + statements) == [], "the triggers are changed", SERVICE_SECONDS)
 
     def _begin(self) -> None:
         for server in self._room.server_names:
-            self._load.start(server)
-
-    def _choose(self) -> Fault:
-        """Choose the next fault. With several servers, half of them concern servers."""
-        kinds = ["server", "server", "node"] + (["database"] if self._replicas else [])
-        kind = self._random.choice(kinds)
-        if kind == "server":
-            actions = SERVER_FAULTS if self._room.servers > 1 else ("kill", "stop", "hang")
-            return Fault(kind, self._random.choice(self._room.server_names), self._random.choice(sorted(actions)))
-        if kind == "database":
-            return Fault(kind, self._primary, self._random.choice(DATABASE_FAULTS))
-        return Fault(kind, self._random.choice(self._room.node_names), self._random.choice(sorted(NODE_FAULTS)))
-
-    def _apply(self, fault: Fault) -> None:
-        """Let a fault happen, and repair it."""
-        if fault.kind == "database":
-            self._fail_over(fault)
-        elif fault.kind == "node":
-            self._harm_node(fault)
-        else:
-            services.control(self._room, fault.kind, fault.action, fault.host)
-            time.sleep(self._random.choice((_SHORT, _LONG)))
-            services.control(self._room, fault.kind, SERVER_FAULTS[fault.action], fault.host)
-            if SERVER_FAULTS[fault.action] != "start":
-                services.control(self._room, fault.kind, "start", fault.host)
-
-    def _fail_over(self, fault: Fault) -> None:
-        replica = self._replicas[0]
-        services.control(self._room, "database", fault.action, fault.host)
-        services.control(self._room, "database", "promote", replica)
-        self._primary, self._replicas = replica, [fault.host]
-        services.control(self._room, "database", "follow", fault.host)
-
-    def _harm_node(self, fault: Fault) -> None:
-        begin = int(time.time()) - 2
-        client.ask(self._room, {"action": fault.action, "node": fault.host})
-        time.sleep(self._random.choice((_SHORT, _LONG)))
-        if NODE_FAULTS[fault.action]:
-            client.ask(self._room, {"action": NODE_FAULTS[fault.action], "node": fault.host})
-        wait_until(lambda: self._revive(fault.host), f"{fault.host} is Alive", _SERVICE_SECONDS)
-        self._excused |= self._jobs_on(fault.host, begin)
-
-    def _revive(self, node: str) -> bool:
-        """Return whether a node is Alive. An administrator sets it to Alive if OAR does not do it soon."""
-        rows = query(self._room, f"SELECT state FROM resources WHERE network_address = '{node}' AND state <> 'Alive'")
-        if rows:
-            shell(self._room, layout.SERVER, "root", f"oarnodesetting -h {node} -s Alive")
-        return not rows
-
-    def _jobs_on(self, node: str, since: int) -> set[int]:
-        """Return the jobs that had resources of a node since a date."""
-        rows = query(
-            self._room,
-            "SELECT DISTINCT j.job_id FROM jobs j"
-            " JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job"
-            f" JOIN resources r USING (resource_id) WHERE r.network_address = '{node}'"
-            f" AND (j.stop_time = 0 OR j.stop_time >= {since})",
-        )
-        return {int(row[0]) for row in rows}
+            self._load.start(server, self._plan.clients)
 
     def _problems(self) -> list[str]:
         """Return what does not hold that must always hold."""
-        problems = self._load.violations(self._excused)
+        problems = self._load.violations(self._harm.excused)
         if self._room.servers > 1:
-            wait_until(lambda: self._active_servers() == 1, "one server is active", _SERVICE_SECONDS)
-            wait_until(lambda: len(query(self._room, GENERATIONS)) == 1, "one generation is left", _SERVICE_SECONDS)
-            if rows := query(self._room, INTERLEAVED):
+            one_generation = partial(self._count, fault_log.GENERATIONS)
+            wait_until(lambda: self._harm.count_active() == 1, "one server is active", SERVICE_SECONDS)
+            wait_until(lambda: one_generation() == 1, "one generation is left", SERVICE_SECONDS)
+            if rows := query(self._room, fault_log.INTERLEAVED):
                 problems.append(f"writes after those of a later generation: {rows[:5]}")
         return problems
 
-    def _active_servers(self) -> int:
-        """Return the number of servers with processes that only an active one has."""
-        programs = [set(shell(self._room, name, "root", _PROGRAMS).split()) for name in self._room.server_names]
-        return sum(bool(names & _ACTIVE_ONLY) for names in programs)
+    def _count(self, statement: str) -> int:
+        return len(query(self._room, statement))
 
     def _leftovers(self) -> list[str]:
         """Return what jobs have left on nodes."""
         for node in self._room.node_names:
             left = partial(shell, self._room, node, "root", _LEFTOVERS)
-            wait_until(lambda: not left().strip(), f"nothing of a job is left on {node}", _SERVICE_SECONDS)  # noqa: B023
+            wait_until(lambda: not left().strip(), f"nothing of a job is left on {node}", SERVICE_SECONDS)  # noqa: B023
         check = client.run(self._room, layout.SERVER, "root", ["oar-database --check --deep"])
         return [check.err.decode(errors="replace")] if check.code else []
 
+    def _leaks(self, before: Counter[str]) -> list[str]:
+        """Return what the servers hold that they did not hold before. Idle processes and sessions end soon."""
+        with suppress(RoomError):
+            wait_until(lambda: not self._grown(before), "nothing more is held than before", _IDLE_SECONDS)
+        return [f"more than before: {line}" for line in self._grown(before)]
 
-def run(room: Room, seed: int, minutes: float) -> int:
+    def _grown(self, before: Counter[str]) -> list[str]:
+        return census.grown(before, census.take(self._room))
+
+
+def run(room: Room, plan: Plan) -> int:
     """Run faults in a room; print them; return the exit code. Raises RoomError with the seed."""
 
     def report(text: str) -> None:
         print(text, flush=True)
 
-    report(f"seed {seed}")
+    report(f"seed {plan.seed}")
     machines = client.ask(room, {"action": "status"})["machines"]
     try:
-        problems = Chaos(room, machines, seed).run(60 * minutes, report)  # type: ignore[arg-type]
+        problems = Chaos(room, machines, plan).run(report)  # type: ignore[arg-type]
     except RoomError as error:
-        raise RoomError(f"seed {seed}: {error}") from None
+        raise RoomError(f"seed {plan.seed}: {error}") from None
     for problem in problems:
-        print(f"cluster: seed {seed}: {problem}", file=sys.stderr)
+        print(f"cluster: seed {plan.seed}: {problem}", file=sys.stderr)
     return 1 if problems else 0

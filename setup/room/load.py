@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from . import client, layout
 from .layout import Room, RoomError
@@ -16,9 +18,16 @@ USER = "alice"
 #: Exit status of the jobs, as the database stores it.
 STATUS = 7 << 8
 _WORK = "echo start >> starts/$OAR_JOB_ID; sleep 0.$((RANDOM % 10)); exit 7"
-#: A client that submits one job after the other; the file `typed` contains the responses.
-_CLIENT = f"until [ -e stop ]; do oarsub -l core=1,walltime=0:10 '{_WORK}' >>typed 2>>errors; sleep 0.2; done"
-_FIND = "pgrep -u $(id -u) -f '^sh script'"
+#: A client that submits one job after the other; the file `typed` contains the responses, `times` when they came.
+_CLIENT = f"""\
+until [ -e stop ]; do
+    begin=$EPOCHREALTIME
+    oarsub -l core=1,walltime=0:10 '{_WORK}' >>typed 2>>errors
+    echo $begin $EPOCHREALTIME >>times
+    sleep {{pause}}
+done"""
+_FIND = "pgrep -u $(id -u) -f '^bash script'"
+_FILES = "typed errors times"
 _UNFINISHED = "state NOT IN ('Terminated', 'Error')"
 _PAUSE = 0.25
 #: Seconds for which a client may need to submit a job.
@@ -57,22 +66,35 @@ def _is_true(condition: Callable[[], object]) -> bool:
         return False
 
 
+def _longest_gap(dates: Sequence[float]) -> float:
+    return max((later - earlier for earlier, later in pairwise(sorted(dates))), default=0.0)
+
+
+class Pauses(NamedTuple):
+    """The longest times that users noticed, in seconds."""
+
+    submission: float  #: of one submission
+    acceptance: float  #: between two accepted jobs
+    start: float  #: between two starts of jobs
+
+
 class Load:
     """Clients of a user on servers, which submit short jobs until `stop`."""
 
-    def __init__(self, room: Room, root: Path) -> None:
-        """`root`: the root directory of the server, as this computer sees it."""
+    def __init__(self, room: Room, root: Path, pause: float = 0.2) -> None:
+        """`root`: the root directory of the server, as this computer sees it. `pause`: between two submissions."""
         self._room = room
         self._home = root / "home" / USER
         self.end_clients(_CLIENT_SECONDS)  # of a load that was broken off
-        shell(room, layout.SERVER, USER, "rm -rf starts stop typed errors; mkdir starts; touch typed errors")
-        client.run(room, layout.SERVER, USER, ["cat >script"], given=_CLIENT.encode())
+        shell(room, layout.SERVER, USER, f"rm -rf starts stop {_FILES}; mkdir starts; touch {_FILES}")
+        script = _CLIENT.replace("{pause}", f"{pause:g}")
+        client.run(room, layout.SERVER, USER, ["cat >script"], given=script.encode())
         self.first = 1 + int(query(room, "SELECT coalesce(max(job_id), 0) FROM jobs")[0][0])
 
     def start(self, server: str, clients: int = 1) -> None:
         """Start clients on a server until there are as many as wanted."""
         count = f"number=$({_FIND} | wc -l); while [ $number -lt {clients} ]"
-        begin = "setsid sh script </dev/null >/dev/null 2>&1 & number=$((number + 1))"
+        begin = "setsid bash script </dev/null >/dev/null 2>&1 & number=$((number + 1))"
         shell(self._room, server, USER, f"{count}; do {begin}; done")
 
     def acknowledged(self) -> list[int]:
@@ -87,6 +109,16 @@ class Load:
         """Return how often the command of each job was started."""
         return {int(path.name): len(path.read_text().split()) for path in (self._home / "starts").iterdir()}
 
+    def pauses(self) -> Pauses:
+        """Return the longest pauses until now."""
+        times = [tuple(map(float, line.split())) for line in (self._home / "times").read_text().splitlines()]
+        starts = [path.stat().st_mtime for path in (self._home / "starts").iterdir()]
+        return Pauses(
+            max((end - begin for begin, end in times), default=0.0),
+            _longest_gap([end for _, end in times]),
+            _longest_gap(starts),
+        )
+
     def wait_for_service(self, seconds: float) -> float:
         """Wait until jobs are accepted and started again. Return the seconds that it took. Raises RoomError."""
         begin = time.monotonic()
@@ -100,6 +132,10 @@ class Load:
         self.end_clients(seconds)
         living = f"SELECT job_id, state FROM jobs WHERE job_id >= {self.first} AND {_UNFINISHED}"
         wait_until(lambda: not query(self._room, living), "all jobs have ended", seconds)
+
+    def resume(self) -> None:
+        """Let clients begin again after `stop`."""
+        (self._home / "stop").unlink(missing_ok=True)
 
     def end_clients(self, seconds: float) -> None:
         """Let the clients end after their present submission, and wait for it. Raises RoomError."""

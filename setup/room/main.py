@@ -24,13 +24,17 @@ Actions on a node:
   run         setup/cluster node node-2 run [--as USER] COMMAND [ARGUMENT...]
 
 With `start --servers 2` and `--databases 2`, a second server of OAR (server2) and a replica of PostgreSQL (database2):
-  setup/cluster server [HOST] ACTION     stop, kill, start, hang, resume, cut, cut-database, cut-nodes, heal, power-off
+  setup/cluster server [HOST] ACTION     stop, kill, kill-all, start, hand-over, hang, resume, cut, cut-database,
+                                         cut-nodes, heal, power-off
   setup/cluster database [HOST] ACTION   stop, kill, start, promote, follow, cut, heal, power-off
 With `--patroni`, Patroni promotes the replica, and a third host (witness) has a member of etcd.
 
 `setup/cluster chaos --seed N --minutes M` chooses faults of servers, databases and nodes at random, under a load of
 jobs. After each one it checks that no job is lost and none runs twice. It prints the seed, and ends at the first fault
-that was not survived.
+that was not survived. `--only take-over --count 200` lets one server take over from the other 200 times.
+
+`setup/cluster upgrade` upgrades both servers to the sources from which it is called, one after the other, under a storm
+of submissions. It prints the longest pauses, and fails if a user saw an error or a job noticed it.
 """
 
 from __future__ import annotations
@@ -42,10 +46,10 @@ import random
 import sys
 from collections.abc import Sequence
 
-from . import chaos, client, enter, keeper, layout, levels, product, services
+from . import chaos, client, enter, harm, keeper, layout, levels, product, rolling, services
 from .layout import Room, RoomError
 
-SERVER_ACTIONS = ("hang", "resume", "cut", "cut-database", "cut-nodes", "heal", "power-off")
+SERVER_ACTIONS = ("kill-all", "hand-over", "hang", "resume", "cut", "cut-database", "cut-nodes", "heal", "power-off")
 DATABASE_ACTIONS = ("promote", "follow", "cut", "heal", "power-off")
 NODE_ACTIONS = ("crash", "power-off", "cut", "heal", "hang", "resume", "sshd-stop", "sshd-start", "reboot")
 
@@ -103,7 +107,18 @@ def _parser() -> argparse.ArgumentParser:
     chaos_action = actions.add_parser("chaos", help="let random faults happen under a load of jobs, and check the jobs")
     chaos_action.add_argument("--seed", type=int, help="order of the faults (default: random)")
     chaos_action.add_argument("--minutes", type=float, default=10.0, help="duration (default 10)")
+    chaos_action.add_argument("--count", type=int, help="number of faults, in place of a duration")
+    chaos_action.add_argument(
+        "--only",
+        default="",
+        choices=harm.KINDS,
+        help="kind of faults; take-over: faults of the active server, each until another server is active",
+    )
+    chaos_action.add_argument("--clients", type=int, default=1, help="clients that submit, on each server (default 1)")
     chaos_action.set_defaults(action=_chaos)
+    upgrade = actions.add_parser("upgrade", help="upgrade both servers to these sources, under a storm of submissions")
+    upgrade.add_argument("--clients", type=int, default=4, help="clients that submit without a pause (default 4)")
+    upgrade.set_defaults(action=_upgrade)
     publish = actions.add_parser("publish", help="let browsers of this computer reach the API; print its address")
     publish.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: one that is free)")
     publish.set_defaults(action=_publish)
@@ -247,9 +262,25 @@ def _service(options: argparse.Namespace) -> int:
 def _chaos(options: argparse.Namespace) -> int:
     if not 0 < options.minutes <= 10_000:
         raise RoomError(f"--minutes: {options.minutes:g} must be between 0 and 10000")
+    for option, number in (("--count", options.count), ("--clients", options.clients)):
+        if number is not None and not 1 <= number <= 10_000:
+            raise RoomError(f"{option}: {number} must be between 1 and 10000")
     room = services.room_of(client.ask(_room(options), {"action": "status"}))
+    if options.only == harm.TAKE_OVER and room.servers < 2:
+        raise RoomError("--only take-over needs a room with --servers 2")
+    if options.only == harm.DATABASE and room.databases < 2:
+        raise RoomError("--only database needs a room with --databases 2")
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    return chaos.run(room, seed, options.minutes)
+    return chaos.run(room, chaos.Plan(seed, options.minutes, options.count, options.only, options.clients))
+
+
+def _upgrade(options: argparse.Namespace) -> int:
+    if not 1 <= options.clients <= 1000:
+        raise RoomError(f"--clients: {options.clients} must be between 1 and 1000")
+    room = services.room_of(client.ask(_room(options), {"action": "status"}))
+    if room.servers < 2 or room.is_rootless:
+        raise RoomError("upgrade needs root, and a room with --servers 2")
+    return rolling.run(room, options.clients)
 
 
 def _publish(options: argparse.Namespace) -> int:

@@ -35,6 +35,7 @@ bootstrap:
       parameters:
         max_connections: 300
         wal_keep_size: 256MB
+        track_commit_timestamp: true
   initdb: [{{encoding: UTF8}}, {{locale: C.UTF-8}}]
 postgresql:
   listen: 127.0.0.1,{address}:5432

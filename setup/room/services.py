@@ -30,6 +30,13 @@ for directory in /proc/[0-9]*; do
     [ "$(readlink $directory/ns/net 2>/dev/null)" = "$mine" ] && kill -{signal} $pid 2>/dev/null
 done
 """
+#: Ends all processes of the server of OAR at once.
+_KILL_ALL = """\
+mine=$(readlink /proc/self/ns/pid)
+for directory in /proc/[0-9]*; do
+    [ "$(readlink $directory/ns/pid 2>/dev/null)" = "$mine" ] || continue
+    tr '\\0' ' ' <$directory/cmdline 2>/dev/null | grep -q ' -m oar\\.modules\\.' && echo ${directory#/proc/}
+done | xargs -r kill -KILL"""
 #: An interface that drops all packets; packets from hosts to which its routes lead are dropped, too.
 _VOID = "void"
 
@@ -139,6 +146,7 @@ def _server_script(room: Room, action: str, server: str) -> str:
     """Return shell text for root on a server of OAR: an action on it."""
     scripts = {
         "kill": "kill -KILL $(cat /run/oar/oar-server.pid)",
+        "kill-all": _KILL_ALL,
         "power-off": _power_off(room, server),
         "cut": _cut(room, server, (*room.machines, *room.database_names)),
         "cut-nodes": _cut(room, server, room.node_names),
