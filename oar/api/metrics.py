@@ -23,7 +23,7 @@ from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
 from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
-from oar.lib.monitoring.replication import replication_families
+from oar.lib.monitoring.replication import LatestReplication
 
 router = Router("health")
 
@@ -109,12 +109,13 @@ class Measured(Collector):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._replication = LatestReplication()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
         with self._service.runtime.database.snapshot() as tx:
             present = list(families(tx, Labels.of(self._service.runtime.config)))
-        present += replication_families(self._service.runtime.database.settings)
+        present += self._replication.families(self._service.runtime.database.settings)
         hub, happenings = self._service.hub, self._service.happenings
         present += [
             *happenings.families(),

@@ -11,10 +11,8 @@ import json
 import logging
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,13 +30,12 @@ from oar.lib.jobs.records import Job
 from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.logs import of_job
 from oar.lib.monitoring.metrics import Happenings, Labels, families, rounds_of, server_families
-from oar.lib.monitoring.prometheus_text import MetricFamily, document, family_lines
-from oar.lib.monitoring.replication import replication_families
+from oar.lib.monitoring.prometheus_text import document, family_lines
+from oar.lib.monitoring.replication import LatestReplication
 from oar.modules.runner.restored_database import repair_if_restored
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.connections import DatabaseSettings
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
     from oar.lib.runtime import Runtime
@@ -282,29 +279,6 @@ def append(path: str, text: bytes) -> None:
 
 
 # -- METRICS_FILE -----------------------------------------------------------------------------------------------------
-
-
-class LatestReplication:
-    """The metrics of several PostgreSQL servers, as a thread has read them last.
-
-    A PostgreSQL server that does not answer so delays no other work of the process.
-    """
-
-    def __init__(self) -> None:
-        self._families: list[MetricFamily] = []
-        self._reader: threading.Thread | None = None
-
-    def families(self, settings: "DatabaseSettings") -> list[MetricFamily]:
-        """Return the last metrics, nothing before the first were read, and begin to read new ones."""
-        present = self._families
-        if len(settings.addresses) > 1 and (self._reader is None or not self._reader.is_alive()):
-            self._reader = threading.Thread(target=self._read, args=(settings,), name="replication", daemon=True)
-            with suppress(RuntimeError):  # no thread can be started now
-                self._reader.start()
-        return present
-
-    def _read(self, settings: "DatabaseSettings") -> None:
-        self._families = list(replication_families(settings))
 
 
 class MetricsFile:

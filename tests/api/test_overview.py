@@ -1,6 +1,8 @@
 """What programs need to know of a site, consumption, fair share, metrics, advance reservations."""
 
 import re
+import threading
+from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -10,10 +12,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.states import JobPriority, JobState
+from oar.lib.monitoring import replication
 from oar.lib.monitoring.metrics import families as present
+from oar.lib.monitoring.prometheus_text import MetricFamily, gauge
 from oar.lib.reservations.recurrence import local_zone
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources
@@ -202,6 +207,26 @@ def test_the_numbers_of_the_present_are_those_of_the_server_s_file(anonymous: ht
         samples = {tuple(map(sample.labels.get, labels)): sample.value for sample in found[name].samples}
         assert samples == dict(made[name].rows)
         assert {frozenset(sample.labels) for sample in found[name].samples} == {frozenset(labels)}
+
+
+def test_a_postgresql_server_that_does_not_answer_does_not_delay_the_metrics(
+    api: Api, anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last values are used meanwhile."""
+    may_answer, has_answered = threading.Event(), threading.Event()
+
+    def read(settings: DatabaseSettings) -> Iterator[MetricFamily]:
+        may_answer.wait()
+        yield gauge("oar_database_up", "", {settings.host: 1}, "host")
+        has_answered.set()
+
+    monkeypatch.setattr(replication, "replication_families", read)
+    monkeypatch.setattr(api.runtime.database, "settings", DatabaseSettings(host="a b"))
+    assert "oar_database_up" not in anonymous.get("/metrics").text
+    may_answer.set()
+    has_answered.wait()
+    accept = {"Accept": "application/openmetrics-text"}  # the other format is not in the cache
+    assert 'oar_database_up{host="a b"} 1' in anonymous.get("/metrics", headers=accept).text
 
 
 def test_what_happens_is_counted(api: Api, anonymous: httpx.Client, database: Database) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from oar.lib.db.connections import DatabaseSettings
+from oar.lib.monitoring import replication
 from oar.lib.monitoring.prometheus_text import MetricFamily, document, family_lines
-from oar.lib.monitoring.replication import DatabaseRole, read_hosts, replication_families
-from oar.modules import chronicle
-from oar.modules.chronicle import LatestReplication
+from oar.lib.monitoring.replication import DatabaseRole, LatestReplication, read_hosts, replication_families
 from tests.postgres import PostgreSQL, running_pair
 from tests.process.this_machine import wait_until
 from tests.silence import deaf_server
@@ -90,7 +89,7 @@ def test_a_postgresql_server_that_does_not_answer_does_not_delay_the_reader(
         may_answer.wait()
         yield from replication_families(settings)
 
-    monkeypatch.setattr(chronicle, "replication_families", read)
+    monkeypatch.setattr(replication, "replication_families", read)
     latest = LatestReplication()
     assert latest.families(settings) == latest.families(settings) == []
     may_answer.set()
@@ -105,4 +104,4 @@ def test_a_postgresql_server_that_does_not_answer_does_not_delay_the_reader(
 def test_one_postgresql_server_needs_no_thread(servers: tuple[PostgreSQL, PostgreSQL]) -> None:
     latest = LatestReplication()
     assert latest.families(DatabaseSettings(host=servers[0].socket)) == []
-    assert latest._reader is None
+    assert "replication" not in {thread.name for thread in threading.enumerate()}

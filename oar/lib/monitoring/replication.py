@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+from oar.lib.base.latest import Latest
 from oar.lib.db.connections import REPLICATED_TCP_LIMITS, Address, DatabaseSettings, explain_failure
 from oar.lib.db.statements import PreparingConnection, psycopg2
 from oar.lib.monitoring.prometheus_text import MetricFamily, gauge
@@ -112,3 +113,19 @@ def replication_families(settings: DatabaseSettings) -> Iterator[MetricFamily]:
     yield gauge("oar_database_lag_seconds", help_, lags, "host")
     timelines = {host.host: host.timeline for host in hosts if host.timeline is not None}
     yield gauge("oar_database_timeline", "Timeline of a PostgreSQL server.", timelines, "host")
+
+
+class LatestReplication:
+    """The metrics of several PostgreSQL servers, as a thread has read them last.
+
+    A PostgreSQL server that does not answer so delays no other work of the process.
+    """
+
+    def __init__(self) -> None:
+        self._latest = Latest[list[MetricFamily]]([], "replication")
+
+    def families(self, settings: DatabaseSettings) -> list[MetricFamily]:
+        """Return the last metrics, nothing before the first were read, and begin to read new ones."""
+        if len(settings.addresses) < 2:
+            return []
+        return self._latest.value(lambda: list(replication_families(settings)))
