@@ -239,6 +239,15 @@ def test_a_name_server_is_asked_once_for_a_configuration(monkeypatch: pytest.Mon
     assert own_server(config.replace(log_level=3)) == "127.0.0.1"
 
 
+def test_a_name_server_that_knows_nothing_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(side_effect=OSError)
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    for _ in range(3):
+        with pytest.raises(ConfigError, match=r"is none of 203\.0\.113\.8 203\.0\.113\.9"):
+            own_server(Config(server_hostnames=("203.0.113.8", "203.0.113.9")))
+    assert asked.call_count == 2  # once for each name
+
+
 def test_the_digest_covers_options_and_files_of_the_site_and_nothing_of_one_host(tmp_path: Path) -> None:
     quotas = tmp_path / "quotas"
     quotas.write_text("{}")

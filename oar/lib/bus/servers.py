@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -17,15 +18,28 @@ _OF_SITE = frozenset({Target.SERVER_FILE, Target.SERVER_DIRECTORY, Target.SERVER
 _OF_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
 #: Bytes of a file that are compared.
 _LONGEST_FILE = 1 << 20
+#: Seconds for which a failure to determine the own name is remembered: the name server may be slow.
+_FAILURE_SECONDS = 60.0
+#: By the values of SERVER_HOSTNAME and SERVER_NAME: the problem, and until when it is repeated.
+_failures: dict[tuple[tuple[str, ...], str | None], tuple[str, float]] = {}
 
 
 def own_server(config: Config) -> str:
     """Return the name of SERVER_HOSTNAME that is this host. Raises ConfigError if none or several are.
 
     A single name is this host. Addresses are compared last: they may need a name server. Therefore a process determines
-    the name once for each value of these keys; processes that need it in a transaction do so when they start.
+    the name once for each value of these keys; processes that need it in a transaction do so when they start. A failure
+    is repeated for a while without asking again.
     """
-    return _own_server(config.server_hostnames, config.server_name)
+    names = config.server_hostnames, config.server_name
+    problem, until = _failures.get(names, ("", 0.0))
+    if time.monotonic() < until:
+        raise ConfigError(problem)
+    try:
+        return _own_server(*names)
+    except ConfigError as error:
+        _failures[names] = str(error), time.monotonic() + _FAILURE_SECONDS
+        raise
 
 
 def determine_own_server(config: Config) -> None:
