@@ -199,6 +199,7 @@ class Almighty:
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
         self._outage = DatabaseOutage(database_settings(config).servers)
+        self._silence = ""  #: why the database does not answer the warden of an active server; '' if it does
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
         self._restarts = RunnerRestarts(database_settings(config).servers, orphan_patience, self._are_several)
         self._log_file = config.log_file
@@ -445,8 +446,10 @@ class Almighty:
             case Standby():
                 self._stand_by(report)
             case Away(reason):
+                self._silence = reason
                 self._database_is_away(reason)
             case Alive(sent):
+                self._silence = ""
                 self._warden.alive = sent / 1000
             case Lost(reason) if self._is_active:
                 self._return_reason = reason
@@ -573,6 +576,7 @@ class Almighty:
             self._load,
             self._last_round,
             restarts=self._restarts,
+            silence=self._silence,
             start=int(self._started),
             now=now,
         )

@@ -19,6 +19,7 @@ def server_status(
     last_round: Mapping[str, Any],
     *,
     restarts: RunnerRestarts,
+    silence: str = "",
     start: int,
     now: float,
 ) -> dict[str, Any]:
@@ -26,14 +27,15 @@ def server_status(
 
     ``start``: start time of the server. ``now``: time of the automaton's clock. ``load``: load of the Runner.
     ``last_round``: record of the last scheduling pass, empty before the first one.
+    ``silence``: why the database does not answer an active server, '' if it does.
     """
     epoch = time.time() - now
     return {
         "version": VERSION,
         "pid": os.getpid(),
         "start": start,
-        "ready": restarts.is_ready,
-        "waits_for": "" if restarts.is_ready or restarts.is_standby else restarts.wait,
+        "ready": restarts.is_ready and not silence,
+        "waits_for": _waits_for(restarts, silence),
         "lanes": {
             lane.value: {"running": automaton.running[lane], "waiting": list(automaton.queues[lane])} for lane in Lane
         },
@@ -69,3 +71,12 @@ def _process(worker: SupervisedChild) -> dict[str, Any]:
         "state": worker.state.value,
         "restarts": max(0, worker.starts - 1),
     }
+
+
+def _waits_for(restarts: RunnerRestarts, silence: str) -> str:
+    """Return what the server waits for, '' if nothing."""
+    if restarts.is_standby:
+        return ""
+    if restarts.is_ready:
+        return f"waiting for the database at {restarts.database} ({silence})" if silence else ""
+    return restarts.wait

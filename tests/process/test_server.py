@@ -361,9 +361,13 @@ def test_the_server_goes_on_with_a_promoted_replica(installation: Installation) 
         installation.configure(DB_HOSTNAME=both.host, DB_BASE_NAME=both.name, MAX_DB_CONNECTION_TIMEOUT=1)
         assert installation.control("start").returncode == 0
         wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+        assert installation.state()["ready"]
         primary.stop()
         wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
+        wait_until(lambda: not installation.state()["ready"])
+        assert installation.state()["waits_for"].startswith(f"waiting for the database at {primary.socket}:")
         replica.promote()
+        wait_until(lambda: installation.state()["ready"])
         database = Database(both._replace(host=replica.socket))
         wait_until(lambda: "warden" in database.lock_holder(SERVER_LOCK))
         database.close()

@@ -59,6 +59,7 @@ def test_a_server_that_is_well_says_so() -> None:
         (None, ServerHealth.CRITICAL, "the server runs and did not answer within 0 s. See LOG_FILE"),
         (status(ready=False), ServerHealth.WARNING, "is starting"),
         ({}, ServerHealth.WARNING, "is starting"),
+        (status(ready=False, runner={"ready": True}), ServerHealth.WARNING, "the server cannot work"),
         (status(modules=rounds(20, "failed")), ServerHealth.CRITICAL, FAILED),
         (status(modules=rounds(LATE_ROUND + 1)), ServerHealth.WARNING, "no scheduling pass has begun for 301 s"),
         (

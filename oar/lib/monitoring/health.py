@@ -123,7 +123,8 @@ def judge_status(status: Mapping[str, Any] | None, now: float, waited: float = 0
         return HealthReport(())
     if not status.get("ready"):
         reason = status.get("waits_for") or "its Runner is not ready"
-        return HealthReport((HealthFinding(ServerHealth.WARNING, f"the server is starting: {reason}"),))
+        state = "cannot work" if (status.get("runner") or {}).get("ready") else "is starting"
+        return HealthReport((HealthFinding(ServerHealth.WARNING, f"the server {state}: {reason}"),))
     findings = (
         *_judge_runner(status.get("runner") or {}),
         *_judge_modules(status, now),
