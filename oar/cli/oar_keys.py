@@ -69,7 +69,7 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
     "--replace-keys",
     "is_replacing",
     is_flag=True,
-    help="With --servers: replace a server key that another server has of its own.",
+    help="With --servers: replace keys that another server has of its own.",
 )
 @option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node, --servers: ssh command (default: ssh).")
 def main(

@@ -143,6 +143,25 @@ def test_a_server_key_of_the_other_server_is_replaced_only_on_request(home: Path
     assert (ssh / "id_ed25519.pub").read_text() == public
 
 
+def test_an_oarsh_key_of_the_other_server_is_replaced_only_on_request(home: Path, tmp_path: Path) -> None:
+    """Nodes that have it would refuse the sessions of users otherwise."""
+    private, public = generated(tmp_path / "ours")
+    other, _ = generated(home / "oarsh_key")
+    ssh = home / ".ssh"
+    ssh.mkdir()
+    (home / "oarsh_key").rename(ssh / "oarsh_key")
+    files = FILES._replace(server_public=public, server_private=private)
+    refused = install(home, files)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "~oar/.ssh/oarsh_key is another oarsh key: nothing was changed. To replace it, give --replace-keys, too\n",
+    )
+    assert [path.name for path in ssh.iterdir()] == ["oarsh_key"]
+    assert (ssh / "oarsh_key").read_text() == other
+    assert install(home, files, is_replacing=True).stderr == ""
+    assert install(home, files).stderr == ""  # the same key
+
+
 def test_a_node_without_programs_is_told(home: Path) -> None:
     (home.parent / "bin/getent").write_text("#!/bin/sh\necho oar:x:1:1::/:/bin/bash\n")
     done = install(home, FILES)

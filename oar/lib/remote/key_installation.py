@@ -73,13 +73,13 @@ _MERGE = """if [ -e known_hosts ]; then
     cat known_hosts.new >> known_hosts.kept
     mv known_hosts.kept known_hosts.new
 fi"""
-#: Ends the script before it changes anything if the other server has a server key of its own.
-_CHECK_SERVER_KEY = """for name in {names}; do
+#: Ends the script before it changes anything if the other server has another key of its own.
+_CHECK_KEY = """for name in {names}; do
     [ -e "$name" ] || continue
     public=$(ssh-keygen -y -P '' -f "$name" 2>/dev/null </dev/null || cat "$name.pub" 2>/dev/null || :)
     case "$public " in
         '{public} '*) ;;
-        *) echo "~{account}/.ssh/$name is another server key: nothing was changed." \
+        *) echo "~{account}/.ssh/$name is another {kind} key: nothing was changed." \
             "To replace it, give --replace-keys, too" >&2; exit 1 ;;
     esac
 done"""
@@ -113,7 +113,7 @@ def node_script(files: KeyFiles, *, is_replacing: bool = False) -> str:
     check = removal = ""
     if files.server_private:
         contents |= {files.server_key: files.server_private, f"{files.server_key}.pub": files.server_public}
-        check = "" if is_replacing else _check_of_server_key(files)
+        check = "" if is_replacing else _checks_of_keys(files)
         removal = _removal_of_other_server_keys(files)
     if files.known_hosts.strip():
         contents["known_hosts"] = files.known_hosts
@@ -134,9 +134,13 @@ def node_script(files: KeyFiles, *, is_replacing: bool = False) -> str:
     )
 
 
-def _check_of_server_key(files: KeyFiles) -> str:
-    public = " ".join(files.server_public.split()[:2])
-    return _CHECK_SERVER_KEY.format(names=" ".join(SERVER_KEYS), public=public, account=ACCOUNT)
+def _checks_of_keys(files: KeyFiles) -> str:
+    """Return shell text that ends the script if there is another key of the server, or of the sessions of users."""
+    checks = ((SERVER_KEYS, files.server_public, "server"), (("oarsh_key",), files.oarsh_public, "oarsh"))
+    return "\n".join(
+        _CHECK_KEY.format(names=" ".join(names), public=" ".join(public.split()[:2]), account=ACCOUNT, kind=kind)
+        for names, public, kind in checks
+    )
 
 
 def _removal_of_other_server_keys(files: KeyFiles) -> str:
