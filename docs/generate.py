@@ -17,6 +17,7 @@ from typing import TypeGuard
 
 import click
 
+from docs import manual_sections
 from oar.cli.common.command import Command
 from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
 from oar.lib.config.files import GROUPS
@@ -139,10 +140,26 @@ def _command(command: Command) -> str:
     name = command.name or ""
     context = click.Context(command, **command.context_settings)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
+    topics = command.options_by_topic(context)
     parts = [title(name, "-"), f"{code(usage)}\n\n", inspect.cleandoc(command.help or "") + "\n\n"]
     examples = [definition(code(line), effect) for line, effect in command.examples.items()]
-    return "".join([*parts, *map(_option, options), "Examples:\n\n", *examples])
+    for topic, options in topics.items():
+        parts += [f"**{topic}**\n\n"] if len(topics) > 1 else []
+        parts += map(_option, options)
+    parts += ["Examples:\n\n", *examples]
+    return "".join(parts) + _sections(manual_sections.sections(command))
+
+
+def _sections(sections: Mapping[str, manual_sections.Texts]) -> str:
+    parts: list[str] = []
+    for heading, texts in sections.items():
+        parts += [f"{heading}:\n\n", *(definition(code(name), text) for name, text in texts.items())]
+    return "".join(parts)
+
+
+def common_sections() -> str:
+    """Return the exit statuses, variables and files of all commands."""
+    return _sections(manual_sections.COMMON)
 
 
 def _option(option: click.Option) -> str:
@@ -294,6 +311,7 @@ def database_tables() -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
+    "common-sections": common_sections,
     "user-commands": lambda: _commands(USER),
     "reservation-commands": lambda: _commands(RESERVATIONS),
     "administrator-commands": lambda: _commands(ADMIN),

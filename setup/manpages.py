@@ -7,8 +7,9 @@ text gets lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 
 #: Section of the manual for the commands of each chapter of docs/commands.rst.
 CHAPTERS = {"For users": 1, "Advance reservations": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
@@ -20,8 +21,14 @@ _OVERVIEW = (
     "``oarsub ./job.sh`` submits a job. ``oarstat`` lists the jobs, and ``oarstat --explain`` says why a job waits or"
     " how it ended. ``oardel`` deletes a job. ``oarnodes`` lists the nodes. Each command has ``--help``.",
 )
-#: The paragraph of docs/commands.rst between the options of a command and its examples.
-_EXAMPLES = "Examples:"
+#: The paragraphs of docs/commands.rst below the options of a command, each before the entries of its section.
+_EXAMPLES, _STATUSES = "Examples:", "Exit status:"
+_SECTIONS = (_EXAMPLES, _STATUSES, "Environment:", "Files:")
+#: The chapter of docs/commands.rst with the sections that all commands have.
+_COMMON = "All commands"
+
+#: Entries by the paragraph before them.
+_Sections = Mapping[str, Sequence[str]]
 
 #: The names of a command, the section of its page, and the blocks about it.
 _Entry = tuple[list[str], int, list[str]]
@@ -30,6 +37,8 @@ _HEADING = re.compile(r"^(.+)\n([=-])\2+$", re.MULTILINE)
 _LITERAL = re.compile(r"``(.+?)``")
 _LINK = re.compile(r"`([^`<]+?) <[^`>]+>`_")
 _LIST = re.compile(r"(?<=[,:])(?=\w)")
+#: The title of a group of options.
+_TOPIC = re.compile(r"\*\*(.+)\*\*")
 _NEW_SENTENCE = re.compile(r"(?<=[.:]) +(?=[A-Z])")
 #: Characters that roff would interpret, or print as others.
 _SPECIAL = {"\\": r"\e", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq", "-": r"\-"}
@@ -53,10 +62,11 @@ def pages(commands: str, configuration: str) -> Iterator[Page]:
     """Return all pages, from the texts of docs/commands.rst and docs/configuration.rst."""
     yield Page("oar.conf", 5, _configuration_page(configuration))
     entries = list(_entries(commands))
+    common = next((_sections(blocks) for title, _, blocks in _parts(commands) if title == _COMMON), {})
     yield Page("oar", 7, _overview_page(entries))
     for names, section, body in entries:
         related = [each[0][0] for each in entries if each[1] == section and each[0] != names]
-        yield Page(names[0], section, _command_page(names, section, body, related))
+        yield Page(names[0], section, _command_page(names, section, body, related, common))
         yield from (alias(name, names[0], section) for name in names[1:])
 
 
@@ -129,12 +139,30 @@ def _summary(blocks: Sequence[str]) -> str:
     return _NEW_SENTENCE.split(" ".join(text.split()))[0].rstrip(".")
 
 
-def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], related: Sequence[str]) -> str:
-    split = blocks.index(_EXAMPLES) if _EXAMPLES in blocks else len(blocks)
-    blocks, examples = blocks[:split], blocks[split + 1 :]
+def _sections(blocks: Sequence[str]) -> _Sections:
+    starts = [*(number for number, block in enumerate(blocks) if block in _SECTIONS), len(blocks)]
+    return {blocks[start]: blocks[start + 1 : end] for start, end in pairwise(starts)}
+
+
+def _merged(own: _Sections, common: _Sections) -> _Sections:
+    """Return the sections of a command with the common entries that it does not replace; statuses are sorted."""
+    merged: dict[str, Sequence[str]] = {}
+    for title in _SECTIONS:
+        entries = {entry.partition("\n")[0]: entry for entry in (*common.get(title, ()), *own.get(title, ()))}
+        names = sorted(entries, key=lambda name: int(name.strip("`"))) if title == _STATUSES else entries
+        merged[title] = [entries[name] for name in names]
+    return merged
+
+
+def _command_page(
+    names: Sequence[str], section: int, blocks: Sequence[str], related: Sequence[str], common: _Sections
+) -> str:
+    own = _sections(blocks)
+    sections = _merged(own, common) if _EXAMPLES in own else own
+    blocks = list(takewhile(lambda block: block not in _SECTIONS, blocks))
     usage = [block for block in blocks[:1] if re.fullmatch(_LITERAL, block)]
-    said = [block for block in blocks[len(usage) :] if not _is_entry(block)]
-    options = [block for block in blocks if _is_entry(block)]
+    said = [block for block in blocks[len(usage) :] if not (_is_entry(block) or _TOPIC.fullmatch(block))]
+    options = [block for block in blocks if _is_entry(block) or _TOPIC.fullmatch(block)]
     summary = _summary(blocks)
     others = [f".BR {_plain(name)} ({section})" for name in sorted(related)]
     others.append(".BR oar.conf (5)")
@@ -143,7 +171,7 @@ def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], rel
         *_chapter("synopsis", usage),
         *_chapter("description", said),
         *_chapter("options", options),
-        *_chapter("examples", examples),
+        *(line for title, entries in sections.items() for line in _chapter(title.rstrip(":"), entries)),
         _title("see also"),
         " ,\n".join(others) + "\n",
     ]
@@ -172,6 +200,8 @@ def _is_entry(block: str) -> bool:
 def _block(block: str, *, is_first: bool) -> str:
     """Return a paragraph, or an entry of a list of definitions."""
     lines = block.split("\n")
+    if topic := _TOPIC.fullmatch(block):
+        return f'.SS "{_plain(topic[1])}"\n'
     if _is_entry(block) and all(line.startswith("    ") for line in lines[1:]):
         return f".TP\n{_guarded(_LITERAL.sub(_option, lines[0]))}\n{_paragraph(lines[1:])}"
     if any(line.startswith(" ") for line in lines):

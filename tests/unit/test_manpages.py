@@ -1,5 +1,6 @@
 """The manual: a page for everything that people type, with all that the documents say of it, in clean roff."""
 
+import re
 import subprocess
 from functools import cache
 
@@ -8,10 +9,11 @@ import manpages
 import pytest
 from installer import tables
 
-from docs import generate
+from docs import generate, manual_sections
 from oar.cli.common.command import Command
-from oar.cli.common.options import ADMIN, USER
+from oar.cli.common.options import ADMIN, RESERVATIONS, USER
 from oar.lib.config.files import Config
+from oar.lib.submission.checks import Code
 
 COMMANDS: tuple[Command, ...] = (*generate.commands(USER), *generate.commands(ADMIN))
 
@@ -91,3 +93,32 @@ def test_a_form_that_is_not_known_is_no_page() -> None:
     text = "For users\n=========\n\noarx\n----\n\nSays what::\n\n    this\n"
     with pytest.raises(ValueError, match="this"):
         list(manpages.pages(text, "Configuration\n=============\n\nText.\n"))
+
+
+def test_a_page_has_the_common_sections_and_those_of_its_command() -> None:
+    text = shown("oarsub")
+    titles = ("OPTIONS", "EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO")
+    assert [text.index(f"\n{title}\n") for title in titles] == sorted(text.index(f"\n{title}\n") for title in titles)
+    section = text.partition("EXIT STATUS\n")[2].partition("ENVIRONMENT")[0]
+    statuses = re.findall(r"^ {7}(\d+)\b", section, re.MULTILINE)
+    assert {"0", "130", *(str(int(code)) for code in Code)} <= set(statuses)
+    assert statuses == sorted(statuses, key=int)
+    assert "/etc/oar/oar.conf" in text
+    assert "~/.oarsubrc" in text
+
+
+def test_exit_statuses_are_those_of_commands_that_exist() -> None:
+    assert {name for texts in manual_sections.BY_COMMAND.values() for name in texts} <= {
+        each.name for each in COMMANDS
+    } | {each.name for each in generate.commands(RESERVATIONS)}
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.topics], ids=lambda command: command.name)
+def test_topics_contain_every_option_but_those_of_all_commands(command: Command) -> None:
+    topics = command.options_by_topic(click.Context(command))
+    last = {name for option in topics["Other options"] for name in option.opts}
+    assert last <= {"--completion", "-V", "--version", "--debug", "-h", "--help"}
+    declared = {name for option in command.params for name in option.opts}
+    assert not [name for names in command.topics.values() for name in names if name not in declared]
+    assert all(f"\n{topic}:\n" in command.get_help(click.Context(command)) for topic in topics)
+    assert all(topic in shown(str(command.name)) for topic in topics)

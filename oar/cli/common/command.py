@@ -50,6 +50,8 @@ _CANNOT_WRITE = {"53100": DatabaseWithoutRoom, "25006": DatabaseReadOnly}
 #: The code of PostgreSQL for a lock that was not free in time.
 _LOCKED = "55P03"
 ExitCodes = Mapping[type[BaseException], int]
+#: The topics of the help, each with one spelling of its options.
+Topics = Mapping[str, Sequence[str]]
 
 EXIT_INTERNAL = 3
 EXIT_HUNG_UP = 129
@@ -275,6 +277,7 @@ class Command(click.Command):
         signed_operands: bool = False,
         kept_variables: Collection[str] = (),
         examples: Mapping[str, str] | None = None,
+        topics: Topics | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
@@ -284,6 +287,24 @@ class Command(click.Command):
         self.not_admin = not_admin
         self.exit_codes = exit_codes
         self.examples: Mapping[str, str] = examples or {}
+        self.topics: Topics = topics or {}
+
+    def options_by_topic(self, ctx: click.Context) -> dict[str, list[click.Option]]:
+        """Return the options in the order of the help; those without a topic come last."""
+        topic_of = {name: topic for topic, names in self.topics.items() for name in names}
+        last = "Other options" if self.topics else "Options"
+        found: dict[str, list[click.Option]] = {topic: [] for topic in (*self.topics, last)}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option):
+                named = (topic_of[name] for name in parameter.opts if name in topic_of)
+                found[next(named, last)].append(parameter)
+        return {topic: options for topic, options in found.items() if options}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, by topic."""
+        for topic, options in self.options_by_topic(ctx).items():
+            with formatter.section(topic):
+                formatter.write_dl([row for row in (option.get_help_record(ctx) for option in options) if row])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples below the options."""
@@ -424,6 +445,7 @@ def oar_command(
     *,
     summary: str,
     examples: Mapping[str, str] | None = None,
+    topics: Topics | None = None,
     style: Style = USER,
     admins_only: bool = False,
     not_admin: int = 77,
@@ -436,6 +458,7 @@ def oar_command(
     """Make a command of a function that gets a ``Context`` and its options, and returns its exit code (None: 0).
 
     ``examples``: command lines and what they do; the help, the manual page and docs/commands.rst end with them.
+    ``topics``: how these group the options; without it, all options are in one group.
     ``admins_only``: users other than oar and root get ``not_admin``; a partly open command calls
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
     ``signed_operands``: after the first operand, an argument such as -1 is an operand.
@@ -463,6 +486,7 @@ def oar_command(
             signed_operands=signed_operands,
             kept_variables=kept_variables,
             examples=examples,
+            topics=topics,
             callback=callback,
             params=[*parameters, *common],
             help=summary,
