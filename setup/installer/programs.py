@@ -27,6 +27,14 @@ OAR_SUBMIT_DEFAULTS=
 for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -e "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
 export OAR_SUBMIT_DEFAULTS
 """
+#: An alternative name of a command, with a help of its own.
+_OTHER_NAME = """\
+#!/bin/sh
+case $1 in -h | --help) exec cat <<'END'
+{help}END
+esac
+exec {command} "$@"
+"""
 #: Date of the members of created archives, so that the archives are reproducible.
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 #: What such commands hand over.
@@ -92,7 +100,7 @@ class Programs:
         self._all(tables.FRONTEND_COMMANDS, lambda name: self._program(name, self.target.bin))
         self._program(tables.COMMAND_SERVER)
         for name, words in tables.OTHER_NAMES.items():
-            text = f'#!/bin/sh\nexec {self.target.bin}/{words} "$@"\n'
+            text = _OTHER_NAME.format(help=tables.HELP_OF_NAMES[name], command=f"{self.target.bin}/{words}")
             write(self.target.under(f"{self.target.bin}/{name}"), text, 0o755)
 
     def of_administrators(self) -> None:

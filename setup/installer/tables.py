@@ -24,8 +24,24 @@ USER_COMMANDS = (
     "oar-token",
 )
 
-#: Alternative names of commands.
+#: Alternative names of commands, and the help of each name.
 OTHER_NAMES = {"oarconnect": "oarsub -C"}
+HELP_OF_NAMES = {
+    "oarconnect": """\
+Usage: oarconnect [OPTIONS] [JOB_ID]
+
+  Open a shell in your running job JOB_ID, or in your only running job.
+
+Options:
+  --propagate-exit  Exit with the status of the shell.
+  -h, --help        Show this message and exit.
+
+Examples:
+  oarconnect 118    Open a shell on the first node of job 118.
+
+oarconnect is oarsub -C: see oarsub(1).
+""",
+}
 
 #: Commands of administrators: in SBINDIR; root becomes oar.
 ADMIN_COMMANDS = (

@@ -215,6 +215,7 @@ def test_the_end_of_the_job_is_told_with_its_reason(cluster: Cluster, alice: Per
 
 def test_one_may_look_into_a_running_job_several_times_until_it_ends(cluster: Cluster, alice: Person) -> None:
     job = running(cluster, alice, f"{ON_NODE_1} 'sleep 1000'")
+    assert alice.run("oarconnect --help").startswith("Usage: oarconnect [OPTIONS] [JOB_ID]\n")
     with Terminal(alice, "oarsub -C") as first, Terminal(alice, f"oarconnect {job}") as second:
         for terminal in (first, second):
             terminal.expect(PROMPT)
