@@ -315,7 +315,13 @@ def start(nodes: int, *, keep: bool) -> None:
     say(f"Starting a cluster: one server, which is also the frontend, and {nodes} nodes; users alice, bob, carol.")
     began = time.monotonic()
     lease = [] if keep else ["--while", str(os.getpid())]
-    command = [str(TOOL), "--room", ROOM, "start", "--nodes", str(nodes), *lease]
+    settings = [
+        "--set",
+        "WALLTIME_CHANGE_ENABLED=yes",
+        "--set",
+        "WALLTIME_MAX_INCREASE=-1",
+    ]  # so that each chapter of the user guide can be tried
+    command = [str(TOOL), "--room", ROOM, "start", "--nodes", str(nodes), *settings, *lease]
     if code := subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode:
         raise SystemExit(code)
     print(f"({time.monotonic() - began:.1f} s)")
