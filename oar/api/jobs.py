@@ -19,6 +19,7 @@ from oar.api.records import (
     JOB_ITEM,
     Explanation,
     Job,
+    JobCurves,
     JobDependencies,
     JobPage,
     JobUsage,
@@ -34,6 +35,7 @@ from oar.lib.base.errors import BadRequest, NoSuchJob
 from oar.lib.bus.messages import Topic
 from oar.lib.history.gantt import ranges
 from oar.lib.jobs import records, walltime
+from oar.lib.jobs.curves import record as curve_record
 from oar.lib.jobs.explanations import explain, outlooks
 from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
 from oar.lib.jobs.records import LIVE_STATES, JobPlace, JobQuery
@@ -120,6 +122,17 @@ def job_usage(request: Request, job_id: JobId) -> Answer:
     return _part_response(request, job_id, "usage")
 
 
+@router.get("/v1/jobs/{job_id}/curves", "job_curves", "Resource usage of a job over time", record=JobCurves)
+def job_curves(request: Request, job_id: JobId) -> Answer:
+    """Return what a job used over time, by node and on all nodes together: processors, bytes, fractions of its GPUs.
+
+    Each list has a value for each `step` seconds since `begin`; null: it was not measured. `total` has values for the
+    times at which all nodes were measured. A node reports every 30 seconds; long jobs have longer steps, so that a list
+    has at most 240 values.
+    """
+    return _part_response(request, job_id, "curves")
+
+
 @router.get("/v1/jobs/{job_id}/predictions", "job_predictions", "Predicted start times of a job", record=JobPredictions)
 def job_predictions(request: Request, job_id: JobId) -> Answer:
     """Return the predicted start times of a job, and their differences to the actual start."""
@@ -154,6 +167,10 @@ def _usage(tx: "Transaction", job: records.Job, config: "Config") -> dict[str, o
     return usage.record
 
 
+def _curves(tx: "Transaction", job: records.Job, _: "Config") -> dict[str, object]:
+    return curve_record(tx.job_curves.of_jobs([job.id])[job.id])
+
+
 def _predictions(tx: "Transaction", job: records.Job, _: "Config") -> list[dict[str, object]]:
     """Return the predictions of a job in their order: at most two."""
     predictions = tx.job_waits.predicted_starts(job.id)
@@ -183,6 +200,7 @@ PARTS: Mapping[str, Part] = {
     "explanation": _explanation,
     "states": _state_spans,
     "usage": _usage,
+    "curves": _curves,
     "predictions": _predictions,
     "jobs_around": _jobs_around,
 }

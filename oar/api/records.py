@@ -128,6 +128,21 @@ class JobUsage(_Used):
     nodes: dict[str, NodeUsage]
 
 
+class NodeCurve(TypedDict):
+    gpus: int
+    cpu: list[float | None]
+    memory: list[int | None]
+    gpu: list[float | None]
+    gpu_memory: list[int | None]
+
+
+class JobCurves(TypedDict):
+    begin: int | None
+    step: int | None
+    total: NodeCurve | None
+    nodes: dict[str, NodeCurve]
+
+
 PredictionRecord = TypedDict("PredictionRecord", {"when": str, "date": int, "start": int, "late_by": int | None})
 
 
@@ -265,7 +280,7 @@ else:
     _OF_LISTS = {"outlook": NotRequired[WaitingInfo | None], "members": NotRequired[JobMembers]}
     JobItem = selectable(TypedDict("JobItem", {**JOB_ITEM, **_OF_LISTS, **_OF_DETAILS}))
     _PARTS = {"explanation": Explanation, "states": list[StateSpan], "usage": JobUsage}
-    _PARTS |= {"predictions": list[PredictionRecord], "jobs_around": JobDependencies}
+    _PARTS |= {"curves": JobCurves, "predictions": list[PredictionRecord], "jobs_around": JobDependencies}
     Job = TypedDict("Job", {**JOB_DETAILS, **{name: NotRequired[kind] for name, kind in _PARTS.items()}})
 
 

@@ -363,7 +363,10 @@ class _Oarstat:
             from oar.cli.oarstat_parts.tables import usage_table
 
             header = not options.no_header
-            return usage_table(self._context, tx, jobs, machine, by_node=options.full, header=header)
+            by_node, with_curves = options.full, bool(options.full or options.watch)
+            return usage_table(
+                self._context, tx, jobs, machine, by_node=by_node, with_curves=with_curves, header=header
+            )
         from oar.cli.oarstat_parts import explain as oarstat_explain
 
         if options.starts:

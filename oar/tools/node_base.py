@@ -648,6 +648,13 @@ def resources_file(data: "Data") -> str:
     return "".join(lines)
 
 
+def values_here(files: JobFiles, name: str) -> "list[str]":
+    """Return the values of a property of the job's resources on this node, as its resource-properties file says."""
+    text = (read_file(files.resources) or b"").decode("utf-8", "replace")
+    here = [line for line in text.splitlines() if " network_address = '%s' " % this_node() in line]
+    return [value for line in here for value in re.findall(r" %s = '([^']*)' " % name, line)]
+
+
 def property_text(value: object) -> str:
     """Return the value of a property as it stands between quotes in the resource-properties file."""
     text = "" if value is None else str(value)

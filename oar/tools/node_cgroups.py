@@ -358,6 +358,19 @@ class GroupsV2:
             "forks_denied": node_kernel.figure(payload + "/pids.events", "max"),
         }
 
+    def live_files(self, group: str, payload: str, alone: bool) -> "tuple[str | None, str | None]":
+        """Return the files that tell the processor time of a job and its memory now; ``alone``: no other has its group.
+
+        None: the kernel does not tell this.
+        """
+        directory = self.tracker(payload)
+        return directory + "/cpu.stat", directory + "/memory.current"
+
+    @staticmethod
+    def cpu_us(path: "str | None") -> "int | None":
+        """Return the microseconds that such a file tells."""
+        return None if path is None else node_kernel.figure(path, "usage_usec")
+
     def names(self) -> "list[str]":
         """Return the names of the groups in the common directory."""
         return names_in(self.base)
@@ -508,6 +521,16 @@ class GroupsV1:
             "oom_kills": node_kernel.figure(payload + "/memory.oom_control", "oom_kill"),
             "forks_denied": node_kernel.figure(processes + "/pids.events", "max"),
         }
+
+    def live_files(self, group: str, payload: str, alone: bool) -> "tuple[str | None, str | None]":
+        cpu = self.directory("cpuacct", group) + "/cpuacct.usage" if alone and "cpuacct" in self.mounts else None
+        has_memory = "memory" in self.mounts
+        return cpu, self.directory("memory", payload) + "/memory.usage_in_bytes" if has_memory else None
+
+    @staticmethod
+    def cpu_us(path: "str | None") -> "int | None":
+        nanoseconds = None if path is None else node_kernel.number(path)
+        return None if nanoseconds is None else nanoseconds // 1000
 
     def names(self) -> "list[str]":
         return sorted({name for controller in self.mounts for name in names_in(self.mounts[controller] + self.path)})

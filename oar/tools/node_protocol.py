@@ -20,6 +20,7 @@ class ProgramAction:
     SWEEP = "sweep"  #: job resource manager: remove all of the jobs that may not be here
     SUSPEND = "suspend"  #: suspend manager: freeze a job
     RESUME = "resume"  #: suspend manager: thaw it
+    WATCH = "watch"  #: node_curves: tell in each period what the jobs here use
 
 
 class OarexecPhase:

@@ -226,9 +226,7 @@ class UserSession:
 
     def gpus_here(self) -> "set[int] | None":
         """Return the numbers of the job's GPUs on this node; None where its resources do not tell them."""
-        text = (node_base.read_file(self.files.resources) or b"").decode("utf-8", "replace")
-        here = [line for line in text.splitlines() if " network_address = '%s' " % node_base.this_node() in line]
-        values = [value for line in here for value in re.findall(r" gpudevice = '([^']*)' ", line)]
+        values = node_base.values_here(self.files, "gpudevice")
         words = [word for value in values for word in node_devices.words_of(value)]
         return {number for number in map(node_devices.number_of, words) if number is not None} or None
 

@@ -32,6 +32,7 @@ GRANT SELECT ON
     gantt_jobs_resources_visu,
     gantt_jobs_sets,
     gantt_jobs_sets_visu,
+    job_curves,
     job_dependencies,
     job_ends,
     job_predictions,

@@ -8,6 +8,8 @@ from oar.api.concurrency import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.jobs import views
+from oar.lib.jobs.curves import Sample
+from oar.lib.jobs.sql_curves import NewPoints
 from oar.lib.jobs.sql_waits import ToldStart
 from oar.lib.jobs.states import JobState
 from oar.lib.jobs.usage import job_usages
@@ -29,6 +31,22 @@ def test_the_usage_is_what_oarstat_tells(anonymous: httpx.Client, database: Data
         (usage,) = job_usages(tx, [tx.jobs.get(job)], "cpuset")
     assert anonymous.get(f"/v1/jobs/{job}/usage").json() == usage.record
     assert anonymous.get("/v1/jobs/999999/usage").status_code == 404
+
+
+def test_curves_are_told_by_node_and_together(anonymous: httpx.Client, database: Database) -> None:
+    job = add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+    none = {"begin": None, "step": None, "total": None, "nodes": {}}
+    assert anonymous.get(f"/v1/jobs/{job}/curves").json() == none
+    with database.begin() as tx:
+        tx.job_curves.append([NewPoints(job, "node-1", 1000, 30, [(1, Sample(1500, 2, 500, 1, 2))])])
+    told = anonymous.get(f"/v1/jobs/{job}", params={"include": "curves"}).json()["curves"]
+    assert told == anonymous.get(f"/v1/jobs/{job}/curves").json()
+    assert (told["begin"], told["step"]) == (1000, 30)
+    values = {"gpus": 2, "cpu": [None, 1.5], "memory": [None, 2 << 20], "gpu": [None, 0.5]}
+    values["gpu_memory"] = [None, 1 << 20]
+    assert told["nodes"] == {"node-1": values}
+    assert told["total"] == values
+    assert anonymous.get("/v1/jobs/999999/curves").status_code == 404
 
 
 def test_the_smallest_change_of_a_job_that_waits_is_told(nobody: httpx.Client, api: Api, database: Database) -> None:

@@ -37,6 +37,7 @@ SILENT = {
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
     *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs", "occupancy_hours"),
     *("server_state", "server_generation", "servers", "outbox"),
+    "job_curves",  # pages ask for the curves that they show
 }
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
 #: the date when a token was used, the date of the last job of a resource, which is told as the end of that job.

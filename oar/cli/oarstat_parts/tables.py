@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Stop
 from oar.cli.common.render import cell, padded, places, visible
+from oar.cli.oarstat_parts.curves import curve_lines
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.curves import record as curve_record
 from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.fields import FIELDS, Kind
 from oar.lib.jobs.states import STATE_LETTERS
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
     from oar.lib.history.gantt import NodeDensity
+    from oar.lib.jobs.curves import Curve
     from oar.lib.jobs.records import Job, NodeUsage
 
 Record = Mapping[str, object]
@@ -108,16 +111,22 @@ def usage_table(
     machine: Format | None,
     *,
     by_node: bool,
+    with_curves: bool = False,
     header: bool = True,
 ) -> str:
-    """Return the usage of jobs: one line per job, or a section with one line per node."""
+    """Return the usage of jobs: one line per job, or a section with one line per node; with their curves below."""
     usages = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
+    curves = tx.job_curves.of_jobs([job.id for job in jobs]) if with_curves else {}
     if machine:
-        return dump({use.job.id: use.record for use in usages}, machine)
-    if by_node:
-        return "\n".join("".join(f"{line}\n" for line in _usage_by_node(use)) for use in usages)
-    head = _USAGE_HEAD if usages and header else ""
-    return head + "".join(f"{line}\n" for use in usages for line in _usage_row(use))
+        return dump({use.job.id: use.record | _curves(curves, use.job.id) for use in usages}, machine)
+    lines = _usage_by_node if by_node else _usage_row
+    shown = ((*lines(use), *curve_lines(use, curves.get(use.job.id, ()), by_node=by_node)) for use in usages)
+    sections = ("".join(f"{line}\n" for line in section) for section in shown)
+    return "\n".join(sections) if by_node else (_USAGE_HEAD if usages and header else "") + "".join(sections)
+
+
+def _curves(curves: "Mapping[int, Sequence[Curve]]", job_id: int) -> dict[str, object]:
+    return {"curves": curve_record(curves[job_id])} if job_id in curves else {}
 
 
 def _usage_row(use: JobUsage) -> Iterator[str]:

@@ -134,6 +134,9 @@ class Config(Values):
     bipbip_workers = Key(POSITIVE, 2, "Processes that launch, end and signal jobs.")
     bipbip_max_duration = Key(SOME_SECONDS, 1800, "Time limit of an action on a job; then it is cancelled.")
     launch_unknown_timeout = Key(SECONDS, 120, "Time for which a node is queried whether a job has started there.")
+    job_curves = Key(
+        BOOLEAN, True, "Record every 30 s what running jobs use on their nodes: oarstat --usage, job page."
+    )
     job_probe_frequency = Key(SECONDS, 300, "Time between two checks of a running job's node; 0 = only at start.")
     node_lost_timeout = Key(SECONDS, 75, "A job ends if its node does not answer for this time; 0 = at its walltime.")
     max_automatic_resubmissions = Key(INTEGER, 3, "Maximum number of consecutive automatic resubmissions of a job.")

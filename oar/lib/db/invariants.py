@@ -187,7 +187,7 @@ INVARIANTS = (
             "the job does not exist",
             f"SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.job_id = t.job_id)",
         )
-        for table in ("job_ends", "job_usage")
+        for table in ("job_ends", "job_usage", "job_curves")
     ),
     Invariant(
         "challenges",

@@ -526,6 +526,20 @@ table(
     Column("forks_denied", BigInteger),
 )
 table(
+    "job_curves",
+    "What a job used over time on each of its nodes: a value for each step, NULL if nobody has measured it. Steps of"
+    " step seconds from the date begin. cpu: thousandths of a processor; memory, gpu_memory: MiB; gpu: per mille of the"
+    " job's GPUs there, of which there are gpus.",
+    key("job_id"),
+    Column("network_address", String(100), primary_key=True),
+    number("begin"),
+    integer("step"),
+    integer("gpus"),
+    *(Column(name, ARRAY(Integer), nullable=False, server_default="{}") for name in ("cpu", "memory")),
+    *(Column(name, ARRAY(Integer), nullable=False, server_default="{}") for name in ("gpu", "gpu_memory")),
+    storage=VACUUMED_EARLY,
+)
+table(
     "api_tokens",
     "Tokens. token_hash is the SHA-256 of the secret in hexadecimal; the secret itself is not stored.",
     sequence_number("token_id"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from oar.lib.history.sql_history import History
     from oar.lib.history.sql_usage import Usage
     from oar.lib.jobs.sql_accounting import Accounting
+    from oar.lib.jobs.sql_curves import JobCurves
     from oar.lib.jobs.sql_jobs import Jobs
     from oar.lib.jobs.sql_launch_holds import LaunchHolds
     from oar.lib.jobs.sql_listings import Listings
@@ -84,6 +85,7 @@ class Transaction(Statements):
     gantt_days: "Lazy[GanttDays]" = Lazy("oar.lib.history.sql_gantt_days", "GanttDays")
     history: "Lazy[History]" = Lazy("oar.lib.history.sql_history", "History")
     invariants: "Lazy[Invariants]" = Lazy("oar.lib.db.invariants", "Invariants")
+    job_curves: "Lazy[JobCurves]" = Lazy("oar.lib.jobs.sql_curves", "JobCurves")
     job_requests: "Lazy[JobRequests]" = Lazy("oar.lib.jobs.sql_requests", "JobRequests")
     job_runs: "Lazy[JobRuns]" = Lazy("oar.lib.jobs.sql_runs", "JobRuns")
     job_waits: "Lazy[JobWaits]" = Lazy("oar.lib.jobs.sql_waits", "JobWaits")

@@ -151,6 +151,7 @@ ROWS_OF_JOBS = (
             "job_predictions",
             "job_ends",
             "job_usage",
+            "job_curves",
             "reservation_jobs",
             "token_jobs",
             "auto_resubmissions",

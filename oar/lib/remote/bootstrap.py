@@ -33,6 +33,8 @@ PROGRAMS = (
     "site_script.py",
     "node_faults.py",
     "node_check.py",
+    "node_gpus.py",
+    "node_curves.py",
     "oarexec_command.py",
     "oarexec_end.py",
     "oarexec",

@@ -32,6 +32,7 @@ class NodeAction(StrEnum):
     SWEEP = "sweep"  #: job resource manager: remove what belongs to no job
     SUSPEND = "suspend"  #: suspend and resume manager: freeze a job
     RESUME = "resume"  #: suspend and resume manager: thaw it
+    WATCH = "watch"  #: node_curves: tell in each period what the jobs there use
 
 
 class ExecLine(StrEnum):

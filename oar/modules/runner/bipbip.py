@@ -24,11 +24,12 @@ from oar.lib.db.locks import Locks
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
-from oar.modules.runner import bipbip_pipe
+from oar.modules.runner import bipbip_pipe, curves
 from oar.modules.runner.actions import (
     desktop,
     energy,
     finish,
+    job_data,
     launch,
     node_checks,
     notices,
@@ -39,7 +40,7 @@ from oar.modules.runner.actions import (
 )
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.shared_steps import SharedSteps
-from oar.modules.runner.bipbip_pipe import ActionEnded, InterruptLaunch, PipeMessage, RunAction
+from oar.modules.runner.bipbip_pipe import ActionEnded, InterruptLaunch, PipeMessage, RunAction, WatchNodes
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
     LIMITED,
@@ -116,6 +117,7 @@ class Bipbip:
         self._locks = JobLocks(runtime_)
         self._answer = answer
         self._interrupted: set[int] = set()
+        self._curves: curves.CurveCollector | None = None  #: from the first node with a job on
         self._context = ActionContext(
             config=runtime_.config,
             database=runtime_.database,
@@ -134,6 +136,18 @@ class Bipbip:
                 pool.submit(self.carry_out, action)
             case InterruptLaunch(job_id):
                 self._interrupted.add(job_id)
+            case WatchNodes(hosts):
+                self._follow_configuration()
+                self._watch(hosts)
+
+    def _watch(self, hosts: tuple[str, ...]) -> None:
+        """Record the curves of the jobs on these nodes."""
+        if self._curves is None:
+            context = self._context
+            data = lambda: job_data.watch_data(self._context.config)  # noqa: E731
+            self._curves = curves.CurveCollector(context.database, context.remote, data)
+            context.run_in_thread("curves", self._curves.run)
+        self._curves.follow(hosts)
 
     def _follow_configuration(self) -> None:
         """Reload oar.conf if it has changed, for actions that start later. An invalid file is ignored."""

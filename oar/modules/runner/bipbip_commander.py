@@ -25,6 +25,7 @@ from oar.lib.db.connections import use_own_waits
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, recovery, retention
+from oar.lib.jobs.curves import PERIOD
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.sql_runs import InHand
 from oar.lib.nodes.energy import ENERGY_ORDERS
@@ -33,7 +34,7 @@ from oar.lib.runtime import Runtime
 from oar.modules.runner import restored_database
 from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing
-from oar.modules.runner.bipbip_pipe import ActionEnded, BipbipProcess, InterruptLaunch, RunAction
+from oar.modules.runner.bipbip_pipe import ActionEnded, BipbipProcess, InterruptLaunch, RunAction, WatchNodes
 from oar.modules.runner.dispatch import (
     HOST_ACTIONS,
     JOB_ACTIONS,
@@ -88,6 +89,8 @@ class Runner:
         self._next_look = 0.0
         self._next_load = 0.0
         self._next_expiry = 0.0
+        self._next_watch = 0.0
+        self._watched: dict[int, tuple[str, ...]] = {}  #: the nodes whose jobs' curves each bipbip records
         self._draining: float | None = None
         self._parent: processes.ParentWatch | None = None
 
@@ -253,9 +256,11 @@ class Runner:
             sweeps = tx.resources.to_sweep()
             launch_needs.follow(tx, fault)
             checks = tx.launch_holds.due_nodes(launch_holds.CHECKS)
+            watched = self._nodes_to_watch(tx)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.job_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
+        self._watch(watched)
         self._dispatch.forget_jobs(live)
         self._add(action for job in jobs if (action := next_action(job, probe_before, started_before)))
         heads = {job.job_id: job.head_host for job in jobs}
@@ -267,6 +272,22 @@ class Runner:
             self._next_expiry = time.monotonic() + EXPIRY_SECONDS
             self._add([Action(ActionKind.EXPIRE)])
 
+    def _nodes_to_watch(self, tx: Transaction) -> list[str] | None:
+        """Return the nodes with jobs that have run for a period; None: not now."""
+        if time.monotonic() < self._next_watch:
+            return None
+        self._next_watch = time.monotonic() + PERIOD
+        return tx.job_curves.nodes(tx.now - PERIOD) if self._runtime.config.job_curves else []
+
+    def _watch(self, hosts: list[str] | None) -> None:
+        """Tell each bipbip whose jobs' curves it records, if that has changed."""
+        if hosts is None:
+            return
+        for number, bipbip in self._bipbips.items():
+            mine = tuple(host for host in hosts if self._dispatch.worker_of_host(host) == number)
+            if mine != self._watched.get(number, ()) and bipbip.write(WatchNodes(mine)):
+                self._watched[number] = mine
+
     def _add(self, actions: Iterable[Action]) -> None:
         for action in actions:
             self._dispatch.add(action)
@@ -277,6 +298,7 @@ class Runner:
 
     def _start(self, number: int) -> None:
         self._bipbips[number] = BipbipProcess(number)
+        self._watched.pop(number, None)
         self._poll.add(self._bipbips[number])
 
     def _start_due_actions(self) -> None:
@@ -301,7 +323,7 @@ class Runner:
                     if action.message and retry_after is None:
                         self._notices.finish(action.message)
                     self._dispatch.finish(action, time.monotonic(), retry_after)
-                case RunAction() | InterruptLaunch():
+                case RunAction() | InterruptLaunch() | WatchNodes():
                     log.warning("unexpected answer %s", answer)
                 case effect:
                     self._deliver([effect])

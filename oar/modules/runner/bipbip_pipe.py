@@ -34,6 +34,13 @@ class InterruptLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchNodes:
+    """Request to a bipbip: record the curves of the jobs on these nodes, and of no others."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ActionEnded:
     """Answer to the Runner: an action has ended. With ``retry_after``, it must be repeated after that many seconds."""
 
@@ -42,7 +49,7 @@ class ActionEnded:
     failed: bool = False
 
 
-PipeMessage = RunAction | InterruptLaunch | ActionEnded | Effect
+PipeMessage = RunAction | InterruptLaunch | WatchNodes | ActionEnded | Effect
 
 
 def encode(message: PipeMessage) -> bytes:
@@ -54,6 +61,8 @@ def encode(message: PipeMessage) -> bytes:
             content = {"m": "DID", "again": message.retry_after, "failed": message.failed}
         case InterruptLaunch(job_id):
             content = {"m": "INTERRUPT", "job_id": job_id}
+        case WatchNodes(hosts):
+            content = {"m": "WATCH", "hosts": hosts}
         case effect:
             return frames.encode(effect) + b"\n"
     if isinstance(message, RunAction | ActionEnded):
@@ -73,6 +82,8 @@ def decode(line: bytes) -> PipeMessage:
             return ActionEnded(_read_action(content), content["again"], content["failed"])
         case "INTERRUPT":
             return InterruptLaunch(content["job_id"])
+        case "WATCH":
+            return WatchNodes(tuple(content["hosts"]))
         case _:
             effect = frames.decode(line)
             assert isinstance(effect, Effect)

@@ -250,7 +250,10 @@ class Dispatch:
 
     def worker_of(self, action: Action) -> int:
         """Return the number of the bipbip that has the connection to the action's host."""
-        return zlib.crc32((action.host or str(action.job_id)).encode()) % self.workers
+        return self.worker_of_host(action.host or str(action.job_id))
+
+    def worker_of_host(self, host: str) -> int:
+        return zlib.crc32(host.encode()) % self.workers
 
     def next_due(self) -> float | None:
         """Return when the next pause of an action ends, None if no action pauses."""

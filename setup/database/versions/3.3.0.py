@@ -96,6 +96,13 @@ def upgrade():
         " config_digest varchar(64) NOT NULL DEFAULT '', sees_nodes integer NOT NULL DEFAULT 0,"
         " counted_at bigint NOT NULL DEFAULT 0, chosen_at bigint NOT NULL DEFAULT 0)"
     )
+    op.execute(
+        "CREATE TABLE public.job_curves (job_id bigint, network_address varchar(100), begin bigint NOT NULL DEFAULT 0,"
+        " step integer NOT NULL DEFAULT 0, gpus integer NOT NULL DEFAULT 0, cpu integer[] NOT NULL DEFAULT '{}',"
+        " memory integer[] NOT NULL DEFAULT '{}', gpu integer[] NOT NULL DEFAULT '{}',"
+        " gpu_memory integer[] NOT NULL DEFAULT '{}', PRIMARY KEY (job_id, network_address))"
+        " WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02)"
+    )
 
 
 def downgrade():

@@ -18,6 +18,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.db.user_sql import satisfying
 from oar.lib.jobs import output_names
+from oar.lib.jobs.curves import PERIOD
 from oar.lib.jobs.records import Job, JobKeys, JobRun
 from oar.lib.jobs.states import JobType, JobTypeName, Reservation
 from oar.lib.nodes.records import Resource
@@ -340,6 +341,11 @@ def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> di
 def check_data(checks: Iterable[tuple[NodeCheck, str]], config: Config) -> dict[str, Any]:
     """Return the input of node_check."""
     return {**_node_data(config), "checks": [{"kind": kind, "user": user} for kind, user in checks]}
+
+
+def watch_data(config: Config) -> dict[str, Any]:
+    """Return the input of node_curves."""
+    return {**_node_data(config), "period": PERIOD}
 
 
 def sweep_data(jobs: Iterable[JobData], config: Config) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""How busy the GPUs of this node are, as their drivers tell: NVIDIA's library (NVML), the files of AMD's driver.
+
+Where neither is here, or a driver does not answer, nothing is told.  No process is started: ``nvidia-smi`` takes a
+second of processor on a node with eight GPUs, the library some milliseconds.  It is left after each look: while it
+holds the devices, the mode of a GPU cannot be changed.
+"""
+
+import glob
+import re
+
+import node_base
+import node_devices
+import node_kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any, Union
+
+    from node_base import JobFiles
+
+    #: Of a GPU: its use (per mille), the bytes of its memory that are taken; None: not known.
+    Reading = tuple[int | None, int | None]
+    #: By the words that ``gpudevice`` may name a GPU with.
+    Readings = dict[str, Reading]
+
+NVML = "libnvidia-ml.so.1"
+UUID_SIZE = 96
+MOST_GPUS = 256
+AMD_FILES = "/sys/class/drm/card*/device/gpu_busy_percent"
+CARD = re.compile(r"/card([0-9]+)/device/")
+
+
+class Drivers:
+    """The drivers that tell something of the GPUs here; false if there are none."""
+
+    def __init__(self, nvml: str = NVML, amd: str = AMD_FILES) -> None:
+        self.library = library_of(nvml)
+        self.amd = amd
+
+    def __bool__(self) -> bool:
+        return self.library is not None or bool(glob.glob(self.amd))
+
+    def read(self) -> "Readings":
+        """Return what the drivers tell now, by each name of a GPU."""
+        readings = dict(nvidia(self.library))
+        for path in glob.glob(self.amd)[:MOST_GPUS]:
+            match = CARD.search(path)
+            if match is not None:
+                percent = node_kernel.number(path)
+                memory = node_kernel.number(path[: path.rindex("/")] + "/mem_info_vram_used")
+                readings.setdefault(match.group(1), (per_mille(percent), memory))
+        return readings
+
+
+def per_mille(percent: "int | None") -> "int | None":
+    return None if percent is None else 10 * min(percent, 100)
+
+
+def library_of(name: str) -> "Any":
+    """Return NVIDIA's library; None where it is not."""
+    import ctypes  # not for the sessions of nodes without a watch
+
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+def nvidia(library: "Any") -> "Iterator[tuple[str, Reading]]":
+    """Return what NVML tells of each GPU, by its names; nothing without the library."""
+    if library is None or library.nvmlInit_v2():
+        return
+    try:
+        for device in devices_of(library):
+            reading = reading_of(library, device)
+            for name in names_of(library, device):
+                yield name, reading
+    finally:
+        library.nvmlShutdown()
+
+
+def devices_of(library: "Any") -> "Iterator[Any]":
+    import ctypes
+
+    count = ctypes.c_uint()
+    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return
+    for index in range(min(count.value, MOST_GPUS)):
+        device = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
+            yield device
+
+
+def names_of(library: "Any", device: "Any") -> "list[str]":
+    """Return the number of a GPU as in ``/dev``, and its own name."""
+    import ctypes
+
+    minor, uuid = ctypes.c_uint(), ctypes.create_string_buffer(UUID_SIZE)
+    names = []
+    if library.nvmlDeviceGetMinorNumber(device, ctypes.byref(minor)) == 0:
+        names.append(str(minor.value))
+    if library.nvmlDeviceGetUUID(device, uuid, UUID_SIZE) == 0:
+        names.append(uuid.value.decode("ascii", "replace"))
+    return names
+
+
+def reading_of(library: "Any", device: "Any") -> "Reading":
+    """Return what NVML tells of a GPU: percent of GPU and of memory bandwidth; total, free and used bytes."""
+    import ctypes
+
+    use, memory = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()
+    has_use = library.nvmlDeviceGetUtilizationRates(device, use) == 0
+    has_memory = library.nvmlDeviceGetMemoryInfo(device, memory) == 0
+    return per_mille(use[0] if has_use else None), (memory[2] if has_memory else None)
+
+
+def gpus_of(files: "JobFiles") -> "list[str]":
+    """Return the GPUs of a job on this node, as ``Drivers.read`` names them."""
+    words: "dict[str, None]" = {}
+    for value in node_base.values_here(files, "gpudevice"):
+        for word in node_devices.words_of(value):
+            number = node_devices.number_of(word)
+            words[word if number is None else str(number)] = None
+    return list(words)
+
+
+def summary(readings: "Sequence[Reading]") -> "list[Union[int, None]]":
+    """Return the number of GPUs of a job, their mean use and the memory that is taken of them; nothing of none."""
+    if not readings:
+        return []
+    uses = [use for use, _ in readings if use is not None]
+    memories = [memory for _, memory in readings if memory is not None]
+    return [len(readings), sum(uses) // len(uses) if uses else None, sum(memories) if memories else None]
