@@ -98,11 +98,15 @@ def main(context: Context, action: str, *, check: bool, as_json: bool, wanted: s
 
 def _check(context: Context, path: str) -> int:
     """Print the health of the server in one line; return the exit code of a monitoring plugin."""
+    from oar.cli.common.health_probes import explain_unreadable
     from oar.lib.monitoring.health import ServerHealth
 
     try:
         parsed = read_config(path)
     except ConfigError as error:
+        if context.user.is_admin and os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
+            click.echo(f"OAR CRITICAL: {explain_unreadable(context.user.name, path)}")
+            return ServerHealth.CRITICAL
         click.echo(f"OAR UNKNOWN: {error if context.user.is_admin else _NOT_ASKED}")
         return ServerHealth.UNKNOWN
     return Server(parsed, path, context.environment).check()

@@ -1,5 +1,6 @@
 """``oar-server status --check`` says in one line why nobody can tell how the server is, with the code for that."""
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from oar.lib.access.records import User
 from oar.lib.config.files import Config, Parsed
 
 CRITICAL, UNKNOWN = 2, 3
+_NOBODY = 65534
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,25 @@ def test_who_cannot_read_the_configuration_is_told_so(
     monkeypatch.setattr(oar_server, "conf_file", lambda environment: str(path))
     result = invoke(oar_server.main, ["status", "--check"], user=user)
     assert (result.exit, result.out, result.err) == (UNKNOWN, f"OAR UNKNOWN: {told.format(path)}\n", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to read as another account")
+def test_a_configuration_that_the_account_of_the_server_cannot_read_is_critical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "oar.conf"
+    path.write_text("")
+    path.chmod(0o600)
+    for directory in (tmp_path, *tmp_path.parents[:-2]):
+        directory.chmod(0o755)
+    monkeypatch.setattr(oar_server, "conf_file", lambda environment: str(path))
+    os.seteuid(_NOBODY)
+    try:
+        result = invoke(oar_server.main, ["status", "--check"], user=User("oar", _NOBODY))
+    finally:
+        os.seteuid(0)
+    way_out = f"(run: chown root:oar {path}; chmod 640 {path})"
+    assert (result.exit, result.out) == (CRITICAL, f"OAR CRITICAL: the account oar cannot read {path} {way_out}\n")
 
 
 def _stopped(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
