@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from bench import snapshots
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, RunningJob, Snapshot
+from oar.kao.facts.snapshot import Pool, RunningJob, Snapshot
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.jobs.states import JobState
 
 CORES = 10000

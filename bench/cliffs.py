@@ -11,9 +11,6 @@ from bench.snapshots import CORES, CPUS, NOW, plain, platform
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
-    QuotaPeriod,
-    QuotaRule,
-    Quotas,
     RequestGroup,
     RunningJob,
     Settings,
@@ -21,6 +18,7 @@ from oar.kao.facts.snapshot import (
     StoredPlacement,
     WaitingJob,
 )
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.jobs.records import Dependency, Level, Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation
 from oar.lib.nodes.records import PropertyValue

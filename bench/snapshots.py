@@ -12,9 +12,6 @@ from dataclasses import replace
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
-    QuotaPeriod,
-    QuotaRule,
-    Quotas,
     RequestGroup,
     ResourceColumns,
     RunningJob,
@@ -22,6 +19,7 @@ from oar.kao.facts.snapshot import (
     Snapshot,
     WaitingJob,
 )
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.jobs.records import Level, Queue
 from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.nodes.states import ResourceState

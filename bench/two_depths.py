@@ -18,19 +18,11 @@ from bench import cliffs, snapshots
 from bench.changes import carried_out, in_parts
 from bench.figures import Figures, heading
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.snapshot import (
-    ConsumptionSums,
-    QuotaPeriod,
-    QuotaRule,
-    Quotas,
-    RunningJob,
-    Snapshot,
-    StoredPlacement,
-    Weights,
-)
+from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, StoredPlacement, Weights
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.meta_sched import LONGEST_URGENT
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.resource_set import union
 from oar.lib.jobs.states import JobPriority
 from oar.lib.nodes.states import STANDBY_FOR_EVER, ResourceState

@@ -10,10 +10,10 @@ import pytest
 
 from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
-from oar.kao.facts.queue_policies import POLICIES
 from oar.kao.facts.snapshot import Settings
 from oar.lib.access.records import User
 from oar.lib.base.version import SCHEMA, VERSION
+from oar.lib.jobs.queue_policies import POLICIES
 from oar.lib.jobs.states import JobPriority
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
@@ -256,7 +256,7 @@ def test_the_queues_of_a_new_installation_obey_quotas(run: Run, postgres: Postgr
         cursor.execute("SELECT scheduler_policy FROM queues")
         policies = [POLICIES[name] for (name,) in cursor.fetchall()]
     connection.close()
-    assert {policy.has_quotas(Settings(has_quotas=True)) for policy in policies} == {True}
+    assert {policy.has_quotas(is_configured=True) for policy in policies} == {True}
     assert {policy.order_by(Settings()) for policy in policies} == {JobPriority.FIFO}
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from oar.cli import oarproject, oarsub, oaruserset
 from oar.cli.common.command import Command, CommandResult
-from oar.kao.planner.limits import quota_files
 from oar.lib.access.records import User
+from oar.lib.accounts import quota_files
 from oar.lib.accounts.limit_rules import waiting_rules
 from oar.lib.config.files import parse
 from oar.lib.db.database import Database

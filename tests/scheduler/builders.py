@@ -8,7 +8,6 @@ from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import (
     Alternative,
     Pool,
-    Quotas,
     RequestGroup,
     RequiredJob,
     ResourceColumns,
@@ -19,6 +18,7 @@ from oar.kao.facts.snapshot import (
     WaitingJob,
 )
 from oar.kao.planner.schedule import schedule
+from oar.lib.accounts.quota_records import Quotas
 from oar.lib.base.resource_set import ResourceSet, positions
 from oar.lib.jobs.records import Dependency, Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.rounds.hypothetical.what_if import smallest_change, with_all_planned
 from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.jobs.reasons import ReasonCode, RoundLimit

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import Round
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import GROUPS, Site, change

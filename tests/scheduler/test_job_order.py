@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Settings, Snapshot, Weights
 from oar.kao.planner import job_order
 from oar.kao.planner.fair_share import Share, share_of
@@ -18,6 +17,7 @@ from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import sorting
 from oar.lib.config.files import Config
+from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, JobState, QueueState
@@ -352,8 +352,8 @@ def test_each_policy_of_ours_has_quotas_or_not(policy: str, without: bool, with_
     known = policy_of(policy)
     assert known is not None
     settings = Cluster().settings
-    assert known.has_quotas(settings) is without
-    assert known.has_quotas(replace(settings, has_quotas=True)) is with_key
+    assert known.has_quotas(is_configured=settings.has_quotas) is without
+    assert known.has_quotas(is_configured=True) is with_key
 
 
 def test_the_quota_scheduler_asks_only_that_required_jobs_have_ended() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from oar.kao.facts.job_types import PluginCall, parse_types
-from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import schedule
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.times import format_date
 from oar.lib.jobs.reasons import ReasonCode

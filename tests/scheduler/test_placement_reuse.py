@@ -9,21 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Plan
-from oar.kao.facts.snapshot import (
-    FOREVER,
-    Pool,
-    QuotaPeriod,
-    QuotaRule,
-    Quotas,
-    ResourceColumns,
-    RunningJob,
-    Snapshot,
-    StoredPlacement,
-    WaitingJob,
-)
+from oar.kao.facts.snapshot import FOREVER, Pool, ResourceColumns, RunningJob, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.placement.site_extensions import FIND_PLUGINS
 from oar.kao.planner.schedule import Round, schedule
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oar.kao.facts.snapshot import QuotaRule, Quotas, Snapshot
+from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.lib.accounts.quota_records import QuotaRule, Quotas
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.jobs.records import Queue

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from oar.kao.planner.limits.quota_files import Calendar, parse_json, parse_single, parse_weekly
 from oar.kao.rounds.reading import time_zone
+from oar.lib.accounts.quota_files import Calendar, parse_json, parse_single, parse_weekly
 from oar.lib.base.times import format_date, parse_date
 
 EXAMPLE = """{ "periodical": [ ["08:00-19:00 mon-fri * *", "day",     "working hours"],

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.plan import Placement
-from oar.kao.facts.snapshot import PlannedJob, QuotaPeriod, QuotaRule, Quotas, Snapshot, WaitingJob
-from oar.kao.planner.limits.quota_files import QuotaFileError, parse_json, parse_statements
+from oar.kao.facts.snapshot import PlannedJob, Snapshot, WaitingJob
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.snapshot_files import from_json, to_json
 from oar.lib.accounts.limit_rules import binding_rules, rules_by_key
+from oar.lib.accounts.quota_files import QuotaFileError, parse_json, parse_statements
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.times import format_date
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Plan, Reason
-from oar.kao.facts.snapshot import BudgetStop, Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot
+from oar.kao.facts.snapshot import BudgetStop, Pool, Snapshot
 from oar.kao.planner.schedule import schedule
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.times import format_date
 from oar.lib.jobs.reasons import (
     WAITING_FOR,

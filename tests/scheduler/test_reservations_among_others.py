@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.snapshot import PlannedChange, QuotaPeriod, QuotaRule, Quotas, RequestGroup, Snapshot
+from oar.kao.facts.snapshot import PlannedChange, RequestGroup, Snapshot
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
 from oar.lib.jobs.records import Level
 from oar.lib.jobs.states import JobState

@@ -11,7 +11,6 @@ import pytest
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import ConsumptionSums, Settings, Snapshot
 from oar.kao.planner.fair_share import share_of
-from oar.kao.planner.limits.quota_files import QuotaFile, parse_json, parse_statements
 from oar.kao.planner.placement.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.hypothetical import what_if
@@ -20,6 +19,7 @@ from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
 from oar.lib.accounts.limit_rules import binding_rules, rules_by_key
+from oar.lib.accounts.quota_files import QuotaFile, parse_json, parse_statements
 from oar.lib.base.times import parse_duration
 from oar.lib.config.files import parse
 from oar.lib.jobs.reasons import ReasonCode, RoundLimit

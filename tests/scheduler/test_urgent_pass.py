@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import NO_TYPES, SharingKey
 from oar.kao.facts.plan import Placement, Plan
-from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import Pool, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner import urgent_pass
 from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.passed_jobs import PassedChains, Turn
@@ -21,6 +21,7 @@ from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import Check, _Search
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.jobs.records import Dependency, Queue
 from oar.lib.jobs.states import QueueState, Reservation
 from oar.lib.nodes.states import ResourceState

@@ -15,8 +15,8 @@ from docs import generate
 from oar.cli.common.command import Command
 from oar.cli.common.options import ADMIN, RESERVATIONS, USER, BadOption
 from oar.cli.oarsub_parts import job_shell
-from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.config.files import Config
+from oar.lib.jobs.queue_policies import POLICIES
 from oar.lib.jobs.states import JOB_MOVES, JobState
 from oar.lib.submission import dependencies
 from oar.lib.submission.checks import Code

@@ -6,7 +6,6 @@ from contextlib import ExitStack, closing
 
 import click
 
-from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.access.records import User
 from oar.lib.adoption import report, sql_adoption
 from oar.lib.adoption.rules import OldRule
@@ -14,6 +13,7 @@ from oar.lib.adoption.sql_old_databases import LiveJobs, OldDatabase, live_jobs
 from oar.lib.db.migrations import Migrator
 from oar.lib.history import audit
 from oar.lib.history.audit import AuditAction, Values
+from oar.lib.jobs.queue_policies import POLICIES
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.admission_rules import explain_bad_text
 

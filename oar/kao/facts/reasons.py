@@ -8,7 +8,8 @@ See docs/design/planner.rst, "Reasons".
 from collections.abc import Sequence
 
 from oar.kao.facts.plan import Json, Reason
-from oar.kao.facts.snapshot import FOREVER, QuotaRule
+from oar.kao.facts.snapshot import FOREVER
+from oar.lib.accounts.quota_records import QuotaRule
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.reasons import ReasonCode, RoundLimit
 from oar.lib.jobs.records import Level

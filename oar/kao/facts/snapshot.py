@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from oar.lib.accounts.quota_records import Quotas
+from oar.lib.base import times
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
 from oar.lib.jobs.live_jobs import LiveJob
 from oar.lib.jobs.records import Dependency, Level, Queue
@@ -19,7 +21,7 @@ from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceS
 from oar.lib.reservations.states import LEAVING, STARTED, ReservationState
 
 #: A date later than every date.  Never stored.
-FOREVER = 2**62
+FOREVER = times.FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,43 +364,6 @@ class ConsumptionSums:
     used_by_user: Mapping[str, int] = field(default_factory=dict)
     asked_by_user: Mapping[str, int] = field(default_factory=dict)
     used_by_project: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaRule:
-    """Limits of what a set of jobs may use at a time; -1 = no limit (docs/design/planner.rst, "Quotas").
-
-    Queue, project, type and user select the jobs.  ``*``: one limit for all together.  ``/``: one limit for each queue,
-    project or user separately.  Otherwise: a name.
-    """
-
-    queue: str
-    project: str
-    type: str
-    user: str
-    resources: int = -1
-    jobs: int = -1
-    seconds: int = -1  #: resource seconds from now to the ends of the jobs
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaPeriod:
-    """The rules that apply from a date until the next period begins."""
-
-    begin: int
-    rules: int  #: index in ``Quotas.rules``
-
-
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """The quota rules and the periods in which they apply.
-
-    Periods are stored as dates, so a plan does not depend on the time zone.
-    """
-
-    rules: tuple[tuple[QuotaRule, ...], ...]
-    periods: tuple[QuotaPeriod, ...]  #: in order of time; the first begins at or before ``Snapshot.now``
-    latest_start: int = FOREVER  #: no job is planned to start later: which rules are in force then is not known
 
 
 class BudgetStop(NamedTuple):

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.queue_policies import QueuePolicy
 from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob, Weights
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.lib.jobs.queue_policies import QueuePolicy
 from oar.lib.jobs.reasons import RoundLimit
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobPriority, Reservation

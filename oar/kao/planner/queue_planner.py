@@ -6,7 +6,6 @@ from functools import partial
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, Reason
-from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.facts.steps import Steps
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs, cyclic_jobs
@@ -17,6 +16,7 @@ from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext, TimeIsUp
 from oar.kao.planner.placement.starts import Starts
 from oar.kao.planner.urgent_pass import PassedOver
+from oar.lib.jobs.queue_policies import QueuePolicy, policy_of
 from oar.lib.jobs.reasons import RoundLimit
 from oar.lib.jobs.records import Queue
 
@@ -285,7 +285,7 @@ class QueuePlanner:
         if rules is None:
             rules = self._known_rules[key] = PlacementRules(
                 dependency_condition=policy.condition(self._settings),
-                has_quotas=policy.has_quotas(self._settings),
+                has_quotas=policy.has_quotas(is_configured=self._settings.has_quotas),
                 not_before=not_before,
                 is_now_only=not policy.is_backfilling and not self._wanted,
                 depth=depth,

@@ -12,7 +12,6 @@ from functools import partial
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, parse_types, parse_types_or_none
 from oar.kao.facts.plan import ChangeStep, JobForecast, Json, Placement, Plan, Reason, ReservationStep
-from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps, result_of
 from oar.kao.planner.advance_reservations.decisions import ReservationDecisions
@@ -45,6 +44,7 @@ from oar.kao.planner.resources.spaces import Containers
 from oar.kao.planner.urgent_pass import PassedOver
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.queue_policies import QueuePolicy, policy_of
 from oar.lib.jobs.reasons import ReasonCode
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import JobState, QueueState, Reservation
@@ -454,7 +454,9 @@ class Round:
         self._reservations.follow(job, self._policies[job.queue].condition(self._settings))
 
     def _answer_reservation(self, job: WaitingJob) -> None:
-        self._reservations.answer(job, has_quotas=self._policies[job.queue].has_quotas(self._settings))
+        self._reservations.answer(
+            job, has_quotas=self._policies[job.queue].has_quotas(is_configured=self._settings.has_quotas)
+        )
 
     def _keep_other_reservations(self) -> None:
         """Keep the stored placements of undecided reservations, for example in stopped queues."""

@@ -5,15 +5,13 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from oar.kao.facts.job_types import parse_types_or_none
-from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import PlannedJob, QuotaRule, Weights
+from oar.kao.facts.snapshot import PlannedJob, Weights
 from oar.kao.planner.fair_share import Term, UserAhead, share_of, users_ahead
 from oar.kao.planner.job_order import Factors, priority
-from oar.kao.planner.limits import quota_files
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
-from oar.kao.rounds.reading.policy_files import parse_weights, states_of_all
-from oar.lib.accounts import budgets, projects, waiting_limits
+from oar.kao.rounds.reading.policy_files import parse_weights
+from oar.lib.accounts import budgets, projects, quota_files, waiting_limits
 from oar.lib.accounts.limit_rules import (
     KeyedRule,
     Pattern,
@@ -24,9 +22,11 @@ from oar.lib.accounts.limit_rules import (
     rules_by_key,
 )
 from oar.lib.accounts.project_changes import may_see_members
+from oar.lib.accounts.quota_records import QuotaRule
 from oar.lib.accounts.shares import read_shares
 from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob, WaitingSum
 from oar.lib.accounts.views import ShownBudget, show_budgets
+from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import JobTypes
@@ -172,7 +172,9 @@ class _Reader:
         self._weights = self._read_weights() if JobPriority.MULTIFACTOR in self._orders.values() else Weights()
 
     def quotas(self) -> Iterator[RuleUse]:
-        limited = [name for name, policy in self._queues.items() if policy.has_quotas(self._settings)]
+        limited = [
+            name for name, policy in self._queues.items() if policy.has_quotas(is_configured=self._config.quotas)
+        ]
         rules = self._quota_rules() if limited else ()
         bound = _bound(rules, limited, self._projects, self._user)
         counted: dict[Pattern, list[HoldingJob]] = {pattern: [] for _, pattern in bound}
@@ -188,7 +190,7 @@ class _Reader:
             file = quota_files.parse(self._quota_file or "{}")
         except ValueError:
             return ()
-        everything = self._tx.accounts.counted_resources(states_of_all(self._config))
+        everything = self._tx.accounts.counted_resources(quota_files.states_of_all(self._config))
         quotas = file.quotas(everything, self._tx.now, 1, 0)
         return quotas.rules[quotas.periods[0].rules]
 

@@ -12,6 +12,9 @@ from oar.lib.base.errors import BadRequest
 
 HOUR, DAY = 3600, 86400
 
+#: Later than every date.
+FOREVER = 2**62
+
 #: A part that is zero may be omitted, but not its colon.
 _CLOCK = r"(?a)(?=.*\d)(\d{0,10})(?::(\d{0,9})(?::(\d{0,9}))?)?"
 _UNITS = r"(?ai)(?=\d)(?:(\d{1,5})w)?(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,10})s)?"

@@ -10,9 +10,10 @@ from itertools import product
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
-from oar.kao.facts.snapshot import FOREVER, PlannedJob, QuotaRule, Quotas, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import FOREVER, PlannedJob, Snapshot, WaitingJob
 from oar.kao.planner.limits.array_limits import CountedJob
 from oar.lib.accounts.limit_rules import Pattern, binding_rules, pattern_of, rule_key, rules_by_key
+from oar.lib.accounts.quota_records import QuotaRule, Quotas
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.submission.resource_request import JobTypes
 

@@ -26,8 +26,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
-from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, Quotas, Snapshot
+from oar.kao.facts.snapshot import FOREVER, Snapshot
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import (
@@ -38,6 +37,8 @@ from oar.kao.planner.placement.round_memory import (
     SpaceMemory,
 )
 from oar.kao.planner.resources.spaces import Space, SpaceKey
+from oar.lib.accounts.quota_records import QuotaPeriod, Quotas
+from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.states import QueueState
 
 

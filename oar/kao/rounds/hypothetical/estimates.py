@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import JobForecast, Placement
-from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.hypothetical import what_if
@@ -22,6 +21,7 @@ from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.ends import EndCode
+from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.reasons import ReasonCode, WaitReason, is_overdue, reason_sentence
 from oar.lib.jobs.records import Dependency
 from oar.lib.jobs.states import JobState, JobType, Reservation

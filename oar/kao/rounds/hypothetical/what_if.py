@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import JobForecast
-from oar.kao.facts.snapshot import Alternative, Quotas, RequestGroup, Snapshot
+from oar.kao.facts.snapshot import Alternative, RequestGroup, Snapshot
 from oar.kao.planner.placement.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.kao.planner.schedule import Round
+from oar.lib.accounts.quota_records import Quotas
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.resource_set import from_positions
 from oar.lib.base.times import format_duration

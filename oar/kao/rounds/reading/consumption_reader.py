@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Settings
 from oar.lib.accounts.shares import Active, Row, SharedProjects, read_shares, with_sub_projects
 from oar.lib.config.files import Config
+from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import ConsumptionType, JobPriority, QueueState
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Generic, TypeVar
 
-from oar.kao.facts.queue_policies import policy_of
-from oar.kao.facts.snapshot import Quotas, ResourceColumns, Settings, Snapshot, Weights
-from oar.kao.planner.limits import quota_files
-from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile
+from oar.kao.facts.snapshot import ResourceColumns, Settings, Snapshot, Weights
 from oar.kao.planner.limits.quotas import COUNTED_TYPE
+from oar.lib.accounts import quota_files
+from oar.lib.accounts.quota_files import NOTHING, QuotaFile, states_of_all
+from oar.lib.accounts.quota_records import Quotas
 from oar.lib.base.formats import read_yaml
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
-from oar.lib.nodes.states import ResourceState
+from oar.lib.jobs.queue_policies import policy_of
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ LONGEST = 366 * 86400
 
 
 def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
-    return any(policy.has_quotas(settings) for policy in map(policy_of, policies) if policy)
+    return any(policy.has_quotas(is_configured=settings.has_quotas) for policy in map(policy_of, policies) if policy)
 
 
 class PolicyFile(Generic[T]):
@@ -139,13 +139,6 @@ class PolicyFiles:
     def _everything(self, resources: ResourceColumns) -> int:
         counted = resources.where(resources.types, COUNTED_TYPE)
         return (counted & resources.where(resources.states, *states_of_all(self._config))).bit_count()
-
-
-def states_of_all(config: Config) -> tuple[ResourceState, ...]:
-    """Return the states of the resources that ALL counts."""
-    states = (ResourceState.ALIVE, ResourceState.ABSENT)
-    is_wide = config.quotas_all_nb_resources_mode == "default_not_dead"
-    return (*states, ResourceState.SUSPECTED) if is_wide else states
 
 
 def parse_quotas(text: str) -> QuotaFile:

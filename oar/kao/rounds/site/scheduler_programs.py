@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from oar.kao.facts.queue_policies import POLICIES, policy_of
 from oar.lib.base import processes
 from oar.lib.base.programs import DEFAULT_PATH
 from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Mail
+from oar.lib.jobs.queue_policies import POLICIES, policy_of
 from oar.lib.jobs.records import Queue
 from oar.lib.jobs.states import QueueState
 from oar.lib.runtime import Runtime

@@ -11,12 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oar.kao.facts.snapshot import FOREVER, QuotaPeriod, QuotaRule, Quotas
 from oar.lib.accounts.limit_rules import SECTION, waiting_rules
+from oar.lib.accounts.quota_records import QuotaPeriod, QuotaRule, Quotas
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.times import local_midnight, local_minute, parse_date
+from oar.lib.base.times import FOREVER, local_midnight, local_minute, parse_date
+from oar.lib.nodes.states import ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -191,6 +195,10 @@ class RuleText:
     jobs: Limit
     hours: Limit
 
+    @property
+    def limits(self) -> tuple[Limit, Limit, Limit]:
+        return self.resources, self.jobs, self.hours
+
     def on(self, everything: int) -> QuotaRule:
         """Return the rule, if ``everything`` resources exist."""
         return QuotaRule(
@@ -222,8 +230,26 @@ class QuotaFile:
         periods = tuple(QuotaPeriod(date, names.index(name)) for date, name in steps)
         return Quotas(tuple(self._on(name, everything) for name in names), periods, now + window)
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether a limit is a part of all resources."""
+        limits = (limit for rules in self.rules.values() for rule in rules for limit in rule.limits)
+        return any(limit.is_part for limit in limits)
+
+    def rule_sets(self, everything: int) -> list[tuple[QuotaRule, ...]]:
+        """Return the rules of each period that the file names; ``everything``: the number of resources for ALL."""
+        names = self.calendar.names() if self.calendar else {OTHERWISE}
+        return [self._on(name, everything) for name in sorted(names)]
+
     def _on(self, name: str, everything: int) -> tuple[QuotaRule, ...]:
         return tuple(rule.on(everything) for rule in self.rules.get(name, ()))
+
+
+def states_of_all(config: "Config") -> tuple[ResourceState, ...]:
+    """Return the states of the resources that ALL counts."""
+    states = (ResourceState.ALIVE, ResourceState.ABSENT)
+    is_wide = config.quotas_all_nb_resources_mode == "default_not_dead"
+    return (*states, ResourceState.SUSPECTED) if is_wide else states
 
 
 #: No rules.

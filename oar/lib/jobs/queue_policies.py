@@ -6,9 +6,20 @@ See docs/design/planner.rst, "Order".
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-from oar.kao.facts.snapshot import Settings
 from oar.lib.jobs.states import DependencyCondition, JobPriority
+
+
+class PolicySettings(Protocol):
+    """The settings of the site that a policy depends on."""
+
+    @property
+    def dependency_condition(self) -> DependencyCondition: ...
+    @property
+    def job_priority(self) -> JobPriority: ...
+    @property
+    def is_priority_explicit(self) -> bool: ...
 
 
 class QuotaUse(StrEnum):
@@ -28,14 +39,15 @@ class QueuePolicy:
     dependency_condition: DependencyCondition | None = None  #: None = DEPENDENCY_CONDITION
     is_backfilling: bool = True
 
-    def has_quotas(self, settings: Settings) -> bool:
-        return self.quotas is QuotaUse.ALWAYS or (self.quotas is QuotaUse.IF_CONFIGURED and settings.has_quotas)
+    def has_quotas(self, *, is_configured: bool) -> bool:
+        """Return whether quotas apply; ``is_configured``: the key QUOTAS."""
+        return self.quotas is QuotaUse.ALWAYS or (self.quotas is QuotaUse.IF_CONFIGURED and is_configured)
 
-    def condition(self, settings: Settings) -> DependencyCondition:
+    def condition(self, settings: PolicySettings) -> DependencyCondition:
         """Return the condition of dependencies that specify none."""
         return self.dependency_condition or settings.dependency_condition
 
-    def order_by(self, settings: Settings) -> JobPriority:
+    def order_by(self, settings: PolicySettings) -> JobPriority:
         """Return the order of the queue. An explicit JOB_PRIORITY replaces FIFO, but never fair share."""
         if self.order is JobPriority.FAIRSHARE or (self.order and not settings.is_priority_explicit):
             return self.order
