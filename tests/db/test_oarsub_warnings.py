@@ -1,5 +1,6 @@
 """What oarsub says of a submission that it takes, and what short forms stand for."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import LoginNode, add_rules
 
 NO_MAIL = "# Warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): no mail is sent (--notify mail).\n"
@@ -228,3 +229,62 @@ def test_a_dry_run_tells_the_dates_it_has_read(site: LoginNode) -> None:
 
 def test_an_estimate_needs_no_file(site: LoginNode) -> None:
     assert site.oarsub("--estimate", "-d", "/no/where", "./not-there.sh").err == ""
+
+
+def _quotas(site: LoginNode, **sections: object) -> None:
+    """Store a quota file as the server read it."""
+    site.config = Config(quotas=True)
+    sql = "INSERT INTO policy_log (kind, name, value) VALUES ('file', %s, %s)"
+    execute_sql(site.database, sql, site.config.quotas_conf_file, json.dumps(sections))
+
+
+NEVER = "can never start: it takes"
+SEE_LIMITS = "Request less (oarsub -l), or see your limits: oarstat --limits\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("nodes=2", f'4 resources, and the quota "*,*,*,/" allows 3 for each user. {SEE_LIMITS}'),
+        (
+            "resource_id=3,walltime=4",
+            f'12 resource hours, and the quota "*,*,*,/" allows 10.5 for each user. {SEE_LIMITS}',
+        ),
+        ("nodes=1", ""),
+        ("resource_id=3,walltime=1", ""),
+    ],
+)
+def test_a_job_that_can_never_start_under_a_quota_says_so(site: LoginNode, request_: str, said: str) -> None:
+    _quotas(site, quotas={"*,*,*,/": [3, -1, 10.5]})
+    result = site.oarsub("-l", request_, "true")
+    assert (result.exit, result.err) == (0, said and f"# Warning: the job {NEVER} {said}")
+    assert len(site.jobs()) == 1
+
+
+def test_a_job_that_one_alternative_or_one_period_allows_gets_no_warning(site: LoginNode) -> None:
+    _quotas(site, quotas={"*,*,*,/": [3]})
+    assert site.oarsub("-l", "nodes=2", "-l", "resource_id=3", "true").err == ""
+    _quotas(site, quotas={"*,*,*,/": [3]}, night={"*,*,*,/": ["ALL"]}, periodical=[["19:00-7:00 * * *", "night"]])
+    assert site.oarsub("-l", "nodes=4", "true").err == ""
+    _quotas(site, quotas={"*,*,*,/": [3]}, night={"*,*,*,/": ["0.5*ALL"]}, periodical=[["19:00-7:00 * * *", "night"]])
+    assert site.oarsub("-l", "nodes=2", "true").err == ""
+    assert NEVER in site.oarsub("-l", "nodes=3", "true").err
+
+
+def test_only_what_quotas_count_leads_to_a_warning(site: LoginNode) -> None:
+    _quotas(site, quotas={"*,*,*,/": [3]})
+    execute_sql(site.database, "UPDATE resources SET type = 'disk' WHERE network_address = 'node-1'")
+    # of two nodes the smallest could have one core that counts
+    execute_sql(site.database, "DELETE FROM resources WHERE resource_id = 3")
+    assert site.oarsub("-l", "nodes=2", "true").err == ""
+    assert NEVER in site.oarsub("-l", "nodes=3", "true").err
+    execute_sql(site.database, "DELETE FROM admission_rules")  # they refuse a type that the site does not know
+    assert site.oarsub("-q", "default", "-l", "nodes=3", "-t", "no_quotas", "true").err == ""
+    site.config = Config(quotas=False)
+    assert site.oarsub("-q", "default", "-l", "nodes=3", "true").err == ""
+
+
+def test_each_job_of_an_array_counts_alone(site: LoginNode) -> None:
+    _quotas(site, quotas={"*,*,*,/": [3]})
+    assert site.oarsub("--array", 5, "-l", "resource_id=3", "true").err == ""
+    assert f"each job of this array {NEVER}" in site.oarsub("--array", 5, "-l", "resource_id=4", "true").err

@@ -79,6 +79,21 @@ def pattern_of(rule: KeyedRule, job: LimitedJob) -> Pattern:
     return queue, project, None if rule.type == "*" else rule.type, user
 
 
+def scope_text(rule: KeyedRule) -> str:
+    """Return which jobs a rule counts together.
+
+    >>> scope_text(WaitingRule("default", "/", "*", "/", 5))
+    'for each user in queue default in each project'
+    """
+    if rule.user == "*":
+        who = "for all users together"
+    else:
+        who = "for each user" if rule.user == "/" else f"for user {rule.user}"
+    names = (("queue", rule.queue), ("project", rule.project), ("type", rule.type))
+    places = [f" in {'each ' + label if name == '/' else label + ' ' + name}" for label, name in names if name != "*"]
+    return who + "".join(places)
+
+
 # -- limits on waiting jobs -------------------------------------------------------------------------------------------
 
 #: The section of the quota file.

@@ -16,7 +16,7 @@ from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.resource_request import ALL, NODE_ALIASES, format_quantity
-from oar.lib.submission.sql_admission import FINEST
+from oar.lib.submission.sql_admission import FINEST, SMALLEST_FIRST
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
@@ -105,6 +105,20 @@ class Cluster:
                 return tx.submission_checks.count_resources([common, checked[0].filter], checked[0].levels, self._free)
             rows, pools = tx.submission_checks.pools(checked, common)
         return _fit_all(checked, rows, pools, self._part)
+
+    def least_size(self, groups: Sequence[Group], properties: str, condition: str) -> int:
+        """Return how many resources that satisfy a condition of ours a request takes at least.
+
+        ``properties``: the condition on all groups, '' means none.
+        """
+        common, sizes = self._check(properties).sql, []
+        for group in groups:
+            conditions = [common, self._check(group.filter).sql, condition]
+            with self._conditions.guarded() as tx:
+                sizes.append(
+                    tx.submission_checks.count_resources(conditions, group.levels, self._free, SMALLEST_FIRST) or 0
+                )
+        return sum(sizes)
 
     def lack(
         self, groups: Sequence[Group], properties: str, conditions: Sequence[str], words: str | None = None

@@ -82,7 +82,19 @@ class Container(NamedTuple):
 FINEST = "resource_id"
 
 
-def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> str:
+class BlockOrder(NamedTuple):
+    """Which of the blocks of resources with different sizes a request takes."""
+
+    sql: str
+    takes_all: bool  #: BEST takes all blocks; otherwise it is given only one
+
+
+LARGEST_FIRST = BlockOrder("size DESC NULLS LAST", takes_all=True)
+#: For the least that a request can take.
+SMALLEST_FIRST = BlockOrder("size NULLS LAST", takes_all=False)
+
+
+def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str, order: BlockOrder) -> str:
     """Return the SQL of the blocks of the outermost level with their sizes; NULL if a block is too small."""
     pool = _pool(conditions, levels)
     if levels[-1].property == FINEST and len({level.property for level in levels}) == len(levels):
@@ -95,7 +107,7 @@ def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> st
             f" GROUP BY {', '.join(str(number + 1) for number in range(len(levels)))}"
         )
     for depth in range(len(levels) - 1, 0, -1):
-        inner = _level(inner, depth, levels[depth].quantity)
+        inner = _level(inner, depth, levels[depth].quantity, order)
     return inner
 
 
@@ -110,32 +122,32 @@ def _columns(levels: Sequence[Level]) -> str:
     return "".join(f"{quoted(level.property)} AS level{number}, " for number, level in enumerate(levels))
 
 
-def _level(inner: str, depth: int, quantity: int) -> str:
+def _level(inner: str, depth: int, quantity: int, order: BlockOrder) -> str:
     """Return the SQL of the blocks above ``depth`` with their sizes; NULL if a block is too small."""
     outer = ", ".join(f"level{number}" for number in range(depth))
     ranked = (
-        f"SELECT {outer}, size, row_number() OVER (PARTITION BY {outer} ORDER BY size DESC NULLS LAST) AS place,"
+        f"SELECT {outer}, size, row_number() OVER (PARTITION BY {outer} ORDER BY {order.sql}) AS place,"
         f" count(size) OVER (PARTITION BY {outer}) AS fitting, count(*) OVER (PARTITION BY {outer}) AS present"
         f" FROM ({inner}) blocks{depth}"
     )
-    return f"SELECT {outer}, {_taken(quantity)} AS size FROM ({ranked}) ranked{depth} GROUP BY {outer}"
+    return f"SELECT {outer}, {_taken(quantity, order)} AS size FROM ({ranked}) ranked{depth} GROUP BY {outer}"
 
 
-def _outermost(inner: str, levels: Sequence[Level]) -> str:
+def _outermost(inner: str, levels: Sequence[Level], order: BlockOrder) -> str:
     ranked = (
-        "SELECT size, row_number() OVER (ORDER BY size DESC NULLS LAST) AS place,"
+        f"SELECT size, row_number() OVER (ORDER BY {order.sql}) AS place,"
         f" count(size) OVER () AS fitting, count(*) OVER () AS present FROM ({inner}) blocks"
     )
-    return f"SELECT {_taken(levels[0].quantity)} FROM ({ranked}) ranked"
+    return f"SELECT {_taken(levels[0].quantity, order)} FROM ({ranked}) ranked"
 
 
-def _taken(quantity: int) -> str:
-    """Return the SQL of the size taken from ranked blocks, largest first; NULL if there are too few."""
+def _taken(quantity: int, order: BlockOrder) -> str:
+    """Return the SQL of the size taken from ranked blocks, in their order; NULL if there are too few."""
     if quantity > 0:
         return f"CASE WHEN min(fitting) >= {quantity} THEN sum(size) FILTER (WHERE place <= {quantity}) END::bigint"
     if quantity == ALL:
         return "CASE WHEN min(fitting) = min(present) THEN sum(size) END::bigint"
-    number = "(fitting + 1) / 2" if quantity == BEST_HALF else "fitting"
+    number = "1" if not order.takes_all else "(fitting + 1) / 2" if quantity == BEST_HALF else "fitting"
     return f"CASE WHEN min(fitting) >= 1 THEN sum(size) FILTER (WHERE place <= {number}) END::bigint"
 
 
@@ -205,18 +217,22 @@ class SubmissionChecks(Table):
         """Return the ids of the live jobs with this cpuset name."""
         return self._tx.column(_JOBS_OF_CPUSET, (name,))
 
-    def count_resources(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int | None:
+    def count_resources(
+        self, conditions: Sequence[str], levels: Sequence[Level], free: str = "", order: BlockOrder = LARGEST_FIRST
+    ) -> int | None:
         """Return how many of the resources that satisfy the conditions the levels take; None if too few satisfy them.
 
         The properties are column names; a condition may be empty.  ``free``: the condition on resources that may be
-        taken.
+        taken.  ``order``: which blocks are taken if their sizes differ.
         """
-        number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free), levels))
+        number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free, order), levels, order))
         return number
 
     def count_blocks(self, conditions: Sequence[str], levels: Sequence[Level], free: str = "") -> int:
         """Return the number of values of the outermost level that satisfy the inner levels."""
-        number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels, free)}) blocks")
+        number: int = self._tx.value(
+            f"SELECT count(size) FROM ({_blocks(conditions, levels, free, LARGEST_FIRST)}) blocks"
+        )
         return number
 
     def is_any_declared(self) -> bool:

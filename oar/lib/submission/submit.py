@@ -28,6 +28,7 @@ from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
+    from oar.lib.submission.feasibility import Cluster
 
 
 #: Events of rejections of each type in a minute, and characters of each, at most: a program may submit without end.
@@ -98,6 +99,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
+        never = _quota_warnings(tx, cluster, config, admission, limits.quota_file)
         check_waiting_jobs(tx, limits.quota_file, spec, admission.seconds)
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
         warnings = (
@@ -105,6 +107,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
             *said,
             *_check_cpuset(tx, spec),
             *_container_warnings(tx, admission),
+            *never,
             *dependencies.warnings(tx, spec),
         )
         ids = tx.new_jobs.insert(new, job_keys.with_challenges(keys, spec.array_size))
@@ -211,6 +214,16 @@ def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
     cpuset = f"{spec.user}_{name}"
     jobs = tx.submission_checks.jobs_of_cpuset(cpuset)
     return [f"cpuset name {cpuset} is used by job {jobs[0]}."] if jobs else []
+
+
+def _quota_warnings(
+    tx: "Transaction", cluster: "Cluster", config: Config, admission: Admission, quota_file: str | None
+) -> list[str]:
+    if not quota_file:
+        return []
+    from oar.lib.submission import quota_warnings
+
+    return quota_warnings.warnings(tx, cluster, config, admission, quota_file)
 
 
 def _container_warnings(tx: "Transaction", admission: Admission) -> list[str]:
