@@ -17,6 +17,7 @@ from oar.api.errors import status_of
 from oar.api.events import EventListing, event_page
 from oar.api.gantt import LAST_DAY
 from oar.api.jobs import EVERYTHING, JobListing, array_record, job_page, job_record
+from oar.api.me import overview_record
 from oar.api.nodes import NodeListing, node_record, nodes_record
 from oar.api.parameters import check_period
 from oar.api.queues import queue_items
@@ -311,6 +312,7 @@ _add_page("/ui/queues", "queues", lambda who: {"queues": {"items": queue_items(w
 _add_page("/ui/rules", "rules", lambda who: {"rules": rules_record(who)["items"]})
 _add_page("/ui/admin", "admin", administration_record)
 _add_page("/ui/events", "events", lambda who: {"events": event_page(who, _FIRST_EVENTS)})
+_add_page("/ui/me", "me", lambda who: {"me": overview_record(who)})
 _add_page("/ui/tokens", "tokens", lambda who: {"user": who.caller.identified().name})
 
 

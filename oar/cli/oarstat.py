@@ -45,6 +45,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
     summary="Show the jobs that have not ended, or the given jobs.",
     examples={
         "oarstat -u": "List your jobs that have not ended.",
+        "oarstat --me": "Print your jobs, your limits, how well your jobs used their cores, and what to change.",
         "oarstat --explain 118": "Print why job 118 waits and when it is planned to start.",
         "oarstat -J -u --since 1d": "Print your jobs of the last day as JSON, ended ones included.",
     },
@@ -116,6 +117,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @option("--change", is_flag=True, help="With --explain: show the change that would let the job start now.")
 @optional_argument("--usage", "usage", jobs=True, metavar="[JOBS]", help="Show the CPU and memory usage of these jobs.")
 @option("--limits", is_flag=True, help="Show your limits, or those of --user: quotas, waiting jobs, fair share.")
+@option("--me", is_flag=True, help="Show your jobs, limits and efficiency, and what to change.")
 @option("-A", "--accounting", metavar="D1,D2", help="Show the resource consumption between two dates.")
 @option(
     "-S",
@@ -208,6 +210,7 @@ class OarstatOptions(NamedTuple):
     change: bool
     usage: tuple[str | None, ...]
     limits: bool
+    me: bool
     accounting: str | None
     sql: str | None
     states: str | None
@@ -244,6 +247,8 @@ class OarstatOptions(NamedTuple):
             "--change needs --explain": bool(self.change and not self.explain),
             "--limits can only be combined with --user and a machine format": self.limits
             and (self.color != "never" or self._has_others_than("limits", "users", "machine", "watch")),
+            "--me can only be combined with a machine format": self.me
+            and (self.color != "never" or self._has_others_than("me", "machine", "watch")),
             "--start and --explain are exclusive": bool(self.starts and self.explain),
             "--fields cannot be combined with --full, --state, --events, --properties or --compact": bool(
                 self.fields is not None and (details or self.compact)
@@ -283,19 +288,8 @@ class _Oarstat:
         """Return the output in pieces; many records are formatted lazily, without further queries."""
         options, context = self._options, self._context
         user = (options.users[-1] or context.user.name) if options.users else None
-        if options.accounting is not None:
-            dates = _dates(context, options.accounting, "--accounting")
-            if options.advance_reservation:
-                return [_bills(context, dates, user, options)]
-            return [_accounting(context, dates, user, options.machine, header=not options.no_header)]
-        if options.limits:
-            from oar.cli.oarstat_parts.limits import limits_text
-
-            return [limits_text(context, user or context.user.name, options.machine)]
-        if options.gantt is not None and options.density:
-            return [_density(context, _dates(context, options.gantt, "--gantt"), options.machine)]
-        if options.gantt is not None:
-            return [_gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)]
+        if (text := self._text_without_jobs(user)) is not None:
+            return [text]
         if options.state and self._ids is None:
             raise Stop(
                 "--state can only be used with an id\n# Write oarstat -s -j ID; jobs in a state: oarstat --states R"
@@ -323,6 +317,30 @@ class _Oarstat:
             pieces = self._table_in_parts(selection, parts) if len(parts) > 1 else self._of_jobs(tx, selection)
             self.complaints = [] if options.machine else selection.complaints(tx)
         return pieces
+
+    def _text_without_jobs(self, user: str | None) -> str | None:
+        """Return the output of the options that show no selected jobs; None without them."""
+        options, context, machine = self._options, self._context, self._options.machine
+        if options.accounting is not None:
+            dates = _dates(context, options.accounting, "--accounting")
+            if options.advance_reservation:
+                return _bills(context, dates, user, options)
+            return _accounting(context, dates, user, machine, header=not options.no_header)
+        if options.limits:
+            from oar.cli.oarstat_parts.limits import limits_text
+
+            return limits_text(context, user or context.user.name, machine)
+        if options.me:
+            from oar.cli.oarstat_parts.me import overview_text
+
+            return overview_text(context, machine)
+        if options.gantt is not None:
+            dates = _dates(context, options.gantt, "--gantt")
+            is_density, as_chart = options.density, options.ascii
+            return (
+                _density(context, dates, machine) if is_density else _gantt(context, dates, machine, as_chart=as_chart)
+            )
+        return None
 
     def _of_jobs(self, tx: Transaction, selection: JobFilter) -> Iterable[str]:
         options, context, machine = self._options, self._context, self._options.machine

@@ -108,6 +108,22 @@ def test_limits_of_a_user_are_those_of_oarstat(
     assert nobody.get("/v1/limits").status_code == 200
 
 
+def test_the_overview_is_that_of_the_caller(
+    api: Api, anonymous: httpx.Client, nobody: httpx.Client, database: Database
+) -> None:
+    resources = add_resources(database)
+    running = add_job(database, JobState.RUNNING, on=resources[:2], user="nobody", name="sim")
+    waiting = add_job(database, user="nobody")
+    add_job(database, user="alice")
+    api.runtime.config = Config(api_accounting_private=True)
+    record = nobody.get("/v1/me").raise_for_status().json()
+    assert record["numbers"] == {"running": 1, "waiting": 1}
+    assert [(job["id"], job["nodes"]) for job in record["running"]] == [(running, ["node-1"])]
+    assert [job["id"] for job in record["waiting"]] == [waiting]
+    assert (record["user"], record["place"], record["groups"]) == ("nobody", None, [])
+    assert anonymous.get("/v1/me").status_code == 401
+
+
 def test_who_is_ahead_and_how_karma_fades_is_told(
     api: Api, anonymous: httpx.Client, nobody: httpx.Client, database: Database
 ) -> None:

@@ -275,7 +275,7 @@ def test_only_what_quotas_count_leads_to_a_warning(site: LoginNode) -> None:
     _quotas(site, quotas={"*,*,*,/": [3]})
     execute_sql(site.database, "UPDATE resources SET type = 'disk' WHERE network_address = 'node-1'")
     # of two nodes the smallest could have one core that counts
-    execute_sql(site.database, "DELETE FROM resources WHERE resource_id = 3")
+    execute_sql(site.database, "DELETE FROM resources WHERE resource_id = (SELECT max(resource_id) FROM resources)")
     assert site.oarsub("-l", "nodes=2", "true").err == ""
     assert NEVER in site.oarsub("-l", "nodes=3", "true").err
     execute_sql(site.database, "DELETE FROM admission_rules")  # they refuse a type that the site does not know

@@ -37,7 +37,7 @@ def _lines(limits: UserLimits) -> Iterator[str]:
         yield f"{head}:{'' if rules else ' none'}"
         for rule in rules:
             yield from _rule_lines(rule, limits.date)
-    yield from _budget_lines(limits.budgets)
+    yield from budget_lines(limits.budgets)
     yield from _share_lines(limits.fair_share)
     yield from _job_lines(limits.jobs)
 
@@ -54,7 +54,8 @@ def _rule_lines(rule: RuleUse, now: int) -> Iterator[str]:
         yield f"        freed next by job {rule.next_end.job_id}, ends by {format_date(rule.next_end.date)}{late}"
 
 
-def _budget_lines(budgets: Sequence[ShownBudget]) -> Iterator[str]:
+def budget_lines(budgets: Sequence[ShownBudget]) -> Iterator[str]:
+    """Yield what is left of budgets of projects."""
     if budgets:
         yield "Budgets of projects:"
     for shown in budgets:

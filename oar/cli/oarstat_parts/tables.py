@@ -1,6 +1,7 @@
 """Further layouts of oarstat: chosen fields, usage of jobs, bills of reservations, a text chart."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +14,9 @@ from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.curves import record as curve_record
 from oar.lib.jobs.ends import memory_size
 from oar.lib.jobs.fields import FIELDS, Kind
-from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.jobs.states import STATE_LETTERS, Outcome
 from oar.lib.jobs.usage import JobUsage, job_usages
+from oar.lib.jobs.usage_groups import UsageGroup, group_usages
 from oar.lib.reservations.sql_logs import ReservationTotal
 
 if TYPE_CHECKING:
@@ -98,6 +100,10 @@ def _shown(key: str, value: object) -> str:
 
 # -- usage ------------------------------------------------------------------------------------------------------------
 
+#: Of more jobs the table has one line for each name.
+MAX_USAGE_LINES = 20
+#: Outcomes that are no failures of the jobs.
+_NOT_BAD = (Outcome.DONE, Outcome.CANCELLED, Outcome.EVICTED, Outcome.UNKNOWN)
 _USAGE_HEAD = (
     "Job id     User           S Cores Elapsed     CPU time    CPU used Memory peak Memory limit\n"
     "---------- -------------- - ----- ----------- ----------- -------- ----------- ------------\n"
@@ -114,11 +120,17 @@ def usage_table(
     with_curves: bool = False,
     header: bool = True,
 ) -> str:
-    """Return the usage of jobs: one line per job, or a section with one line per node; with their curves below."""
+    """Return the usage of jobs: a line per job, of many jobs one per name, or a section with a line per node.
+
+    ``with_curves``: also their curves below.
+    """
     usages = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
     curves = tx.job_curves.of_jobs([job.id for job in jobs]) if with_curves else {}
     if machine:
         return dump({use.job.id: use.record | _curves(curves, use.job.id) for use in usages}, machine)
+    if len(usages) > MAX_USAGE_LINES and not (by_node or with_curves):
+        groups = group_usages(usages, tx.job_runs.outcomes(jobs), tx.listings.walltimes([job.id for job in jobs]))
+        return _grouped(groups, header=header)
     lines = _usage_by_node if by_node else _usage_row
     shown = ((*lines(use), *curve_lines(use, curves.get(use.job.id, ()), by_node=by_node)) for use in usages)
     sections = ("".join(f"{line}\n" for line in section) for section in shown)
@@ -127,6 +139,50 @@ def usage_table(
 
 def _curves(curves: "Mapping[int, Sequence[Curve]]", job_id: int) -> dict[str, object]:
     return {"curves": curve_record(curves[job_id])} if job_id in curves else {}
+
+
+def _grouped(groups: Sequence[UsageGroup], *, header: bool) -> str:
+    jobs = sum(group.jobs for group in groups)
+    note = f"# {jobs} jobs, by name. Each job: oarstat --usage -f, or -J\n" if header else ""
+    advice = [
+        f"{visible(group.user)} {visible(group.name or '-')}: {change.sentence}"
+        for group in groups
+        for change in group.advice
+    ]
+    lines = "".join(f"# {line}\n" for line in advice[:MAX_USAGE_LINES]) if header else ""
+    return note + group_table(groups, header=header) + lines
+
+
+def group_table(groups: Sequence[UsageGroup], *, with_user: bool = True, header: bool = True) -> str:
+    """Return a line with sums for each group of jobs, and the sum of all groups."""
+    rows = [(visible(group.user), visible(group.name) or "-", *_group_cells(group)) for group in groups]
+    if len(groups) > 1:
+        rows.append(("total", "", *_total_cells(groups)))
+    if rows and header:
+        rows.insert(0, ("User", "Name", "Jobs", "Bad", "Core hours", "CPU used", "Memory peak"))
+    return "".join(
+        (f"{cell(user, 14)} {cell(name, 20)}" if with_user else cell(name or user, 20))
+        + f" {jobs:>6} {bad:>6} {hours:>12} {used:>8} {peak:>11}\n"
+        for user, name, jobs, bad, hours, used, peak in rows
+    )
+
+
+def _group_cells(group: UsageGroup) -> tuple[str, str, str, str, str]:
+    bad = sum(number for outcome, number in group.outcomes.items() if outcome not in _NOT_BAD)
+    peak = "-" if group.memory_peak is None else memory_size(group.memory_peak)
+    return str(group.jobs), str(bad), f"{group.core_seconds / 3600:,.1f}", _percent(group.efficiency), peak
+
+
+def _total_cells(groups: Sequence[UsageGroup]) -> tuple[str, str, str, str, str]:
+    whole = groups[0]._replace(
+        jobs=sum(group.jobs for group in groups),
+        outcomes=sum((Counter(group.outcomes) for group in groups), Counter()),
+        core_seconds=sum(group.core_seconds for group in groups),
+        measured=sum(group.measured for group in groups),
+        cpu_seconds=sum(group.cpu_seconds or 0.0 for group in groups),
+        memory_peak=max((group.memory_peak for group in groups if group.memory_peak is not None), default=None),
+    )
+    return _group_cells(whole)
 
 
 def _usage_row(use: JobUsage) -> Iterator[str]:
