@@ -22,6 +22,7 @@ from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service
 from oar.lib.base.errors import BadRequest, OarError, ServerUnavailable
 from oar.lib.bus import control_client, frames
 from oar.lib.bus.messages import Topic
+from oar.lib.history.event_texts import JOB_ENDS
 from oar.lib.history.records import JobStateChange, Position
 from oar.lib.history.sql_feed import PIECE, News, news_between
 from oar.lib.history.views import change_item, event_item
@@ -109,8 +110,10 @@ def event_page(who: Asking, listing: EventListing) -> EventLog:
         events = tx.events.latest(
             listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
         )
+        ends = tx.listings.ends([event.job_id for event in events if event.type in JOB_ENDS])
     shown = who.privacy.events(events[: listing.limit])
-    items = [cast("EventItem", event_item(event)) for event in shown]
+    statuses = {job_id: status for job_id, (_, status) in ends.items()}
+    items = [cast("EventItem", event_item(event, statuses.get(event.job_id))) for event in shown]
     items = select_fields(items, listing.fields, EventItem.__annotations__)
     return {"items": items, "next": shown[-1].id if len(events) > len(shown) else None}
 

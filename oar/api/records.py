@@ -78,7 +78,16 @@ class WaitingInfo(TypedDict):
 
 
 JobMembers = TypedDict("JobMembers", {"total": int, "jobs": list[Pair], "started": int | None})
-Event = TypedDict("Event", {"id": int, "type": str, "job": int | None, "date": int, "text": str, "nodes": list[str]})
+
+
+class Event(TypedDict):
+    id: int
+    type: str
+    job: int | None
+    date: int
+    text: str
+    nodes: list[str]
+    sentence: str
 
 
 class JobEnd(TypedDict):

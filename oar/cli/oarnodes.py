@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from oar.cli.common import render
+from oar.cli.common import event_story, render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import DIGITS, Join, machine_formats, option, optional_argument
 from oar.lib.base.errors import BadRequest
@@ -76,7 +76,12 @@ def main(
         event_range, nodes = _event_range(events, nodes, tx.now)
         if event_range or (names_only and not free_only):
             names = [node for node in tx.resources.nodes() if not nodes or node in nodes]
-            text = _events(tx, names, event_range, machine) if event_range else _names(names, machine)
+            with_types = context.user.is_admin
+            text = (
+                _events(tx, names, event_range, machine, with_types=with_types)
+                if event_range
+                else _names(names, machine)
+            )
             is_empty = not names
         else:
             states_only = state and not (jobs or free_only)
@@ -245,12 +250,17 @@ def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None
     return dump(records, machine, one_line=True)
 
 
-def _events(tx: Transaction, names: Sequence[str], event_range: EventRange, machine: Format | None) -> str:
+def _events(
+    tx: Transaction, names: Sequence[str], event_range: EventRange, machine: Format | None, *, with_types: bool
+) -> str:
+    """Return events of nodes; ``with_types``: readers at a terminal also see the types."""
     if event_range.since is None:
         events_by_node = tx.events.of_nodes(names, last=event_range.last)
     else:
         events_by_node = tx.events.of_nodes(names, since=event_range.since)
     events = {node: events_by_node[node] for node in names if node in events_by_node}
+    if not machine and event_story.is_for_people():
+        return event_story.node_story(events, with_types=with_types)
     if not machine:
         return render.node_events(events)
     from oar.lib.history.views import event_record

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from oar.cli.common import render
+from oar.cli.common import event_story, render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import (
     DIGITS,
@@ -350,7 +351,7 @@ class _Oarstat:
         if options.starts or options.explain or options.usage:
             return [self._explained(tx, jobs)]
         if options.events or options.properties:
-            return [(_events if options.events else _properties)(tx, jobs, machine)]
+            return [_events(context, tx, jobs, machine) if options.events else _properties(tx, jobs, machine)]
         if options.fields is not None:
             return [_fields(context, tx, jobs, options.fields, machine, header=not options.no_header)]
         if options.full or machine:
@@ -530,9 +531,13 @@ def _states(tx: Transaction, ids: Collection[int], machine: Format | None) -> st
     return "".join(f"{job_id}: {state}\n" for job_id, state in states.items())
 
 
-def _events(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
+def _events(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
     events_by_job = tx.events.of_jobs([job.id for job in jobs])
     events = {job.id: events_by_job.get(job.id, []) for job in jobs}
+    if not machine and event_story.is_for_people():
+        statuses = {job.id: job.exit_code for job in jobs}
+        told = [event for some in events.values() for event in some]
+        return event_story.event_story(told, statuses, with_types=context.user.is_admin)
     if not machine:
         return render.job_events(events)
     records = {
@@ -560,7 +565,9 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
     columns = job_columns(tx, jobs, _privacy(context, tx))
     if machine:
         return pieces(JobRecords(columns), machine)
-    return [render.full_jobs(columns, layout=layout)]
+    with_types = context.user.is_admin
+    story = partial(event_story.event_story, with_types=with_types) if event_story.is_for_people() else None
+    return [render.full_jobs(columns, layout=layout, story=story)]
 
 
 def _fields(

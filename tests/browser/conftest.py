@@ -51,7 +51,7 @@ PAGES = {
     "reservations?view=all": "Advance reservations",
     "reservations/new": "New advance reservation",
     "queues": "besteffort",
-    "events": "PING_CHECKER_NODE_SUSPECTED",
+    "events": "No answer from node node-2: no jobs start there",
     "help": "its nodes are being prepared",
     "login": "Log in",
     "nowhere": "There is no such page.",

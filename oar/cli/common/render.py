@@ -247,19 +247,26 @@ def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
 # ------------------------------------------------------------------------------------------------------ jobs in full
 
 
-def full_jobs(jobs: "JobColumns", *, layout: int = 1) -> str:
-    """Return all that is known of jobs, ``key = value`` in lines."""
+#: Returns events of jobs as text, with the wait statuses of the jobs.
+Story = Callable[[Sequence[Event], Mapping[int, int | None]], str]
+
+
+def full_jobs(jobs: "JobColumns", *, layout: int = 1, story: Story | None = None) -> str:
+    """Return all that is known of jobs, ``key = value`` in lines; ``story``: how readers at a terminal see events."""
     from oar.lib.jobs.formats import text_values
 
-    return "".join(_full_job(view, fields, layout) for view, fields in zip(jobs, text_values(jobs), strict=True))
+    pairs = zip(jobs, text_values(jobs), strict=True)
+    return "".join(_full_job(view, fields, layout, story) for view, fields in pairs)
 
 
-def _full_job(view: "JobView", fields: "Sequence[tuple[JobField, object]]", layout: int) -> str:
+def _full_job(view: "JobView", fields: "Sequence[tuple[JobField, object]]", layout: int, story: Story | None) -> str:
     lines = [f"{'id' if layout >= 3 else 'Job_Id'}: {view.job.id}"]
     for field, value in fields:
         key = field.text_3 if field.text_3 and layout >= 3 else field.text
         lines += [f"    {name} = {visible(text)}" for name, text in _full_lines(view, field, key, value)]
     lines.append("    events = ")
+    if story:
+        return "\n".join(lines) + f"\n{story(view.events, {view.job.id: view.job.exit_code})}\n"
     lines += [event_line(event) for event in view.events]
     return "\n".join(lines) + "\n\n"
 

@@ -1,10 +1,11 @@
 """Records of state changes and events for output."""
 
+from oar.lib.history.event_texts import event_sentence
 from oar.lib.history.records import Event, JobStateChange
 
 
-def event_item(event: Event) -> dict[str, object]:
-    """Return the record of an event for the REST API."""
+def event_item(event: Event, exit_status: int | None = None) -> dict[str, object]:
+    """Return the record of an event for the REST API; ``exit_status``: that of the command of its job, if known."""
     return {
         "id": event.id,
         "type": event.type,
@@ -12,6 +13,7 @@ def event_item(event: Event) -> dict[str, object]:
         "date": event.date,
         "text": event.description,
         "nodes": event.hosts,
+        "sentence": event_sentence(event, exit_status),
     }
 
 

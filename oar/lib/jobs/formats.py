@@ -157,7 +157,10 @@ class JobValues:
     @property
     def event_items(self) -> Column:
         """Events, as records of the REST API."""
-        return _lists(self._of.events, event_item)
+        if not any(self._of.events):
+            return _lists(self._of.events, event_item)
+        pairs = zip(self._of.job, self._of.events, strict=True)
+        return [[event_item(event, job.exit_code) for event in events] for job, events in pairs]
 
     @property
     def end(self) -> Column:

@@ -89,8 +89,40 @@ export function english(text) {
   return h("bdi", { lang: site.language === "en" ? null : "en" }, text);
 }
 
+/** Events within so many seconds that differ in their job or nodes only are one line. */
+const TOGETHER = 300;
+
+/** Return events in their order; like ones that follow each other are one, {...event, events, jobs, nodes}. */
+export function eventGroups(events) {
+  const groups = [];
+  for (const event of events) {
+    const sense = senseOf(event), last = groups.at(-1);
+    if (last?.sense === sense && Math.abs(last.date - event.date) < TOGETHER) last.events.push(event);
+    else groups.push({ ...event, sense, events: [event] });
+  }
+  return groups.map((group) => ({
+    ...group, jobs: [...new Set(group.events.map(({ job }) => job).filter(Boolean))], nodes: [...new Set(group.events.flatMap(({ nodes }) => nodes))],
+  }));
+}
+
+function senseOf({ type, sentence, job, nodes }) {
+  return [type, [job ?? "", ...nodes].filter((name) => name !== "").reduce((text, name) => text.replaceAll(String(name), "#"), sentence)].join(" ");
+}
+
+/** Show a group of events as its sentence; administrators also see the type. */
+export function eventSentence({ sentence, type, text, events }) {
+  const n = events.length;
+  return [h("span", { title: text || null }, english(sentence)), n > 1 && ` ${t("event.more", { n: n - 1 })}`, site.administers && [" ", h("small", { class: "faint" }, eventType(type))]];
+}
+
+/** Show the jobs of a group of events. */
+export function eventJobs({ jobs }, most = 3) {
+  const rest = jobs.length - most;
+  return [jobs.slice(0, most).map((id, place) => [place ? ", " : null, jobLink({ id })]), rest > 0 ? ` ${t("nodes.more", { n: rest })}` : null];
+}
+
 /** Show the type of an event, which may be broken between its words. */
-export function eventType(type) {
+function eventType(type) {
   return h("span", {}, type.split(/(?<=_)/).map((word, place) => [place ? h("wbr", {}) : null, word]));
 }
 

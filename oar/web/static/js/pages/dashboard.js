@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, percent, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, eventType, jobLink, jobState, legend, nodeLink, nodeLinks, shareBar, table, waitsFor } from "../common/parts.js";
+import { conditionBar, eventGroups, eventJobs, eventSentence, jobLink, jobState, legend, nodeLink, nodeLinks, shareBar, table, waitsFor } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { GroupTable } from "../group-table.js";
@@ -125,9 +125,8 @@ function queueTable(queues) {
 
 function eventList(events) {
   if (!events.length) return h("p", { class: "empty" }, t("events.none"));
-  return h("ul", { class: "plain" }, events.map((event) =>
-    h("li", { key: event.id }, time(event.date), " ", h("span", { class: "kind" }, eventType(event.type)), " ",
-      event.job ? jobLink({ id: event.job }) : null, " ", nodeLinks(event.nodes, 2))));
+  return h("ul", { class: "plain" }, eventGroups(events).map((event) =>
+    h("li", { key: event.id }, time(event.date), " ", eventSentence(event), " ", eventJobs(event), " ", nodeLinks(event.nodes, 2))));
 }
 
 const actions = run({ load, view, concerns: (message) => ["state", "event", "jobs", "resources", "queues", "gantt"].includes(message.name) });

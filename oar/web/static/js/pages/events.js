@@ -3,7 +3,7 @@ import { change, parameters } from "../common/address.js";
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { time } from "../common/format.js";
-import { eventType, jobLink, nodeLinks, table } from "../common/parts.js";
+import { eventGroups, eventJobs, eventSentence, nodeLinks, table } from "../common/parts.js";
 import { filters } from "../common/filters.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -24,17 +24,17 @@ function load(signal) {
 
 const columns = [
   { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
-  { key: "type", label: t("event.type"), cell: (event) => h("button", { type: "button", class: "link", on: { click: () => select({ type: event.type }) } }, eventType(event.type)) },
-  { key: "job", label: t("job.job"), cell: (event) => event.job && jobLink({ id: event.job }) },
+  { key: "text", label: t("event.text"), kind: "text", cell: eventSentence },
+  { key: "job", label: t("job.job"), cell: eventJobs },
   { key: "nodes", label: t("nodes.title"), cell: (event) => nodeLinks(event.nodes) },
-  { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
+  { key: "like", label: t("event.like"), cell: (event) => h("button", { type: "button", class: "link", "aria-label": t("event.only_like", { text: event.sentence }), on: { click: () => select({ type: event.type }) } }, t("event.show_like")) },
 ];
 
 function view(events) {
   return [
     h("h1", {}, t("events.title")),
     filters(FIELDS, parameters(), select),
-    table(t("events.title"), columns, events.items, (event) => event.id, FIELDS.some(({ name }) => parameters()[name]) ? t("events.none_like") : t("events.none")),
+    table(t("events.title"), columns, eventGroups(events.items), (event) => event.id, FIELDS.some(({ name }) => parameters()[name]) ? t("events.none_like") : t("events.none")),
     events.next && (shown < MOST
       ? h("p", { key: "more" }, h("button", { type: "button", on: { click: more } }, t("events.more")))
       : h("p", { key: "cut", class: "faint" }, t("events.cut", { n: events.items.length }))),

@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { copy, english, eventType, exitOf, jobLink, jobState, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { copy, english, eventGroups, eventSentence, exitOf, jobLink, jobState, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -186,11 +186,10 @@ function resources(job) {
 function events(job) {
   const columns = [
     { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
-    { key: "type", label: t("event.type"), cell: (event) => eventType(event.type) },
+    { key: "text", label: t("event.text"), kind: "text", cell: eventSentence },
     { key: "nodes", label: t("nodes.title"), cell: (event) => nodeLinks(event.nodes) },
-    { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
   ];
-  return h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title")), table(t("events.title"), columns, job.events, (event) => event.id, t("events.none")));
+  return h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title")), table(t("events.title"), columns, eventGroups(job.events), (event) => event.id, t("events.none")));
 }
 
 const ofThisJob = new Set(["state", "event"]);

@@ -4,7 +4,7 @@ import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, counted, eventType, jobLink, jobState, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
+import { conditionBar, counted, eventGroups, eventJobs, eventSentence, jobLink, jobState, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { idsOf, keyOf, numbered } from "../job-rows.js";
@@ -39,7 +39,7 @@ function view({ node, jobs, history, near }) {
     h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), keyOf, t("node.idle"))),
     past(history),
     h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
-      table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
+      table(t("events.title"), EVENTS, eventGroups(node.events.toReversed()), (event) => event.id, t("events.none"))),
     resources(node.resources),
     common(node.resources),
   ];
@@ -120,9 +120,8 @@ const JOBS = [
 ];
 const EVENTS = [
   { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
-  { key: "type", label: t("event.type"), cell: (event) => eventType(event.type) },
-  { key: "job", label: t("job.job"), cell: (event) => event.job && jobLink({ id: event.job }) },
-  { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
+  { key: "text", label: t("event.text"), kind: "text", cell: eventSentence },
+  { key: "job", label: t("job.job"), cell: eventJobs },
 ];
 
 /** Properties in which all resources agree stand once; the others in the table of resources. */
