@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
+LAYOUT_VARIABLE = "OAR_OARSTAT_OUTPUT_FORMAT"
 NARROW_PIPE = 64 * 1024  #: bytes of any pipe
 WIDE_PIPE = 512 * 1024  #: bytes of a pipe that a long document goes through; a piece of it has about 400 kB
 JOBS_IN_PART = 2000  #: of a long table
@@ -392,9 +393,26 @@ class _Oarstat:
             return oarstat_explain.starts(tx, jobs, machine, header=not options.no_header)
         return oarstat_explain.explained(self._context, tx, jobs, machine, with_change=options.change)
 
+    def _may_be_wide(self) -> bool:
+        """Return whether nothing asks for one of the numbered layouts or another form of the table."""
+        options = self._options
+        has_layout = options.layout is not None or self._layout != LAYOUTS[0]
+        is_chosen = has_layout or LAYOUT_VARIABLE in self._context.environment
+        return not (is_chosen or options.compact or options.arrays or options.resources)
+
     def _table(self, tx: Transaction, jobs: Sequence[Job], *, header: bool) -> str:
         options = self._options
         is_terminal = sys.stdout.isatty()
+        is_colored = options.color == "always" or (
+            options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")
+        )
+        if is_terminal and self._may_be_wide():
+            from oar.cli.oarstat_parts import wide_table
+
+            width = wide_table.terminal_width()
+            if width >= wide_table.LEAST_WIDTH:
+                privacy = _privacy(self._context, tx)
+                return wide_table.wide_table(tx, jobs, privacy, width=width, header=header, colored=is_colored)
         times = places = None
         if jobs and (options.resources or self._layout == TIMES):
             from oar.lib.jobs.views import job_times
@@ -402,9 +420,6 @@ class _Oarstat:
 
             times = job_times(tx, jobs) if self._layout == TIMES else None
             places = placement_texts(tx, jobs) if options.resources else None
-        is_colored = options.color == "always" or (
-            options.color == "auto" and is_terminal and not self._context.environment.get("NO_COLOR")
-        )
         has_outcomes = is_terminal or options.color == "always" or self._layout == TIMES
         return render.job_table(
             jobs,
@@ -487,7 +502,7 @@ def _layout(context: Context, option: int | None) -> int:
         if option not in LAYOUTS:
             raise BadRequest("--format must be 1, 2, 3 or 4")
         return option
-    variable = context.environment.get("OAR_OARSTAT_OUTPUT_FORMAT", "")
+    variable = context.environment.get(LAYOUT_VARIABLE, "")
     if variable in map(str, LAYOUTS):
         return int(variable)
     default = context.runtime.config.oarstat_default_output_format

@@ -107,7 +107,7 @@ _LAYOUT_4_ARRAY = (
 
 
 #: Colours of letters of states, for terminals: escape sequences of ECMA-48.
-_COLORS = {"R": 32, "L": 36, "W": 33, "H": 35, "S": 35, "E": 31, "T": 34, "F": 36}
+COLORS = {"R": 32, "L": 36, "W": 33, "H": 35, "S": 35, "E": 31, "T": 34, "F": 36}
 
 
 def job_table(
@@ -189,7 +189,7 @@ def format_failure(status: int | None, outcome: Outcome | None = None) -> str:
 def _colored(row: Row, outcome: Outcome | None) -> str:
     if outcome is Outcome.CANCELLED:
         return row.letter
-    color = _COLORS["E"] if row.failure else _COLORS.get(row.letter)
+    color = COLORS["E"] if row.failure else COLORS.get(row.letter)
     return f"\033[{color}m{row.letter}\033[0m" if color else row.letter
 
 

@@ -203,6 +203,16 @@ class Config(Values):
     )
     signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
+    job_name_by_script = Key(
+        BOOLEAN,
+        False,
+        "A job without a name gets that of its script or program. Its output files keep their names without it.",
+    )
+    array_output_by_index = Key(
+        BOOLEAN,
+        False,
+        "Output files of array jobs are called OAR.<array id>_<index>.stdout by default, not OAR.<job id>.stdout.",
+    )
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
     oarstat_show_other_users_initial_request = Key(BOOLEAN, False, "Show the request of other users' jobs.")
     advance_reservation_validation_hook_exec_file = unset(

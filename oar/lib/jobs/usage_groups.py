@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from oar.lib.base.times import format_padded_duration
 from oar.lib.jobs.ends import memory_size
+from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import Outcome
 from oar.lib.jobs.usage import JobUsage
 
@@ -59,7 +60,7 @@ class UsageGroup(NamedTuple):
     """The usage of jobs with the same user and name."""
 
     user: str
-    name: str  #: '' for jobs without a name
+    name: str  #: that of the script for jobs without a name; '' if there is none
     jobs: int
     started: int
     outcomes: Mapping[Outcome, int]  #: numbers of the ended jobs
@@ -107,7 +108,7 @@ def group_usages(
     """Return the groups of jobs, those with the most core seconds first.  ``outcomes``, ``walltimes``: by job."""
     members: dict[tuple[str, str], list[JobUsage]] = defaultdict(list)
     for usage in usages:
-        members[usage.job.user, usage.job.name or ""].append(usage)
+        members[usage.job.user, usage.job.name or script_name(usage.job.command or "")].append(usage)
     groups = [_group(*key, some, outcomes, walltimes) for key, some in members.items()]
     return sorted(groups, key=lambda group: (-group.core_seconds, -group.jobs, group.user, group.name))
 

@@ -14,6 +14,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.records import JobSpec
+from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
 from oar.lib.submission import dependencies, job_keys, reservation_entry
 from oar.lib.submission.admission import Admission, admit
@@ -98,7 +99,7 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
             )
         proposal, spec = admission.proposal, admission.proposal.spec
         keys = _keys(tx, proposal)
-        new = _new_jobs(tx, admission)
+        new = _new_jobs(tx, config, admission)
         never = _quota_warnings(tx, cluster, config, admission, limits.quota_file)
         check_waiting_jobs(tx, limits.quota_file, spec, admission.seconds)
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
@@ -244,16 +245,20 @@ def _container_warnings(tx: "Transaction", admission: Admission) -> list[str]:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _new_jobs(tx: "Transaction", admission: Admission) -> JobBatch:
+def _new_jobs(tx: "Transaction", config: Config, admission: Admission) -> JobBatch:
     """Return the rows of the jobs.  Raises BadSubmission for dependencies on unknown jobs."""
     proposal, spec = admission.proposal, admission.proposal.spec
     has_files = proposal.job_type is JobType.PASSIVE
+    by_index = config.array_output_by_index and spec.array_size > 1
+    stdout, stderr = (default_file_name(spec.name, stream, by_index=by_index) for stream in ("stdout", "stderr"))
+    if config.job_name_by_script and not spec.name and spec.command.strip():
+        spec = spec._replace(name=script_name(spec.command) or None)
     first = NewJob(
         spec=spec._replace(
             cpuset_name=f"{spec.user}_{spec.cpuset_name}" if spec.cpuset_name else "",
             properties=proposal.stored_properties,
-            stdout_file=(spec.stdout_file or default_file_name(spec.name, "stdout")) if has_files else None,
-            stderr_file=(spec.stderr_file or default_file_name(spec.name, "stderr")) if has_files else None,
+            stdout_file=(spec.stdout_file or stdout) if has_files else None,
+            stderr_file=(spec.stderr_file or stderr) if has_files else None,
         ),
         job_type=proposal.job_type,
         state=JobState.HOLD if spec.hold else JobState.WAITING,
