@@ -1,11 +1,12 @@
 """oarnodes: the resources, their states, the jobs and the events on nodes."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from oar.cli.common import event_story, render
+from oar.cli.common import render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import DIGITS, Join, machine_formats, option, optional_argument
 from oar.lib.base.errors import BadRequest
@@ -259,7 +260,9 @@ def _events(
     else:
         events_by_node = tx.events.of_nodes(names, since=event_range.since)
     events = {node: events_by_node[node] for node in names if node in events_by_node}
-    if not machine and event_story.is_for_people():
+    if not machine and sys.stdout.isatty():
+        from oar.cli.common import event_story
+
         return event_story.node_story(events, with_types=with_types)
     if not machine:
         return render.node_events(events)

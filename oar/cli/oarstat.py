@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from oar.cli.common import event_story, render
+from oar.cli.common import render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import (
     DIGITS,
@@ -549,7 +549,9 @@ def _states(tx: Transaction, ids: Collection[int], machine: Format | None) -> st
 def _events(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
     events_by_job = tx.events.of_jobs([job.id for job in jobs])
     events = {job.id: events_by_job.get(job.id, []) for job in jobs}
-    if not machine and event_story.is_for_people():
+    if not machine and sys.stdout.isatty():
+        from oar.cli.common import event_story
+
         statuses = {job.id: job.exit_code for job in jobs}
         told = [event for some in events.values() for event in some]
         return event_story.event_story(told, statuses, with_types=context.user.is_admin)
@@ -580,8 +582,11 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
     columns = job_columns(tx, jobs, _privacy(context, tx))
     if machine:
         return pieces(JobRecords(columns), machine)
-    with_types = context.user.is_admin
-    story = partial(event_story.event_story, with_types=with_types) if event_story.is_for_people() else None
+    story: render.Story | None = None
+    if sys.stdout.isatty():  # a program that reads a pipe knows the types of events
+        from oar.cli.common import event_story
+
+        story = partial(event_story.event_story, with_types=context.user.is_admin)
     return [render.full_jobs(columns, layout=layout, story=story)]
 
 

@@ -1,17 +1,11 @@
 """Events as sentences, for readers at a terminal; programs get the lines of ``render``."""
 
-import sys
 from collections.abc import Iterable, Mapping
 
 from oar.cli.common.render import visible
 from oar.lib.base.times import format_date
 from oar.lib.history.event_texts import group_events
 from oar.lib.history.records import Event
-
-
-def is_for_people() -> bool:
-    """Return whether the output goes to a terminal: programs that read a pipe get types and descriptions."""
-    return sys.stdout.isatty()
 
 
 def event_story(

@@ -66,15 +66,15 @@ function scope(rule) {
 
 function limit(item) {
   const end = item.next_end;
-  return h("li", { key: `${item.kind} ${item.rule} ${item.name}` }, shareBar(item.used, item.limit), " ",
-    h("bdi", {}, t("me.limit", { used: tenth(item.used), limit: tenth(item.limit), unit: UNITS[item.name], kind: KINDS[item.kind], scope: scope(item.rule) })),
+  return h("li", { key: `${item.kind} ${item.rule} ${item.name}` },
+    h("bdi", {}, t("me.limit", { used: tenth(item.used), limit: tenth(item.limit), unit: UNITS[item.name], kind: KINDS[item.kind], scope: scope(item.rule) })), " ", shareBar(item.used, item.limit),
     item.used >= item.limit && [" ", h("b", {}, t("me.used_up"))], item.used >= item.limit && end && [" ", t("limits.next"), " ", jobLink({ id: end.job_id }), " ", time(end.date)]);
 }
 
 function budget(item) {
   const used = item.counted === null ? "?" : tenth(item.counted / HOUR);
-  return h("li", { key: `${item.project} ${item.period_start}` }, item.counted !== null && [shareBar(item.counted / HOUR, item.resource_hours), " "],
-    h("bdi", {}, t("me.budget", { project: item.project, used, hours: tenth(item.resource_hours) })), `, ${period(item)}`);
+  return h("li", { key: `${item.project} ${item.period_start}` },
+    h("bdi", {}, t("me.budget", { project: item.project, used, hours: tenth(item.resource_hours) })), `, ${period(item)} `, item.counted !== null && shareBar(item.counted / HOUR, item.resource_hours));
 }
 
 function changes({ job_advice: ofJobs, groups }) {
@@ -96,7 +96,7 @@ function view(me) {
     card("running", t("me.running", { n: numbers.running }), table(t("me.running", { n: numbers.running }), RUNNING, me.running, (job) => job.id, t("jobs.none")), more(me.running.length, numbers.running, "running")),
     card("waiting", t("me.waiting", { n: numbers.waiting }), table(t("me.waiting", { n: numbers.waiting }), WAITING, me.waiting, (job) => job.id, t("jobs.none")), more(me.waiting.length, numbers.waiting, "waiting")),
     card("limits", t("limits.title"), limits.length + budgets.length ? h("ul", {}, limits.map(limit), budgets.map(budget)) : h("p", { class: "empty" }, t("limits.none")),
-      place && h("p", {}, t("me.place", { before: number(place.before), others: number(place.others), project: place.project }))),
+      place && h("p", {}, t("me.place", { before: number(place.before), n: place.others, project: place.project }))),
     card("month", t("me.month"), projects.length ? h("ul", {}, projects.map((each) => h("li", { key: each.project }, h("bdi", {}, each.project), t("colon"), `${tenth(each.hours)} ${t("limits.hours")}`))) : h("p", { class: "empty" }, t("usage.none"))),
     card("groups", t("me.groups"), table(t("me.groups"), GROUPS, groups, (group) => group.name ?? "", t("usage.no_ended")), me.groups_cut && h("p", { class: "faint" }, t("me.newest_only"))),
     card("changes", t("me.changes"), changes(me)),
