@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from oar.cli import oarstat
+from oar.cli import oarnodes, oarstat
 from oar.cli.oarstat_parts import wide_table
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.privacy import Privacy
@@ -13,6 +14,8 @@ from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.frontend import ALICE, Frontend, LoginNode, add_rules
+
+ADMIN = User("root", 0, administers=True)
 
 
 def shown(database: Database, width: int = 160, *, colored: bool = False, user: str = "alice") -> list[str]:
@@ -108,3 +111,29 @@ def test_jobs_of_arrays_write_files_by_index_where_the_site_says_so(site: LoginN
     assert files == {("OAR.part.%arrayid%_%arrayindex%.stdout", "OAR.part.%arrayid%_%arrayindex%.stderr")}
     assert site.submit("/bin/sim").stdout_file == "OAR.%jobid%.stdout"
     assert site.submit("-O", "mine", "/bin/sim").stdout_file == "mine"
+
+
+def test_events_are_sentences_at_a_terminal(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = add_job(database, JobState.TERMINATED, on=add_resources(database)[:1], user="alice")
+    with database.begin() as tx:
+        tx.events.add("FRAG_JOB_REQUEST", job, f"User anna requested to frag the job {job}")
+        tx.events.add("SWITCH_INTO_TERMINATE_STATE", job, f"[bipbip {job}] Ask to change the job state")
+        tx.events.add("PING_CHECKER_NODE_SUSPECTED", 0, "does not answer", hosts=["node-1", "node-2"])
+        tx.execute("UPDATE jobs SET exit_code = 0 WHERE job_id = %s", (job,))
+    frontend = Frontend(database)
+    assert f"> [{job}] FRAG_JOB_REQUEST: User anna" in frontend.type(oarstat.main, "-e", job).out
+    assert "> FRAG_JOB_REQUEST: User anna" in frontend.type(oarstat.main, "-f", job).out
+    assert "|node-1|0| PING_CHECKER_NODE_SUSPECTED: does" in frontend.type(oarnodes.main, "-e").out
+    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("oar.cli.oarstat.sys", terminal)
+    monkeypatch.setattr("oar.cli.oarnodes.sys", terminal)
+    for option in ("-e", "-f"):
+        told = frontend.type(oarstat.main, option, job).out
+        assert f"  anna requested the end of job {job}\n" in told
+        assert f"  Job {job} ended: exit code 0\n" in told
+        assert "FRAG_JOB_REQUEST" not in told
+        assert "[FRAG_JOB_REQUEST]" in frontend.type(oarstat.main, option, job, user=ADMIN).out
+    assert frontend.type(oarnodes.main, "-e").out.endswith(
+        "  No answer from nodes node-1, node-2: no jobs start there\n"
+    )
+    assert "FRAG_JOB_REQUEST" in frontend.type(oarstat.main, "-e", job, "-J").out
