@@ -7,11 +7,15 @@ from typing_extensions import TypedDict
 
 from oar.api.limits import LimitBudget, LimitEnd
 from oar.api.routing import Router
-from oar.api.service import Asking, asking
+from oar.api.service import Asking, asking, service_of
 from oar.kao.rounds import user_overview
+from oar.kao.rounds.user_overview import Groups
 from oar.lib.jobs.states import JobState
 
 router = Router("jobs")
+
+#: Seconds for which the ended jobs of a user are returned again: they are thousands.
+MAX_AGE = 30.0
 
 
 class OverviewJob(TypedDict):
@@ -113,11 +117,17 @@ def get_me(request: Request) -> UserOverview:
     `month`, as accounted so far. `groups` are the jobs that ended in the last 30 days, by name; `groups_cut` is true if
     only the newest ones were read. `place` tells how many users with waiting jobs come behind; null without fair share.
     """
-    return overview_record(asking(request))
+    return overview_record(request, asking(request))
 
 
-def overview_record(who: Asking) -> UserOverview:
+def overview_record(request: Request, who: Asking) -> UserOverview:
     """Return the overview of the caller.  Raises Unidentified."""
     user = who.caller.identified()
+
+    def read_groups() -> Groups:
+        with who.database.snapshot() as tx:
+            return user_overview.read_groups(tx, who.config, user.name)
+
+    groups = service_of(request).periods.recent(("me", user.name), read_groups, MAX_AGE)
     with who.database.snapshot() as tx:
-        return cast("UserOverview", user_overview.overview_of(tx, who.config, user).record)
+        return cast("UserOverview", user_overview.overview_of(tx, who.config, user, groups).record)

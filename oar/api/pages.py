@@ -293,6 +293,12 @@ def reservation(request: Request, number: str) -> Answer:
     )
 
 
+@router.get("/ui/me")
+def me(request: Request) -> Answer:
+    """Show the caller what is his."""
+    return _page(request, "me", lambda who: {"me": overview_record(request, who)})
+
+
 _FIRST_EVENTS = EventListing.model_validate({"limit": FIRST_EVENTS})
 
 
@@ -312,7 +318,6 @@ _add_page("/ui/queues", "queues", lambda who: {"queues": {"items": queue_items(w
 _add_page("/ui/rules", "rules", lambda who: {"rules": rules_record(who)["items"]})
 _add_page("/ui/admin", "admin", administration_record)
 _add_page("/ui/events", "events", lambda who: {"events": event_page(who, _FIRST_EVENTS)})
-_add_page("/ui/me", "me", lambda who: {"me": overview_record(who)})
 _add_page("/ui/tokens", "tokens", lambda who: {"user": who.caller.identified().name})
 
 

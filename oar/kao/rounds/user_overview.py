@@ -119,6 +119,13 @@ class Place(NamedTuple):
         return f"before {users} (fair share in project {self.project})"
 
 
+class Groups(NamedTuple):
+    """The ended jobs of a user by name."""
+
+    groups: tuple[UsageGroup, ...]
+    is_cut: bool  #: there are too many jobs: only the newest ones are in the groups
+
+
 class Overview(NamedTuple):
     """What ``oarstat --me`` shows."""
 
@@ -171,8 +178,8 @@ class Overview(NamedTuple):
         }
 
 
-def overview_of(tx: "Transaction", config: "Config", user: "User") -> Overview:
-    """Return the overview of a user."""
+def overview_of(tx: "Transaction", config: "Config", user: "User", groups: Groups | None = None) -> Overview:
+    """Return the overview of a user; ``groups``: those of ``read_groups`` if they are known."""
     limits = limits_of(tx, config, user.name, user, shows_others=False)
     live = tx.jobs.live(user.name)
     frames = tx.reservations.of_frames([job.id for job in live])
@@ -180,7 +187,7 @@ def overview_of(tx: "Transaction", config: "Config", user: "User") -> Overview:
     waiting = [job for job in live if job.state not in CURRENT]
     running = [job for job in live if job.state in CURRENT]
     month = _month(tx.now)
-    groups, is_cut = _groups(tx, config, user.name)
+    groups = groups or read_groups(tx, config, user.name)
     return Overview(
         user.name,
         tx.now,
@@ -192,8 +199,8 @@ def overview_of(tx: "Transaction", config: "Config", user: "User") -> Overview:
         _place(limits, {job.project for job in waiting}),
         month,
         _hours(tx, user.name, month),
-        groups[:MAX_GROUPS],
-        is_cut,
+        groups.groups,
+        groups.is_cut,
         tuple(_job_advice(tx, config, waiting)),
     )
 
@@ -236,13 +243,14 @@ def _hours(tx: "Transaction", user: str, month: int) -> dict[str, float]:
     }
 
 
-def _groups(tx: "Transaction", config: "Config", user: str) -> tuple[tuple[UsageGroup, ...], bool]:
-    """Return the groups of the jobs that ended lately; and whether there are too many jobs."""
+def read_groups(tx: "Transaction", config: "Config", user: str) -> Groups:
+    """Return the groups of the jobs of a user that ended lately."""
     ids = tx.listings.live_or_ended_since(tx.now - GROUPED_SECONDS, user)
     jobs = [job for job in tx.jobs.select(ids[-MAX_GROUPED:]) if job.is_final]
     usages = job_usages(tx, jobs, config.job_resource_manager_property_db_field)
     walltimes = tx.listings.walltimes([job.id for job in jobs])
-    return tuple(group_usages(usages, tx.job_runs.outcomes(jobs), walltimes)), len(ids) > MAX_GROUPED
+    groups = group_usages(usages, tx.job_runs.outcomes(jobs), walltimes)
+    return Groups(tuple(groups[:MAX_GROUPS]), len(ids) > MAX_GROUPED)
 
 
 def _job_advice(tx: "Transaction", config: "Config", waiting: Sequence[Job]) -> Iterator[tuple[int, str, str]]:

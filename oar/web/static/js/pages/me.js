@@ -104,4 +104,4 @@ function view(me) {
   ];
 }
 
-run({ load: (signal) => get("me", {}, signal), view, concerns: ({ name }) => ["jobs", "state", "accounting"].includes(name) });
+run({ load: (signal) => get("me", {}, signal), view, concerns: ({ name, data }) => name === "accounting" || (name === "state" && data.user === site.user) });
