@@ -77,6 +77,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
             "--start",
             "--usage",
             "--limits",
+            "--me",
             "-A",
             "-g",
             "--ascii",

@@ -313,7 +313,6 @@ _WAYS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("start-time", "start-times", "estimate"), "--start"),
         **dict.fromkeys(("from", "starttime", "history"), "--since DATE"),
         **dict.fromkeys(("to", "endtime"), "--gantt DATE,DATE"),
-        "me": "-u",
         "n": "-j JOB_ID",
         **dict.fromkeys(("partition", "q"), "--queue QUEUE"),
         **dict.fromkeys(("o", "O", "Format", "outputformat"), "--fields NAME,NAME"),
