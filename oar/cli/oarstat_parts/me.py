@@ -10,6 +10,7 @@ from oar.cli.oarstat_parts.tables import group_table
 from oar.kao.rounds import user_overview
 from oar.kao.rounds.user_overview import Overview, RunningJob, WaitingJob, number
 from oar.lib.base.formats import Format, dump
+from oar.lib.base.host_names import shorten_host_list
 from oar.lib.base.times import format_date, format_padded_duration
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from oar.lib.jobs.records import Job
 
 #: Maximum numbers of lines; machine formats have more.
-_PRINTED_JOBS, _PRINTED_GROUPS, _PRINTED_CHANGES, _PRINTED_NODES = 10, 10, 10, 3
+_PRINTED_JOBS, _PRINTED_GROUPS, _PRINTED_CHANGES = 10, 10, 10
 
 
 def overview_text(context: "Context", machine: Format | None) -> str:
@@ -56,7 +57,7 @@ def _running_lines(jobs: Sequence[RunningJob], total: int) -> Iterator[str]:
             if walltime and left is not None
             else "-"
         )
-        yield f"{_identity(job.job)} {time:<20} {_nodes(job.nodes)}".rstrip()
+        yield f"{_identity(job.job)} {time:<20} {visible(shorten_host_list(job.nodes))}".rstrip()
     yield from _more(total, _PRINTED_JOBS, "oarstat -u")
 
 
@@ -70,11 +71,6 @@ def _waiting_lines(jobs: Sequence[WaitingJob], total: int) -> Iterator[str]:
 
 def _identity(job: "Job") -> str:
     return f"    {job.id:<10} {cell(visible(job.name or '-'), 16)} {cell(visible(job.queue), 10)}"
-
-
-def _nodes(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _PRINTED_NODES} more" if len(names) > _PRINTED_NODES else ""
-    return f"{', '.join(map(visible, names[:_PRINTED_NODES]))}{more}"
 
 
 def _group_lines(overview: Overview) -> Iterator[str]:
