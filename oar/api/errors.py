@@ -17,6 +17,7 @@ from oar.lib.accounts.project_changes import NoSuchProject
 from oar.lib.base.errors import (
     BadCondition,
     BadRequest,
+    DatabaseUnavailable,
     NoSuchJob,
     NoSuchQueue,
     NoSuchResource,
@@ -24,6 +25,7 @@ from oar.lib.base.errors import (
     OarError,
     Refused,
     Unavailable,
+    UserConnectionsUsed,
     UserError,
     WrongState,
 )
@@ -170,9 +172,16 @@ def early_problem(path: str, status: int, code: str, message: str, **more: Any) 
     return record if is_current else {**record, "code": record["status"], "message": record["detail"]}
 
 
+def public_text(error: OarError) -> str:
+    """Return the message of an error for clients: that of libpq contains the address of the database."""
+    if isinstance(error, DatabaseUnavailable) and not isinstance(error, UserConnectionsUsed):
+        return "the database does not answer. Try again later."
+    return str(error)
+
+
 def error_record(error: OarError, status: int) -> dict[str, Any]:
     """Return the record of an error; the lines after the first one of its message are the ``hint``."""
-    message, *hints = str(error).splitlines() or [""]
+    message, *hints = public_text(error).splitlines() or [""]
     hint = " ".join(line.strip().removeprefix("# ") for line in hints)
     field = error.field if isinstance(error, BadRequest) else ""
     return problem_record(status, error_code(type(error)), message, field=field, hint=hint)
@@ -272,6 +281,7 @@ def _report_error(request: Request, error: Exception) -> Answer:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return _report_bug(request, error)
+    log_outage(error)
     response = problem_response(request, status, error_record(error, status))
     if isinstance(error, OtherVersion):
         response.headers["ETag"] = error.tag
@@ -279,6 +289,12 @@ def _report_error(request: Request, error: Exception) -> Answer:
         response.headers["Retry-After"] = str(error.retry_after)
         response.headers.update(error.allowance.headers if error.allowance else {})
     return response
+
+
+def log_outage(error: OarError) -> None:
+    """Log the message of an unreachable database, which clients do not get."""
+    if isinstance(error, DatabaseUnavailable):
+        _log.warning("the database does not answer: %s", error)
 
 
 def _report_fault(request: Request, error: Exception) -> Answer:

@@ -103,6 +103,7 @@ class Hub:
         self.position: Position | None = None  #: of the last messages; None before the first contact to the database
         self.checked_at = 0.0  #: when the database was read last, by the monotonic clock
         self.reports_changes = False  #: whether the database notifies of changes, so that no polling is needed
+        self._is_lost = False  #: whether the database did not answer when it was read last
 
     @property
     def listeners(self) -> int:
@@ -144,6 +145,8 @@ class Hub:
     def _reached(self) -> Position:
         if self.position is None:
             raise Unavailable("the service has just started and has not read the database yet. Try again.")
+        if self._is_lost:
+            raise DatabaseUnavailable("it did not answer a moment ago")
         return self.position
 
     def remove(self, listener: Subscriber) -> None:
@@ -161,11 +164,19 @@ class Hub:
                 except DatabaseUnavailable as error:
                     _log.warning("%s: new events are not distributed", error)
                     self.reports_changes = False
+                    self._lose()
                     self._ends.wait(_PATIENCE)
                     continue
                 self._call(position, news, feed.is_told)
                 self._count_news(news)
                 patience = _PATIENCE
+
+    def _lose(self) -> None:
+        """Send ``bye`` to all subscribers: they would take silence for a cluster in which nothing happens."""
+        assert self._loop
+        if not self._is_lost and not self._loop.is_closed():
+            self._is_lost = True
+            self._loop.call_soon_threadsafe(self._send_bye)
 
     def _count_news(self, news: News) -> None:
         try:
@@ -181,6 +192,7 @@ class Hub:
 
     def _publish(self, begun: Position, news: News, is_told: bool) -> None:
         self.checked_at, self.reports_changes = time.monotonic(), is_told
+        self._is_lost = False
         self.position = self.position or begun
         self._has_begun.set()
         if not news:

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from oar.api.accounting import usage_record
 from oar.api.administration import administration_record, rules_record
 from oar.api.authentication import Caller
-from oar.api.errors import status_of
+from oar.api.errors import log_outage, public_text, status_of
 from oar.api.events import EventListing, event_page
 from oar.api.gantt import LAST_DAY
 from oar.api.jobs import EVERYTHING, JobListing, array_record, job_page, job_record
@@ -254,7 +254,7 @@ def gantt(request: Request) -> Answer:
         caller = who.caller
         period = period_of(query)
     except OarError as error:
-        return _problem(request, status_of(error), str(error), caller)
+        return _problem(request, error, caller)
     record = {"begin": period.begin, "end": period.end, "table": lambda: _over_time(who, period, query.get("show", ""))}
     visit = _visit(request, caller)
     parts = _documents(request).in_two("gantt", visit, record)
@@ -270,7 +270,7 @@ def _over_time(who: Asking, period: Period, show: str) -> Record:
             return {"plan": plan_table(who, period.begin)}
         return gantt_table(who, period)
     except OarError as error:
-        return {"trouble": str(error)}
+        return {"trouble": public_text(error)}
 
 
 @router.get("/ui/usage")
@@ -331,7 +331,11 @@ def login(request: Request) -> Answer:
 @router.get("/ui/{path:path}")
 def nothing(request: Request) -> Answer:
     """Show that there is no such page."""
-    return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())
+    try:
+        caller = asking(request).caller
+    except OarError:
+        caller = Caller()
+    return _document(request, "problem", {"status": 404, "text": ""}, caller, HTTPStatus.NOT_FOUND)
 
 
 def _documents(request: Request) -> Documents:
@@ -346,12 +350,14 @@ def _page(request: Request, name: str, load: Callable[[Asking], Record]) -> Answ
         caller = who.caller
         record = load(who)
     except OarError as error:
-        return _problem(request, status_of(error), str(error), caller)
+        return _problem(request, error, caller)
     return _document(request, name, record, caller)
 
 
-def _problem(request: Request, status: HTTPStatus, text: str, caller: Caller) -> Answer:
-    return _document(request, "problem", {"status": int(status), "text": text}, caller, status)
+def _problem(request: Request, error: OarError, caller: Caller) -> Answer:
+    log_outage(error)
+    status = status_of(error)
+    return _document(request, "problem", {"status": int(status), "text": public_text(error)}, caller, status)
 
 
 def _document(

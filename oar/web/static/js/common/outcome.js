@@ -2,9 +2,13 @@
 import { h } from "./dom.js";
 import { t } from "./words.js";
 
+/** Types of the answers of a service whose database does not answer. */
+const LOST = ["database-unavailable", "database-full", "database-refused"];
+
 /** Return why a request was refused. */
 export function refusal(error) {
-  return error.record ? error.message : t("problem.unreachable");
+  if (!error.record) return t("problem.unreachable");
+  return LOST.includes(error.record.type) ? t("problem.database") : error.message;
 }
 
 /** Make a request; return what is told of it: {text}, of a refusal {text, hint, status, isBad}. */
