@@ -440,6 +440,22 @@ def test_beside_the_resources_stands_the_name_of_their_node(
     assert written == [True, False, True]  # the node, a gap, the resource, whose number has some digits
 
 
+def test_as_drawgantt_it_begins_with_the_first_node(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    add_resources(database, nodes=40, cores=4)
+    page = diagram(visitor)
+    page.locator("select[name=filter-view]").select_option("drawgantt")
+    expect(page.locator("select[name=filter-view]")).to_have_value("drawgantt")
+    page.wait_for_url("**unit=20.00*")
+    assert "top=" not in page.url
+
+
+def test_long_names_of_nodes_are_seen_as_a_whole(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    add_resources(database, nodes=1, network_address="chifflot-10.lille.example.org")
+    page = diagram(visitor)
+    written = page.evaluate(WRITTEN, [TOP + 2, 16, [[4, 70], [76, 110], [110, 150]]])
+    assert written == [True, True, True]  # beyond the first part of the name
+
+
 def test_the_strip_above_the_diagram_tells_of_the_period_around_the_view_and_moves_it(
     visitor: Visitor, database: Database, resources: list[int]
 ) -> None:

@@ -236,6 +236,18 @@ def test_conditions_are_told_apart_by_all_eyes(eyes: str) -> None:
         assert close == []
 
 
+def test_free_is_green_and_violet_is_reserved() -> None:
+    """Also in the dark: nobody takes an empty box for a free core, or a job for a reservation."""
+    for palette in palettes():
+        red, green, blue = light(palette["free"])
+        assert green > 1.4 * max(red, blue) or min(green - red, green - blue) > 0.15, palette
+        red, green, blue = light(palette["reserved"])
+        assert green < red < blue, palette
+    scripts = "".join(path.read_text() for path in SCRIPTS)
+    conditions = re.findall(r'(\w+): \{ colour: "reserved"|(\w+): "reserved"', scripts)
+    assert conditions == []
+
+
 def test_dark_is_the_same_by_choice_and_by_the_system() -> None:
     _, by_system, by_choice = re.findall(r"\{([^{}]*--state-free:[^{}]*)\}", STYLE)
     assert by_system.split() == by_choice.split()

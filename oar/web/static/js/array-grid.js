@@ -2,17 +2,19 @@
 import { page } from "./common/site.js";
 import { t } from "./common/words.js";
 
-/** Conditions of jobs, with the colours of the palette that everybody can tell apart, and their letters. */
+/** Conditions of jobs, with their letters; a colour means the same on every page: blue is in use, red is trouble, violet is reserved and no job. */
 export const JOB_CONDITIONS = {
-  waiting: { colour: "free", mark: "", word: t("array.waiting") },
-  hold: { colour: "absent", mark: "h", word: t("array.hold") },
-  launching: { colour: "standby", mark: "l", word: t("array.launching") },
+  waiting: { colour: "waiting", mark: "", word: t("array.waiting") },
+  hold: { colour: "waiting", mark: "h", word: t("array.hold") },
+  launching: { colour: "used", mark: "l", word: t("array.launching") },
   running: { colour: "used", mark: "", word: t("array.running") },
-  suspended: { colour: "draining", mark: "s", word: t("array.suspended") },
-  good: { colour: "reserved", mark: "✓", word: t("array.good") },
+  suspended: { colour: "used", mark: "s", word: t("array.suspended") },
+  good: { colour: "done", mark: "✓", word: t("array.good") },
   bad: { colour: "suspected", mark: "!", word: t("array.bad") },
   error: { colour: "dead", mark: "✕", word: t("array.error") },
 };
+/** Colours that only jobs have. */
+const OF_JOBS = ["waiting", "done"];
 /** Length of the sides of a box for so many jobs. */
 const SIZES = [[400, 24], [2000, 16], [8000, 11], [Infinity, 7]];
 /** From this size on a box has room for a letter. */
@@ -73,7 +75,7 @@ export class ArrayGrid {
 
   /** Paint all boxes of a condition. */
   paint(pen, letter, { colour: name, mark }, colour) {
-    const { size } = this, fill = colour(`state-${name}`), line = colour("faint");
+    const { size } = this, fill = colour(OF_JOBS.includes(name) ? `job-${name}` : `state-${name}`), line = colour("faint");
     const light = [0.3, 0.59, 0.11].reduce((sum, share, place) => sum + share * parseInt(fill.slice(1 + 2 * place, 3 + 2 * place), 16), 0);
     for (let place = this.marks.indexOf(letter); place >= 0; place = this.marks.indexOf(letter, place + 1)) {
       const [x, y] = this.corner(place);

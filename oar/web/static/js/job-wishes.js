@@ -1,5 +1,5 @@
 // What somebody wishes of a job, as the form has it: texts of fields.
-import { OF_DEFAULT } from "./common/parts.js";
+import { OF_DEFAULT } from "./common/asked.js";
 import { t } from "./common/words.js";
 
 const HOUR = 3600, MINUTE = 60;

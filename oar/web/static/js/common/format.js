@@ -1,6 +1,7 @@
 // Numbers, dates and lengths of time as people read them.
 import { h } from "./dom.js";
 import { now, site } from "./site.js";
+import { t } from "./words.js";
 
 export const ZONES = ["site", "browser", "utc"];
 
@@ -85,6 +86,22 @@ export function duration(seconds) {
   const two = (number) => String(number).padStart(2, "0");
   const clock = `${two(Math.floor((whole % 86400) / 3600))}:${two(Math.floor((whole % 3600) / 60))}`;
   return days ? `${days}d ${clock}` : clock;
+}
+
+const UNITS_OF_TIME = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+/** Return a length of time by its two largest units: 2 h, 1 h 17 min. */
+export function amount(seconds) {
+  const first = UNITS_OF_TIME.findIndex(([size]) => seconds >= size);
+  if (first < 0) return "0 s";
+  const least = UNITS_OF_TIME[Math.min(first + 1, UNITS_OF_TIME.length - 1)][0];
+  let rest = Math.round(seconds / least) * least;
+  const parts = UNITS_OF_TIME.map(([size, unit]) => {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    return count && (unit === "d" ? t("unit.days", { count }) : `${count} ${unit}`);
+  });
+  return parts.filter(Boolean).slice(0, 2).join(" ");
 }
 
 const integers = new Intl.NumberFormat(site.language);

@@ -1,7 +1,6 @@
 // The command palette: a number opens that job, a word what it names.
-import { get } from "./api.js";
 import { draw, h } from "./dom.js";
-import { naturally } from "./format.js";
+import { learnNames } from "./names.js";
 import { page, site } from "./site.js";
 import { t } from "./words.js";
 
@@ -32,14 +31,7 @@ export function openPalette() {
 }
 
 async function learn() {
-  if (known) return;
-  const [nodes, queues, jobs] = await Promise.all([get("nodes"), get("queues"), get("jobs", { limit: 2000, fold: true })]).catch(() => []);
-  if (!nodes) return;
-  known = {
-    nodes: nodes.items.map((node) => node.name).sort(naturally),
-    queues: queues.items.map((queue) => queue.name),
-    users: [...new Set(jobs.items.map((job) => job.user))].sort(naturally),
-  };
+  known ??= await learnNames();
 }
 
 function found(words) {

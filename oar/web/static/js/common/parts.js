@@ -1,7 +1,7 @@
 // What looks the same on every page: jobs, states, nodes, bars, tables.
 import { h } from "./dom.js";
 import { page, site } from "./site.js";
-import { percent } from "./format.js";
+import { naturally, percent } from "./format.js";
 import { WAITED } from "./waited.js";
 import { t } from "./words.js";
 
@@ -126,16 +126,6 @@ function eventType(type) {
   return h("span", {}, type.split(/(?<=_)/).map((word, place) => [place ? h("wbr", {}) : null, word]));
 }
 
-/** What a request says that asks for what jobs compute on, as all do that say nothing else; readers need not be told. */
-export const OF_DEFAULT = "{type = 'default'}";
-
-/** Show what a job asks for, broken between its parts and nowhere else; the whole of it in its title. */
-export function requestOf({ resources_asked: request }) {
-  if (!request) return "–";
-  const parts = request.trim().replaceAll(OF_DEFAULT, "").split(/(?<=[,+}])|(?=\/)/);
-  return h("bdi", { title: request.includes(OF_DEFAULT) ? request : null }, parts.map((part, place) => [place ? h("wbr", {}) : null, part]));
-}
-
 /** Jobs in front of another one that are named. */
 const MOST_NAMED = 2;
 
@@ -162,7 +152,7 @@ export function nodeLink(name) {
 /** Show nodes; of many the first. */
 export function nodeLinks(names, most = 3) {
   const rest = names.length - most;
-  return [names.slice(0, most).map((name, place) => [place ? ", " : null, nodeLink(name)]), rest > 0 ? ` ${t("nodes.more", { n: rest })}` : null];
+  return [names.toSorted(naturally).slice(0, most).map((name, place) => [place ? ", " : null, nodeLink(name)]), rest > 0 ? ` ${t("nodes.more", { n: rest })}` : null];
 }
 
 /** Show how much of the whole each condition is, as a bar; the numbers stand beside it. */

@@ -8,18 +8,18 @@ export const SERIES = [[230, 159, 0], [86, 180, 233], [0, 158, 115], [240, 228, 
 const SHADES = [0, 0.35, -0.3];
 /** Which condition's colour a state of a job has. */
 export const STATE_COLOURS = {
-  Terminated: "absent", Error: "suspected", Running: "used", Suspended: "draining", Resuming: "draining",
-  Waiting: "standby", Hold: "standby", toAckReservation: "standby",
+  Terminated: "done", Error: "suspected", Running: "used", Suspended: "draining", Resuming: "draining",
+  Waiting: "waiting", Hold: "waiting", toAckReservation: "waiting",
 };
 
 /** The same of an outcome. */
 export const OUTCOME_COLOURS = {
-  done: "standby", failed: "suspected", timeout: "suspected", "out-of-memory": "suspected", cancelled: "absent",
-  evicted: "draining", "node-failure": "dead", expired: "absent",
+  done: "done", failed: "suspected", timeout: "suspected", "out-of-memory": "suspected", cancelled: "faint",
+  evicted: "draining", "node-failure": "dead", expired: "faint",
 };
 
 /** From what is hardly used to what is used well: from dark to light, as everybody can tell them apart. */
-const STEPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+const STEPS = [[0, 34, 78], [66, 78, 108], [122, 121, 126], [184, 171, 108], [253, 231, 37]];
 
 /** Return the colour of a step of efficiency, whose text begins with its percents; null of one that nobody knows. */
 export function ofEfficiency(text) {
@@ -43,13 +43,21 @@ export function whole([red, green, blue]) {
   return (red << 16) | (green << 8) | blue;
 }
 
+/** The hues of violet, in parts of a turn: it is the colour of reservations, and no job has it. */
+const VIOLET = [240 / 360, 285 / 360];
 /** So many hues are told apart; the colours that were asked for, of dark pages and of light ones. */
 const HUES = 720, found = [[], []];
 
 /** Return the colour of a job by its number, [red, green, blue]. */
 export function ofJob(id, isDark) {
   const hue = Math.floor(((id * GOLDEN) % 1) * HUES);
-  return (found[isDark ? 0 : 1][hue] ??= fromHue(hue / HUES, 0.6, isDark ? 0.45 : 0.68));
+  return (found[isDark ? 0 : 1][hue] ??= fromHue(besideViolet(hue / HUES), 0.6, isDark ? 0.45 : 0.68));
+}
+
+/** Return a hue of the turn without violet. */
+function besideViolet(hue) {
+  const [first, last] = VIOLET, place = hue * (1 - last + first);
+  return place < first ? place : place + last - first;
 }
 
 /** Return the colour of a user, a queue, a project. */

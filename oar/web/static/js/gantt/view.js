@@ -4,6 +4,8 @@ import { corner, dates } from "./ruler.js";
 
 /** Room for names of rows and for dates; on narrow screens less. */
 const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
+/** The part of the width that names take at most, however long they are. */
+const MOST_NAMES = 0.4;
 /** Length of the head of an arrow. */
 const ARROW = 8;
 /** Pixels of a letter, about. */
@@ -28,7 +30,7 @@ const GROWING = 10;
 export class View {
   /** `engine` paints; `told` = {moved(), chosen(hit), opened(id), folded(group), selected(area)} is called. */
   constructor(canvas, engine, told) {
-    Object.assign(this, { canvas, engine, told, from: 0, span: 86_400, top: 0, unit: 10, width: 0, height: 0, isFitted: true, rows: [], groups: [] });
+    Object.assign(this, { canvas, engine, told, from: 0, span: 86_400, top: 0, unit: 10, width: 0, height: 0, isFitted: true, rows: [], groups: [], longest: 0, groupRoom: 0 });
     this.tiles = new Map();
     this.former = [];
     this.asked = new Set();
@@ -52,8 +54,10 @@ export class View {
     this.style();
   }
 
+  /** Room for the names of rows: all of the longest one is seen, unless it is very long. */
   get left() {
-    return this.width < 600 ? NAMES_NARROW : NAMES;
+    const least = this.width < 600 ? NAMES_NARROW : NAMES;
+    return Math.max(least, Math.min(this.longest, Math.floor(this.width * MOST_NAMES)));
   }
 
   get to() {
@@ -109,6 +113,9 @@ export class View {
   /** Take rows. */
   setRows({ rows, groups }) {
     Object.assign(this, { rows, groups });
+    const widest = (names) => names.reduce((most, name) => Math.max(most, name.length), 0) * LETTER;
+    this.groupRoom = groups.length ? Math.ceil(widest(groups.map((group) => group.name))) + 24 : 0;
+    this.longest = this.groupRoom + Math.ceil(widest(rows.filter((row) => !row.isFolded).map((row) => row.label))) + 2 * GROUP;
     this.fit();
     this.renew();
   }
@@ -454,14 +461,14 @@ export class View {
     pen.textBaseline = "middle";
     pen.font = `11px ${this.font}`;
     pen.fillStyle = paint.ink;
-    const shared = this.drawGroups(unit >= NAMED ? left / 2 : left);
+    const groupRoom = Math.max(left / 2, Math.min(this.groupRoom, left - 3 * GROUP)), shared = this.drawGroups(unit >= NAMED ? groupRoom : left);
     pen.font = `11px ${this.font}`;
     const every = Math.max(1, Math.ceil(NAMED / unit)), isDeep = this.groups.length > 0;
     if (!isDeep || unit >= NAMED) {
       pen.textAlign = isDeep ? "right" : "left"; // groups stand at the left
       for (let row = Math.floor(this.top / every) * every; row < Math.min(this.rows.length, this.bottom); row += every) {
         if (this.rows[row].isFolded) continue;
-        const room = shared.has(row) ? left / 2 - 6 : left - (isDeep ? GROUP : 4);
+        const room = shared.has(row) ? left - groupRoom - 6 : left - (isDeep ? GROUP : 4);
         pen.fillText(shortened(this.rows[row].label, room), isDeep ? left - 8 : 4, this.y(row) + Math.max(unit, NAMED) / 2);
       }
       pen.textAlign = "left";
@@ -526,6 +533,13 @@ export class View {
     this.from = Math.max(0, date - (x - this.left) * this.scale);
     this.renew();
     this.told.moved();
+  }
+
+  /** Give rows a height, and begin with the first one. */
+  heighten(unit) {
+    Object.assign(this, { isFitted: false, unit: Math.min(HIGHEST, Math.max(LOWEST, unit)), top: 0 });
+    this.fit();
+    this.renew();
   }
 
   /** Enlarge rows about a place of the screen; null: all of them are seen. */

@@ -10,7 +10,7 @@ import { t } from "../common/words.js";
 
 const FIELDS = [
   { name: "job", label: t("job.job"), kind: "number" },
-  { name: "node", label: t("node.node") },
+  { name: "node", label: t("node.node"), of: "nodes" },
   { name: "type", label: t("event.type") },
 ];
 /** Events of a page, and at most; a click brings as many more. */

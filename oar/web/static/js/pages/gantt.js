@@ -20,7 +20,7 @@ const HOUR = 3600, DAY = 24 * HOUR;
 const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
 const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), outcome: t("filter.outcome"), types: t("job.types"), efficiency: t("gantt.efficiency") };
 const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
-const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
+const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead", "job-waiting", "job-done"];
 /** The words of states and outcomes in the language of the page. */
 const WORDS_OF = { state: STATE_WORDS, outcome: OUTCOME_WORDS };
 const UNITS = new Set(["network_address"]);
@@ -99,7 +99,7 @@ async function recoloured() {
 
 function look() {
   const style = getComputedStyle(document.documentElement);
-  const colours = Object.fromEntries(LOOK.map((name) => [name.replace("state-", ""), style.getPropertyValue(`--${name}`).trim()]));
+  const colours = Object.fromEntries(LOOK.map((name) => [name.replace(/^(state|job)-/, ""), style.getPropertyValue(`--${name}`).trim()]));
   return { by: COLOURS[parameters().color] ? parameters().color : "job", isDark: style.getPropertyValue("--dark").trim() === "1", colours, user: site.user };
 }
 
@@ -148,7 +148,7 @@ function take({ rows, from, to, rest }) {
 
 /** Show where rows and dates are; the worker paints as soon as it has what is on them. */
 async function begin(from, to, rest) {
-  if (unit()) view.stretch(unit() / view.unit);
+  if (unit()) view.heighten(unit());
   view.show(from, to);
   if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
   view.suppose(supposed());
@@ -278,7 +278,7 @@ async function select(changes) {
   if (old.color !== fresh.color) engine.tell("look", { look: look() });
   engine.tell("filter", { filter: filter() });
   if ((old.node ?? "") !== (fresh.node ?? "")) await reshape();
-  if ("view" in changes) unit() ? view.stretch(unit() / view.unit) : view.stretch(null);
+  if ("view" in changes) unit() ? view.heighten(unit()) : view.stretch(null);
   if (rowsShown !== levels()) return actions.refresh();
   view.renew();
   settle();
@@ -291,17 +291,17 @@ function fields() {
   const { rows } = parameters();
   const choices = [["", t("gantt.nodes")], ["network_address,resource_id", t("gantt.resources")], ...properties.filter((each) => !UNITS.has(each)).map((each) => [`${each},network_address`, `${each}, ${t("gantt.nodes")}`])];
   return [
-    { name: "rows", label: t("gantt.rows"), options: rows && !choices.some(([key]) => key === rows) ? [...choices, [rows, rows]] : choices },
-    { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "job" ? "" : key, word]) },
+    { name: "rows", isView: true, label: t("gantt.rows"), options: rows && !choices.some(([key]) => key === rows) ? [...choices, [rows, rows]] : choices },
+    { name: "color", isView: true, label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "job" ? "" : key, word]) },
     { name: "q", label: t("gantt.find") },
-    { name: "node", label: t("nodes.find") },
-    { name: "view", label: t("nodes.view"), options: [["", t("gantt.diagram")], ["drawgantt", t("gantt.as_drawgantt")], ["table", t("nodes.table")]] },
-    { name: "user", label: t("filter.user"), isRare: true },
-    { name: "queue", label: t("filter.queue"), isRare: true },
-    { name: "project", label: t("filter.project"), isRare: true },
+    { name: "node", label: t("nodes.find"), of: "nodes" },
+    { name: "view", isView: true, label: t("nodes.view"), options: [["", t("gantt.diagram")], ["drawgantt", t("gantt.as_drawgantt")], ["table", t("nodes.table")]] },
+    { name: "user", label: t("filter.user"), isRare: true, of: "users" },
+    { name: "queue", label: t("filter.queue"), isRare: true, of: "queues" },
+    { name: "project", label: t("filter.project"), isRare: true, of: "projects" },
     { name: "state", label: t("filter.state"), isRare: true, options: [["", t("states.all")], ...STATES.map((each) => [each, STATE_WORDS[each]])] },
     { name: "outcome", label: t("filter.outcome"), isRare: true, options: [["", t("outcome.any")], ...Object.entries(OUTCOME_WORDS)] },
-    { name: "type", label: t("filter.type"), isRare: true },
+    { name: "type", label: t("filter.type"), isRare: true, of: "types" },
   ];
 }
 

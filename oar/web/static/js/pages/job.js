@@ -1,10 +1,11 @@
 // What a job is, when it starts, how it runs, why it ended.
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { bytes, duration, number, time } from "../common/format.js";
+import { bytes, duration, naturally, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { copy, english, eventGroups, eventSentence, exitOf, jobLink, jobState, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { copy, english, eventGroups, eventSentence, exitOf, jobLink, jobState, nodeLink, nodeLinks, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
+import { requestOf } from "../common/asked.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
@@ -179,7 +180,7 @@ function request(job) {
 function resources(job) {
   if (!job.nodes.length) return null;
   return h("section", { class: "card", key: "resources" }, h("h2", {}, t("job.resources", { n: job.resources.length })),
-    h("p", {}, job.nodes.map((name, place) => [place ? ", " : null, nodeLink(name)])),
+    h("p", {}, job.nodes.toSorted(naturally).map((name, place) => [place ? ", " : null, nodeLink(name)])),
     h("p", { class: "faint" }, t("job.resource_ids"), " ", job.resources.join(" ")));
 }
 

@@ -6,7 +6,8 @@ import { h } from "../common/dom.js";
 import { duration, naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, english, exitOf, jobState, nodeLinks, OUTCOME_WORDS, quoted, requestOf, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { copy, download, english, exitOf, jobState, nodeLinks, OUTCOME_WORDS, quoted, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { requestOf } from "../common/asked.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { jobsIn, keyOf, lastOf, numbered } from "../job-rows.js";
@@ -21,11 +22,11 @@ const CHOICES = { "": t("states.live"), all: t("states.all"), ...STATE_WORDS };
 const FIELDS = [
   { name: "state", label: t("filter.state"), options: STATES.map((state) => [state, CHOICES[state]]) },
   { name: "outcome", label: t("filter.outcome"), options: [["", t("outcome.any")], ...Object.entries(OUTCOME_WORDS)] },
-  { name: "user", label: t("filter.user") },
-  { name: "queue", label: t("filter.queue") },
-  { name: "project", label: t("filter.project") },
-  { name: "type", label: t("filter.type") },
-  { name: "node", label: t("filter.node") },
+  { name: "user", label: t("filter.user"), of: "users" },
+  { name: "queue", label: t("filter.queue"), of: "queues" },
+  { name: "project", label: t("filter.project"), of: "projects" },
+  { name: "type", label: t("filter.type"), of: "types" },
+  { name: "node", label: t("filter.node"), of: "nodes" },
   { name: "q", label: t("filter.q") },
   { name: "name", label: t("filter.name"), isRare: true },
   { name: "array", label: t("array.array"), kind: "number", isRare: true },
@@ -133,6 +134,7 @@ function view({ items, next, total }) {
   const known = items.filter((job) => job.id <= newest), fresh = jobsIn(items) - jobsIn(known);
   return [
     h("h1", {}, t("jobs.title"), " ", h("small", {}, t("jobs.count", { n: total }))),
+    mineOrAll(),
     filters(FIELDS, parameters(), select),
     h("div", { class: "row", key: "tools" }, columnChoice(), exports(), copyButton(),
       h("a", { key: "submit", href: page("submit") }, t("jobs.submit")),
@@ -144,6 +146,15 @@ function view({ items, next, total }) {
       ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: jobsIn(items), total: number(total) })))
       : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(jobsIn(items)), total: number(total) }))),
   ];
+}
+
+/** Switch between the jobs of who looks and all. */
+function mineOrAll() {
+  if (!site.user) return null;
+  const { user } = parameters(), isMine = user === site.user || user === "me";
+  const half = (key, label, isChosen, value) => h("button", { type: "button", key, "aria-pressed": String(isChosen), on: { click: () => select({ user: value }) } }, label);
+  return h("div", { class: "switch", key: "whose", role: "group", "aria-label": t("jobs.whose") },
+    half("mine", t("jobs.mine"), isMine, site.user), half("all", t("jobs.of_all"), !user, ""));
 }
 
 function columnChoice() {

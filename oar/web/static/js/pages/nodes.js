@@ -26,10 +26,10 @@ function usualColour() {
 
 function fields(properties) {
   return [
-    { name: "group", label: t("nodes.group"), options: [["", t("nodes.no_group")], ...properties.map((each) => [each, each])] },
-    { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === usualColour() ? "" : key, word]) },
-    { name: "q", label: t("nodes.find") },
-    { name: "view", label: t("nodes.view"), options: [["", t("nodes.grid")], ["monika", t("nodes.as_monika")], ["table", t("nodes.table")]] },
+    { name: "group", isView: true, label: t("nodes.group"), options: [["", t("nodes.no_group")], ...properties.map((each) => [each, each])] },
+    { name: "color", isView: true, label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === usualColour() ? "" : key, word]) },
+    { name: "q", label: t("nodes.find"), of: "nodes" },
+    { name: "view", isView: true, label: t("nodes.view"), options: [["", t("nodes.grid")], ["monika", t("nodes.as_monika")], ["table", t("nodes.table")]] },
   ];
 }
 

@@ -34,8 +34,8 @@ function view({ items, from, rows, properties }) {
   const isCalendar = parameters().view !== "all";
   return [
     h("h1", {}, t("ar.title"), " ", isCalendar && h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(from + WEEK - 1).slice(0, 10)}`)),
-    filters([{ name: "owner", label: t("ar.owner") }, { name: "view", label: t("nodes.view"), options: [["", t("ar.calendar")], ["all", t("ar.list")]] },
-      ...(isCalendar ? [{ name: "rows", label: t("gantt.rows"), options: [["", t("ar.all_resources")], ["network_address", t("gantt.nodes")], ...properties.filter((each) => each !== "network_address").map((each) => [each, each])] }] : [])], parameters(), select),
+    filters([{ name: "owner", label: t("ar.owner"), of: "users" }, { name: "view", isView: true, label: t("nodes.view"), options: [["", t("ar.calendar")], ["all", t("ar.list")]] },
+      ...(isCalendar ? [{ name: "rows", isView: true, label: t("gantt.rows"), options: [["", t("ar.all_resources")], ["network_address", t("gantt.nodes")], ...properties.filter((each) => each !== "network_address").map((each) => [each, each])] }] : [])], parameters(), select),
     isCalendar && h("div", { class: "row", key: "tools" }, step("←", from - WEEK, t("ar.week_before")), step(t("ar.this_week"), ""), step("→", from + WEEK + DAY, t("ar.week_after"))),
     isCalendar && calendar.show(from, items, rows || null, parameters().rows, dayNames(from)),
     table(t("ar.title"), isCalendar ? [NAME, strip(from), ...OTHERS] : [NAME, ...OTHERS], items, (each) => `${each.id} ${each.submission_time}`, t("ar.none")),

@@ -46,9 +46,9 @@ function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, en
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
     filters([
-      { name: "by", label: t("usage.by"), options: Object.entries(BY).map(([key, word]) => [key === "user" ? "" : key, word]) },
-      { name: "bucket", label: t("usage.bucket"), options: Object.entries(BUCKETS).map(([key, word]) => [key === "day" ? "" : key, word]) },
-      { name: "days", label: t("usage.period"), options: Object.entries(PERIODS).map(([key, word]) => [key === USUAL_DAYS ? "" : key, word]) },
+      { name: "by", isView: true, label: t("usage.by"), options: Object.entries(BY).map(([key, word]) => [key === "user" ? "" : key, word]) },
+      { name: "bucket", isView: true, label: t("usage.bucket"), options: Object.entries(BUCKETS).map(([key, word]) => [key === "day" ? "" : key, word]) },
+      { name: "days", isView: true, label: t("usage.period"), options: Object.entries(PERIODS).map(([key, word]) => [key === USUAL_DAYS ? "" : key, word]) },
     ], parameters(), select),
     h("section", { class: "card", key: "chart" }, h("h2", {}, t("usage.over_time")), groups.length ? chart(usage, groups, by, bucket, from, to) : h("p", { key: "none", class: "empty" }, t("usage.none")), lost(usage)),
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
@@ -142,7 +142,7 @@ const TERM_COLUMNS = [
 function fairShare(fair) {
   const { who, project } = parameters();
   return h("section", { class: "card", key: "fair", id: "fairshare" }, h("h2", {}, t("usage.fair")),
-    filters([{ name: "who", label: t("filter.user") }, { name: "project", label: t("filter.project") }], { who: who ?? site.user, project }, select),
+    filters([{ name: "who", label: t("filter.user"), of: "users" }, { name: "project", label: t("filter.project"), of: "projects" }], { who: who ?? site.user, project }, select),
     !fair ? h("p", { class: "faint" }, t("usage.fair_hint"))
       : fair.trouble ? h("p", { class: "bad" }, fair.trouble)
         : [h("p", { class: "sentence" }, t("usage.fair_sum", { user: fair.user, project: fair.project, karma: fair.karma.toFixed(2), window: duration(fair.window) })),
