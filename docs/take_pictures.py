@@ -50,7 +50,7 @@ PICTURES = {
     "array": ("arrays/{array}", ".array-grid"),
     "gantt": ("gantt?job={job}", ".gantt-card .why + .faint"),
     "submit": ("submit?nodes=4&walltime=2:00&command=./run.sh&name=sim", "#when:not(.aged) .lanes"),
-    "usage": ("usage?days=7", "svg.chart"),
+    "usage": ("usage?of=site&days=7", "svg.chart"),
     "reservations": ("reservations", "svg.week"),
     "queues": ("queues", "tbody tr"),
     "events": ("events", "html[data-ready]"),

@@ -39,6 +39,8 @@ class Site(TypedDict):
     resources: dict[str, int]
     time_zone: str
     templates: list[dict[str, str]]
+    queue_notes: dict[str, str]
+    default_walltime: int
     features: dict[str, bool]
 
 
@@ -90,17 +92,23 @@ def whoami(request: Request) -> Whoami:
 
 @router.get("/v1/site", "site", "Site configuration for clients", topics=frozenset({Topic.QUEUES, Topic.RESOURCES}))
 def site(request: Request) -> Site:
-    """Return queues, resource properties, the time zone, submission templates and enabled features."""
+    """Return queues, resource properties, the time zone, submission templates and enabled features.
+
+    `queue_notes` are the texts of the site file about who may use a queue. `default_walltime` (seconds) is that of jobs
+    for which neither the user nor an admission rule sets one.
+    """
     who = asking(request)
     config = who.config
-    templates = request.app.state.site_file.choices(config.web_conf_file).templates
+    choices = request.app.state.site_file.choices(config.web_conf_file)
     with who.database.snapshot() as tx:
         return {
             "queues": [queue.name for queue in tx.queues.all() if queue.state is not QueueState.ORPHANED],
             "properties": dict(sorted(tx.resources.columns().items())),
             "resources": dict(tx.resources.count_by_type()),
             "time_zone": time.tzname[0],
-            "templates": templates,
+            "templates": choices.templates,
+            "queue_notes": dict(choices.queues),
+            "default_walltime": config.default_job_walltime,
             "features": {
                 "passwords": config.api_basic_auth != "no",
                 "anonymous_read": config.api_anonymous_read,
@@ -118,8 +126,15 @@ UnavailableNode = TypedDict("UnavailableNode", {"node": str, "state": str, "sinc
 FullDisk = TypedDict("FullDisk", {"path": str, "free": int, "total": int})
 
 
+class Capacity(TypedDict):
+    total: int
+    up: int
+    free: int
+
+
 class Dashboard(TypedDict):
     resources: ResourceTotals
+    capacity: dict[str, Capacity]
     queues: list[Queue]
     jobs: JobPage | None
     events: list[Event]
@@ -143,7 +158,8 @@ _MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "
 def dashboard(request: Request) -> Dashboard:
     """Return resource counts by state, the queues, the caller's newest jobs and the last events.
 
-    `lost_nodes` lists nodes that are suspected or dead, with the date of the change. `jobs` is not paginated: its
+    `capacity` counts `nodes`, and `cores` and `gpus` if resources have these properties; a node is free if all of it
+    is. `lost_nodes` lists nodes that are suspected or dead, with the date of the change. `jobs` is not paginated: its
     `next` is null.
     """
     return dashboard_record(asking(request))
@@ -156,10 +172,12 @@ def dashboard_record(who: Asking) -> Dashboard:
     ``full_disks`` is for administrators: the disks of the log and of what the service keeps.
     """
     with who.database.snapshot() as tx:
+        capacity = tx.listings.capacity(tx.resources.columns())
         last_round = tx.usage.last_round()
         lost = [node for state in _LOST for node in tx.listings.out_of_use([state])[:LOST_NODES]]
     return {
         "resources": cast("ResourceTotals", totals(who)),
+        "capacity": {kind: cast("Capacity", numbers._asdict()) for kind, numbers in capacity.items()},
         "queues": queue_items(who),
         "jobs": _mine(who) if who.caller.user else None,
         "events": event_page(who, EventListing.model_validate({"limit": EVENTS}))["items"],

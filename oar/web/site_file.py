@@ -8,7 +8,10 @@ from typing import NamedTuple
 import yaml
 
 #: What a template of a submission may fill in, as the fields of the form are called.
-FIELDS = ("command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types")
+FIELDS = (
+    *("command", "name", "queue", "project", "nodes", "gpus", "each", "walltime", "properties", "types"),
+    *("directory", "array", "limit", "after", "mail"),
+)
 #: What it is called in the list.
 LABEL = "label"
 Template = Mapping[str, str]
@@ -19,6 +22,7 @@ class SiteChoices(NamedTuple):
 
     templates: Sequence[Template] = ()  #: of submissions
     group_by: str = ""  #: the property by whose values the first page tells how busy the cluster is
+    queues: Mapping[str, str] = {}  #: who may use each queue, and for what: texts
 
 
 _log = logging.getLogger(__name__)
@@ -82,7 +86,11 @@ def choices_of(content: object) -> SiteChoices:
         raise ValueError("below templates: is a list")
     if not isinstance(group_by, str):
         raise ValueError("group_by: is the name of a property")
-    return SiteChoices([_template(number, each) for number, each in enumerate(templates, 1)], group_by.strip())
+    queues = content.get("queues") or {}
+    if not isinstance(queues, dict) or not all(isinstance(text, str) for text in queues.values()):
+        raise ValueError("below queues: each line is the name of a queue and a text")
+    shown = [_template(number, each) for number, each in enumerate(templates, 1)]
+    return SiteChoices(shown, group_by.strip(), {name: text.strip() for name, text in queues.items()})
 
 
 def _template(number: int, fields: object) -> Template:

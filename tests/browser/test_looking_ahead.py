@@ -35,6 +35,8 @@ def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, datab
     add_resources(database)
     page = owner.open("submit?nodes=2&walltime=4:00")
     when = page.locator("#when")
+    expect(when).to_contain_text("It would start now, and so would each smaller or shorter one.")
+    when.get_by_text("each of them").click()
     expect(when).to_contain_text("as asked: starts now")
     expect(when).to_contain_text("walltime 2:00: starts now")
     expect(when.locator(".lanes .would")).to_have_count(2)  # on both nodes, in a small diagram

@@ -17,11 +17,17 @@ def test_values_are_texts_as_they_are_written(tmp_path: Path) -> None:
 def test_the_property_of_the_first_page_is_the_sites_choice(tmp_path: Path) -> None:
     path = tmp_path / "web.yaml"
     path.write_text("group_by: cluster\n")
-    assert SiteFile().choices(str(path)) == ([], "cluster")
+    assert SiteFile().choices(str(path)) == ([], "cluster", {})
+
+
+def test_a_queue_has_a_text_about_who_may_use_it(tmp_path: Path) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text("queues:\n  admin: members of the group admin\n")
+    assert SiteFile().choices(str(path)).queues == {"admin": "members of the group admin"}
 
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
-    assert SiteFile().choices(str(tmp_path / "none")) == ((), "")
+    assert SiteFile().choices(str(tmp_path / "none")) == ((), "", {})
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,7 @@ def test_without_a_file_there_are_none(tmp_path: Path) -> None:
         ({"templates": "short"}, "below templates: is a list"),
         ({"templates": [], "colours": []}, "each line must begin with one of templates:"),
         ({"group_by": ["rack"]}, "group_by: is the name of a property"),
+        ({"queues": {"admin": ["root"]}}, "below queues: each line is the name of a queue and a text"),
         ({"templates": ["short"]}, "template 1: each line is a field"),
         ({"templates": [{"label": "short", "walltime": ["1:00"]}]}, "template 1: each line is a field"),
         (

@@ -84,6 +84,25 @@ _ALIKE = f"""
 #: The same by the values of a column, for resources of nodes or for other resources.
 _ALIKE_BY = _ALIKE.replace("SELECT r.state", "SELECT COALESCE(r.{column}::text, ''), r.state")
 _ALIKE_BY = _ALIKE_BY.replace("r.network_address <>", "r.network_address {kind}").replace("GROUP BY 1", "GROUP BY 6, 1")
+#: How many nodes, cores and GPUs there are, are up and are free: a node if all of it is free.
+_CAPACITY = f"""
+    SELECT count(*), count(*) FILTER (WHERE is_up), count(*) FILTER (WHERE is_free),
+        COALESCE(sum(cores), 0), COALESCE(sum(cores_up), 0), COALESCE(sum(cores_free), 0),
+        COALESCE(sum(gpus), 0), COALESCE(sum(gpus_up), 0), COALESCE(sum(gpus_free), 0)
+    FROM (
+        SELECT bool_or(is_up) AS is_up, bool_and(is_free) AS is_free,
+            count(DISTINCT core) AS cores, count(DISTINCT core) FILTER (WHERE is_up) AS cores_up,
+            count(DISTINCT core) - count(DISTINCT core) FILTER (WHERE NOT is_free) AS cores_free,
+            count(DISTINCT gpu) AS gpus, count(DISTINCT gpu) FILTER (WHERE is_up) AS gpus_up,
+            count(DISTINCT gpu) - count(DISTINCT gpu) FILTER (WHERE NOT is_free) AS gpus_free
+        FROM (
+            SELECT r.network_address AS node, {{core}} AS core, {{gpu}} AS gpu, r.state = 'Alive' AS is_up,
+                r.state = 'Alive' AND r.drain = 'NO' AND h.resource_id IS NULL AND v.resource_id IS NULL AS is_free
+            FROM resources r
+            LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
+            LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
+            WHERE r.network_address <> '') parts
+        GROUP BY node) nodes"""
 _USABLE_BY = """
     SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
     WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
@@ -204,6 +223,14 @@ class AlikeResources(NamedTuple):
     is_held: bool  #: by jobs
     is_reserved: bool  #: by advance reservations that have begun
     number: int
+
+
+class Capacity(NamedTuple):
+    """How many parts of one kind there are, are on nodes that are Alive, and are free."""
+
+    total: int
+    up: int
+    free: int
 
 
 def _by(column: str, *, on_nodes: bool) -> dict[str, str]:
@@ -543,6 +570,16 @@ class Listings(Table):
         parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
         rows = self._tx.rows(_ALIKE_BY.format(**_by(column, on_nodes=on_nodes)), parameters)
         return [(value, AlikeResources(ResourceState(state), *others)) for value, state, *others in rows]
+
+    def capacity(self, properties: Collection[str]) -> dict[str, Capacity]:
+        """Return the numbers of nodes, and of cores and GPUs if resources have the properties ``core`` and ``gpu``."""
+        core, gpu = ('r."core"' if "core" in properties else "NULL"), ('r."gpu"' if "gpu" in properties else "NULL")
+        text = _CAPACITY.format(core=core, gpu=f"NULLIF({gpu}::text, '0')")
+        row = self._tx.row(text, ([str(state) for state in STARTED],))
+        assert row
+        numbers = [Capacity(*map(int, row[place : place + 3])) for place in (0, 3, 6)]
+        counted = dict(zip(("nodes", "cores", "gpus"), numbers, strict=True))
+        return {name: capacity for name, capacity in counted.items() if name == "nodes" or capacity.total}
 
     def usable_by(self, column: str, values: Sequence[str], *, on_nodes: bool) -> dict[str, list[int]]:
         """Return the resources that are Alive and not drained, by the values of a column."""

@@ -74,9 +74,20 @@ export class JobOutput {
     this.look();
   }
 
+  /** Open a stream, and bring it into sight. */
+  open(stream) {
+    if (stream !== this.stream) this.choose(stream);
+    document.querySelector("#output, .output-card")?.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Show a text in which the names of the files of the job open them. */
+  linked(text) {
+    return text.split(/(\S*\bstd(?:out|err)\b)/).map((part, place) => place % 2 ? h("button", { type: "button", class: "link", key: place, on: { click: () => this.open(part.endsWith("err") ? "stderr" : "stdout") } }, part) : part);
+  }
+
   view() {
     const chosen = (name) => h("button", { type: "button", key: name, class: "chip", "aria-pressed": String(name === this.stream), on: { click: () => this.choose(name) } }, name);
-    return h("section", { class: "card", key: "output" }, h("h2", {}, t("job.output")),
+    return h("section", { class: "card output-card", key: "output" }, h("h2", {}, t("job.output")),
       h("div", { class: "row" }, STREAMS.map(chosen), h("label", { key: "follow" }, h("input", { type: "checkbox", checked: this.follows, on: { change: (event) => ((this.follows = event.target.checked), this.scroll()) } }), ` ${t("job.follow")}`),
         h("span", { class: "faint" }, bytes(this.size)), h("a", { href: this.address({}).href, download: `job-${this.id}.${this.stream}` }, t("job.download"))),
       this.trouble ? h("p", { class: "faint" }, h("bdi", {}, this.trouble)) : h("pre", { class: "output", id: "output", tabindex: "0", "aria-label": this.stream }, this.text || (this.isComplete ? t("job.nothing_written") : t("job.no_output"))));

@@ -6,24 +6,27 @@ const HOUR = 3600, MINUTE = 60;
 /** How much longer than the longest of some jobs a walltime should be, and to what it is rounded, in seconds. */
 const SPARE = 1.2, STEP = 300;
 
-/** Return the body of a request for the job. */
-export function jobOf(wishes) {
-  const { command, name, queue, project, properties } = wishes, types = wishes.types.split(/[ ,]+/).filter(Boolean);
-  const body = { command: command || "true", name, queue, project, properties, resources: resourcesOf(wishes), types };
-  return Object.fromEntries(Object.entries(body).filter(([, value]) => value.length));
+/** Return the body of a request for the job; `script`: what is stored with it and run in place of a command. */
+export function jobOf(wishes, script = "") {
+  const { command, name, queue, project, properties, directory = "", array = "", limit = "", after = "", mail = "" } = wishes;
+  const words = (text) => text.split(/[ ,]+/).filter(Boolean);
+  const body = { ...(script ? { script, scanscript: true } : { command: command || "true" }), name, queue, project, properties, resources: resourcesOf(wishes), types: words(wishes.types), directory, dependencies: words(after), notify: mail && `mail:${mail}` };
+  if (Number(array) > 0) body.array = Number(array);
+  if (Number(array) > 0 && Number(limit) > 0) body.array_limit = Number(limit);
+  return Object.fromEntries(Object.entries(body).filter(([, value]) => value === true || typeof value === "number" || value.length));
 }
 
 /** Return what stands behind -l, "" for nothing. */
-function resourcesOf({ nodes, each, unit, walltime }) {
-  const levels = [nodes && `/network_address=${nodes}`, each && `/${unit}=${each}`].filter(Boolean).join("");
+function resourcesOf({ nodes, gpus = "", each, unit, walltime }) {
+  const levels = [nodes && `/network_address=${nodes}`, gpus && `/gpu=${gpus}`, each && `/${unit}=${each}`].filter(Boolean).join("");
   return [levels, walltime && `walltime=${walltime}`].filter(Boolean).join(",");
 }
 
 /** Return the options of oarsub that ask for the same. */
 export function optionsOf(wishes) {
-  const { resources, name, queue, project, properties, types } = jobOf(wishes);
-  const single = [["-l", resources], ["-n", name], ["-q", queue], ["--project", project], ["-p", properties]];
-  return [...single.filter(([, value]) => value).flat(), ...(types ?? []).flatMap((type) => ["-t", type])];
+  const { resources, name, queue, project, properties, directory, notify, array, array_limit: limit, types = [], dependencies = [] } = jobOf(wishes);
+  const single = [["-l", resources], ["-n", name], ["-q", queue], ["--project", project], ["-p", properties], ["-d", directory], ["--notify", notify], ["--array", array && `${array}${limit ? `%${limit}` : ""}`]];
+  return [...single.filter(([, value]) => value).flat(), ...types.flatMap((type) => ["-t", type]), ...dependencies.flatMap((id) => ["-a", id])];
 }
 
 /** A request that the form can have: some nodes and some cores or resources of each, or one of them. */

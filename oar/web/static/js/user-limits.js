@@ -5,24 +5,32 @@ import { jobLink, shareBar, table } from "./common/parts.js";
 import { t } from "./common/words.js";
 
 const KINDS = { quota: t("limits.quota"), waiting: t("limits.waiting"), budget: t("limits.budget") };
-const UNITS = { resources: t("limits.resources"), jobs: t("limits.jobs"), hours: t("limits.hours") };
+/** What a limit counts. */
+export const LIMIT_UNITS = { resources: t("limits.resources"), jobs: t("limits.jobs"), hours: t("limits.hours") };
 const COLUMNS = [
   { key: "kind", label: t("limits.kind"), cell: (row) => KINDS[row.kind] },
   { key: "rule", label: t("limits.rule"), cell: (row) => h("code", {}, row.rule) },
   { key: "jobs", label: t("limits.counts"), cell: whose },
-  { key: "used", label: t("limits.used"), kind: "number", cell: (row) => `${tenth(row.used)} ${UNITS[row.name]}` },
+  { key: "used", label: t("limits.used"), kind: "number", cell: (row) => `${tenth(row.used)} ${LIMIT_UNITS[row.name]}` },
   { key: "limit", label: t("limits.limit"), kind: "number", cell: (row) => tenth(row.limit) },
   { key: "share", label: t("usage.share"), kind: "number", cell: (row) => shareBar(row.used, row.limit) },
   { key: "next", label: t("limits.next"), cell: freed },
 ];
 
-function tenth(value) {
+/** Return a number with one digit behind the point. */
+export function tenth(value) {
   return number(Math.round(10 * value) / 10);
 }
 
 function whose({ queue, project, type, user }) {
   const parts = [[t("queue.queue"), queue], [t("filter.project"), project], [t("limits.type"), type], [t("filter.user"), user]].filter(([, name]) => name !== null);
   return parts.length ? parts.map(([label, name], place) => [place ? ", " : "", `${label} `, h("bdi", {}, name)]) : t("limits.everybody");
+}
+
+/** Return whose jobs a rule counts besides those of its queue, null for those of everybody. */
+export function limitScope(rule) {
+  const others = { ...rule, queue: null };
+  return others.project ?? others.type ?? others.user ? whose(others) : null;
 }
 
 function freed({ kind, next_end: end }) {

@@ -197,6 +197,12 @@ export function table(label, columns, rows, keyOf, empty) {
         columns.map((column) => h("td", { key: column.key, class: column.kind }, column.cell(row))))))));
 }
 
+/** Show a switch between halves of a page, [value, word]; `choose(value)` is told of a click. */
+export function switched(label, halves, chosen, choose) {
+  return h("div", { class: "switch", key: "switch", role: "group", "aria-label": label },
+    halves.map(([value, word]) => h("button", { type: "button", key: value, "aria-pressed": String(value === chosen), on: { click: () => choose(value) } }, word)));
+}
+
 /** Give a text to the clipboard, and say so on the button. */
 export async function copy(text, button) {
   if (navigator.clipboard) await navigator.clipboard.writeText(text);

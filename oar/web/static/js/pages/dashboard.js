@@ -29,10 +29,10 @@ async function load(signal) {
   return record;
 }
 
-function view({ resources, queues, jobs, events, last_round: lastRound, lost_nodes: lost, full_disks: disks }) {
+function view({ resources, capacity, queues, jobs, events, last_round: lastRound, lost_nodes: lost, full_disks: disks }) {
   return h("div", { class: "dashboard" },
     h("h1", {}, t("dashboard.title", { site: site.name })),
-    h("section", { class: "card wide" }, headline(resources), conditionBar(resources, resources.total),
+    h("section", { class: "card wide" }, headline(resources, capacity), conditionBar(resources, resources.total),
       legend(resources), occupancy.view()),
     warnings(resources, queues, lastRound, lost), shortages(disks), groups.view(),
     jobs && mineCard(jobs),
@@ -40,12 +40,17 @@ function view({ resources, queues, jobs, events, last_round: lastRound, lost_nod
     h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
 }
 
-function headline(numbers) {
-  const { total } = numbers, up = total - numbers.absent - numbers.suspected - numbers.dead - numbers.standby;
+/** What is counted, in words: so many of so many are free. */
+const COUNTED = { nodes: (values) => t("dashboard.nodes_free", values), cores: (values) => t("dashboard.cores_free", values), gpus: (values) => t("dashboard.gpus_free", values) };
+
+/** Show how much is free, in what people ask for; resources where they are no cores. */
+function headline(numbers, capacity) {
+  const kinds = Object.keys(COUNTED).filter((kind) => capacity[kind]);
+  const up = numbers.total - numbers.absent - numbers.suspected - numbers.dead - numbers.standby;
   return h("div", { class: "figures" },
-    figure(number(up), t("dashboard.up", { n: number(total) })),
-    figure(percent(numbers.used, total), t("dashboard.busy")),
-    figure(number(numbers.free), t("condition.free")));
+    kinds.map((kind) => figure(number(capacity[kind].free), COUNTED[kind]({ n: capacity[kind].free, total: number(capacity[kind].up) }))),
+    !capacity.cores && figure(number(numbers.free), t("dashboard.resources_free", { n: numbers.free, total: number(up) })),
+    figure(percent(numbers.used, numbers.total), t("dashboard.busy")));
 }
 
 function figure(value, label) {

@@ -122,7 +122,7 @@ function ended(job) {
   if (!job.ended || !end) return null;
   return h("section", { class: "card", key: "end" }, h("h2", {}, t("end.title")),
     end.sentence && h("p", { class: "sentence" }, english(end.sentence)),
-    end.advice && h("p", { class: "advice" }, english(end.advice)),
+    end.advice && h("p", { class: "advice" }, english(showsOutput(job) ? output.linked(end.advice) : end.advice)),
     job.cpu_efficiency != null && h("p", {}, t("end.cpu"), " ", shareBar(job.cpu_efficiency, 1), " · ", t("end.memory", { memory: bytes(job.max_rss) })),
     job.resubmitted_as && h("p", {}, t("end.resubmitted"), " ", jobLink({ id: job.resubmitted_as })));
 }
@@ -131,10 +131,22 @@ const place = new JobPlace(() => actions.show());
 const output = new JobOutput(id, () => actions.show());
 let looks = false;
 
-/** Show what a job writes, to its owner: nobody else may read it. */
+/** Outcomes after which people look for the reason in the error output. */
+const FAILED = ["failed", "timeout", "out-of-memory"];
+
+/** Whether who looks may read what a job writes: its owner, nobody else. */
+function showsOutput(job) {
+  return job.started && site.user === job.user && job.kind !== "INTERACTIVE";
+}
+
+/** Show what a job writes, of a job that failed its errors. */
 function written(job) {
-  if (!job.started || site.user !== job.user || job.kind === "INTERACTIVE") return null;
-  if (!looks) (looks = true), queueMicrotask(() => output.look());
+  if (!showsOutput(job)) return null;
+  if (!looks) {
+    looks = true;
+    if (FAILED.includes(job.outcome)) output.stream = "stderr";
+    queueMicrotask(() => output.look());
+  }
   return output.view();
 }
 

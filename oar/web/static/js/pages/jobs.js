@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { duration, naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, english, exitOf, jobState, nodeLinks, OUTCOME_WORDS, quoted, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { copy, download, english, exitOf, jobState, nodeLinks, OUTCOME_WORDS, quoted, shareBar, STATE_WORDS, switched, table, waitsFor } from "../common/parts.js";
 import { requestOf } from "../common/asked.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -151,10 +151,8 @@ function view({ items, next, total }) {
 /** Switch between the jobs of who looks and all. */
 function mineOrAll() {
   if (!site.user) return null;
-  const { user } = parameters(), isMine = user === site.user || user === "me";
-  const half = (key, label, isChosen, value) => h("button", { type: "button", key, "aria-pressed": String(isChosen), on: { click: () => select({ user: value }) } }, label);
-  return h("div", { class: "switch", key: "whose", role: "group", "aria-label": t("jobs.whose") },
-    half("mine", t("jobs.mine"), isMine, site.user), half("all", t("jobs.of_all"), !user, ""));
+  const { user } = parameters(), chosen = !user ? "all" : user === site.user || user === "me" ? "mine" : null;
+  return switched(t("jobs.whose"), [["mine", t("jobs.mine")], ["all", t("jobs.of_all")]], chosen, (whose) => select({ user: whose === "mine" ? site.user : "" }));
 }
 
 function columnChoice() {

@@ -10,6 +10,7 @@ import { t } from "../common/words.js";
 import { Asking } from "../asking.js";
 import { commandLine, dateField, textField, tick } from "../reservation-fields.js";
 import { commandOf, reservationOf } from "../reservation-wishes.js";
+import { repeatFields } from "../repeat.js";
 import { strip, stripOf } from "../small-gantt.js";
 
 const FIELDS = ["from", "to", "name", "nodes", "each", "hosts", "properties", "users", "account", "project", "window", "idle", "rule", "hard", "replace", "earliest"];
@@ -82,7 +83,7 @@ function view() {
         text("users", t("ar.access"), { kind: "long", attributes: { placeholder: "alice, @students, %ml, !bob" } }),
         text("account", t("ar.account")), text("project", t("job.project")),
         text("window", t("ar.window"), { attributes: { placeholder: "2h" } }), text("idle", t("ar.idle"), { attributes: { placeholder: "30m" } }),
-        text("rule", t("ar.rule"), { kind: "long", attributes: { placeholder: "FREQ=WEEKLY;BYDAY=MO;COUNT=10" } }),
+        repeatFields(asked.rule, alter),
         box("earliest", t("ar.earliest")), box("hard", t("ar.hard")), box("replace", t("ar.replace"))),
       commandLine(commandOf(reservationOf(asked))),
       h("p", { key: "send" }, h("button", { class: "main", disabled: !site.user || isSending }, isSending ? t("submit.asking") : t("ar.ask")))),

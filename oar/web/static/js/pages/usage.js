@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
 import { duration, fullDate, number, percent, time } from "../common/format.js";
 import { refusal } from "../common/outcome.js";
-import { download, resourceState, shareBar, table } from "../common/parts.js";
+import { download, resourceState, shareBar, switched, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { now, site } from "../common/site.js";
 import { t } from "../common/words.js";
@@ -41,10 +41,39 @@ async function load(signal) {
   return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, limits, projects: projects.items.filter((project) => project.fair_share), user };
 }
 
+/** Whose consumption is shown: that of a user, "mine", or that of the site. */
+function half(user) {
+  const { of, by, bucket, days, size } = parameters();
+  return ["mine", "site"].includes(of) ? of : user && !(by || bucket || days || size) ? "mine" : "site";
+}
+
 function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, limits, projects, user }) {
+  const isMine = half(user) === "mine";
+  return [
+    h("h1", {}, t("usage.title"), " ", isMine ? h("small", {}, h("bdi", {}, user)) : h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
+    user && switched(t("usage.whose"), [["mine", user === site.user ? t("usage.mine") : user], ["site", t("usage.of_site")]], half(user), (of) => select({ of })),
+    isMine ? ofUser({ fair, ended, limits, projects, user }) : ofSite({ from, to, by, bucket, usage, waits, predictions, nodes, projects }),
+  ];
+}
+
+/** Show the limits of a user, the fair share, and how well the jobs were sized. */
+function ofUser({ fair, ended, limits, projects, user }) {
+  return [
+    limits && h("section", { class: "card", key: "limits", id: "limits" }, h("h2", {}, t("limits.title"), " ", h("bdi", {}, user)), userLimits(limits)),
+    shares(projects),
+    fairShare(fair),
+    ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
+  ];
+}
+
+function shares(projects) {
+  return projects.length > 0 && h("section", { class: "card", key: "projects", id: "projects" }, h("h2", {}, t("usage.projects")), table(t("usage.projects"), PROJECTS, projects, (each) => each.name, t("usage.none")));
+}
+
+/** Show who used the cluster, how long jobs waited, and what was lost. */
+function ofSite({ from, to, by, bucket, usage, waits, predictions, nodes, projects }) {
   const groups = grouped(usage.items, by);
   return [
-    h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
     filters([
       { name: "by", isView: true, label: t("usage.by"), options: Object.entries(BY).map(([key, word]) => [key === "user" ? "" : key, word]) },
       { name: "bucket", isView: true, label: t("usage.bucket"), options: Object.entries(BUCKETS).map(([key, word]) => [key === "day" ? "" : key, word]) },
@@ -53,10 +82,7 @@ function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, en
     h("section", { class: "card", key: "chart" }, h("h2", {}, t("usage.over_time")), groups.length ? chart(usage, groups, by, bucket, from, to) : h("p", { key: "none", class: "empty" }, t("usage.none")), lost(usage)),
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
-    limits && h("section", { class: "card", key: "limits", id: "limits" }, h("h2", {}, t("limits.title"), " ", h("bdi", {}, user)), userLimits(limits)),
-    projects.length > 0 && h("section", { class: "card", key: "projects", id: "projects" }, h("h2", {}, t("usage.projects")), table(t("usage.projects"), PROJECTS, projects, (each) => each.name, t("usage.none"))),
-    fairShare(fair),
-    ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
+    shares(projects),
     h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),
     h("section", { class: "card", key: "nodes", id: "lost" }, h("h2", {}, t("lost.title")), lostNodes(nodes)),
     h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("waits.none"))),
@@ -142,7 +168,7 @@ const TERM_COLUMNS = [
 function fairShare(fair) {
   const { who, project } = parameters();
   return h("section", { class: "card", key: "fair", id: "fairshare" }, h("h2", {}, t("usage.fair")),
-    filters([{ name: "who", label: t("filter.user"), of: "users" }, { name: "project", label: t("filter.project"), of: "projects" }], { who: who ?? site.user, project }, select),
+    filters([{ name: "who", isView: true, label: t("filter.user"), of: "users" }, { name: "project", isView: true, label: t("filter.project"), of: "projects" }], { who: who ?? site.user, project }, select),
     !fair ? h("p", { class: "faint" }, t("usage.fair_hint"))
       : fair.trouble ? h("p", { class: "bad" }, fair.trouble)
         : [h("p", { class: "sentence" }, t("usage.fair_sum", { user: fair.user, project: fair.project, karma: fair.karma.toFixed(2), window: duration(fair.window) })),
