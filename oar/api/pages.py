@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
@@ -387,7 +387,17 @@ def _visit(request: Request, caller: Caller) -> Visit:
         administers=bool(caller.user and caller.user.is_admin),
         creates_tokens=caller.can_create_tokens,
         now=int(time.time()),
+        announcements=_announcements(request),
     )
+
+
+def _announcements(request: Request) -> Sequence[str]:
+    """Return the announcements of administrators; none if the database does not answer."""
+    try:
+        with service_of(request).runtime.database.snapshot() as tx:
+            return tx.announcements.texts()
+    except OarError:
+        return ()
 
 
 def _number(text: str, of: str = "job") -> int:

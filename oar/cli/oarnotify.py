@@ -1,4 +1,4 @@
-"""oarnotify: rings the server; changes queues as older versions did; shows the server's state."""
+"""oarnotify: rings the server; announces to users; changes queues as older versions did; shows the server's state."""
 
 import json
 from collections.abc import Mapping
@@ -11,9 +11,10 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.cli.oarqueue import print_queues
 from oar.lib.access.records import User
 from oar.lib.base.errors import ServerUnavailable
-from oar.lib.base.times import format_date
+from oar.lib.base.times import format_date, parse_date
 from oar.lib.bus.messages import Ask, Tag, Wake
 from oar.lib.db.transaction import Transaction
+from oar.lib.history import announcements
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
 
@@ -25,9 +26,12 @@ _DATES = frozenset({"start", "last_start"})
 
 @oar_command(
     "oarnotify",
-    summary="Send a tag to the server, or change queues.",
+    summary="Send a tag to the server, announce something to users, or change queues.",
     examples={
         "oarnotify --status": "Show the state of the server and its modules.",
+        'oarnotify --announce "Maintenance on Friday from 8:00" --until "friday 18:00"': (
+            "Show a text to all users, on the pages and after oarsub."
+        ),
         "oarnotify Scheduling --wait": "Run a scheduling pass now and wait until it has ended.",
     },
     style=ADMIN,
@@ -43,6 +47,10 @@ _DATES = frozenset({"start", "last_start"})
 @option("--status", is_flag=True, help="Show the status of the server.")
 @option("--json", "as_json", is_flag=True, help="With --status: print JSON.")
 @option("--wait", is_flag=True, help="Wait for the end of a scheduling pass that starts after the tag.")
+@option("--announce", metavar="TEXT", help="Show TEXT to all users, on the pages and after oarsub.")
+@option("--until", metavar="DATE", help="With --announce: show it until DATE.")
+@option("--announcements", "list_announcements", is_flag=True, help="List the announcements.")
+@option("--withdraw", multiple=True, type=int, metavar="ID", help="Withdraw an announcement.")
 @click.argument("tag", required=False)
 def main(
     context: Context,
@@ -57,9 +65,20 @@ def main(
     status: bool,
     as_json: bool,
     wait: bool,
+    announce: str | None,
+    until: str | None,
+    list_announcements: bool,
+    withdraw: tuple[int, ...],
     tag: str | None,
 ) -> int:
-    """Change the queues, list them, ring the server."""
+    """Change the queues, list them, announce, ring the server."""
+    if until is not None and announce is None:
+        raise Stop("--until needs --announce TEXT.")
+    if announce is not None or withdraw or list_announcements:
+        context.require_admin()
+        _announce(context, announce, until, withdraw, shows=list_announcements)
+        if tag is None and not (status or list_):
+            return 0
     changes = bool(added or removed or enabled or disabled or enable_all or disable_all)
     if changes or status or tag or not list_:
         context.require_admin()
@@ -102,6 +121,31 @@ def _change(tx: Transaction, user: User, added: tuple[str, ...], removed: tuple[
         queues.remove(tx, user, name)
         lines.append(f"Remove queue {name}.")
     return lines
+
+
+# -- announcements ----------------------------------------------------------------------------------------------------
+
+
+def _announce(
+    context: Context, text: str | None, until: str | None, withdrawn: tuple[int, ...], *, shows: bool
+) -> None:
+    """Withdraw announcements, store one, list them."""
+    with context.database.begin() as tx:
+        lines = [
+            f"Withdraw announcement {number}: {announcements.withdraw(tx, context.user, number).text}"
+            for number in withdrawn
+        ]
+        if text is not None:
+            end = parse_date(until, tx.now) if until is not None else 0
+            new = announcements.announce(tx, context.user, text, end)
+            lines.append(f"Announcement {new} is shown{f' until {format_date(end)}' if end else ''}.")
+        shown = tx.announcements.shown() if shows else []
+    for one in shown:
+        rest = f", until {format_date(one.until)}" if one.until else ""
+        lines.append(f"{one.id}\t{one.text} ({one.author}, {format_date(one.date)}{rest})")
+    if shows and not shown:
+        lines.append("There are no announcements.")
+    click.echo("\n".join(lines))
 
 
 # -- the server -------------------------------------------------------------------------------------------------------

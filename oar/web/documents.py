@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +74,7 @@ class Visit(NamedTuple):
     administers: bool
     creates_tokens: bool
     now: int
+    announcements: Sequence[str] = ()  #: texts of administrators
 
 
 class Documents:

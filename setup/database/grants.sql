@@ -18,6 +18,7 @@ GRANT SELECT ON
     accounting_costs,
     admission_rules,
     admission_rules_log,
+    announcements,
     alembic_version,
     assigned_resources,
     auto_resubmissions,

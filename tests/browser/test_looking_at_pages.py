@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.history import announcements
 from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.browser.conftest import USER, Visitor
@@ -88,3 +90,13 @@ def test_of_a_job_that_failed_the_errors_are_opened(
             tx.execute("UPDATE job_ends SET code = 'EXIT_STATUS' WHERE job_id = %s", (job,))
     page = owner.open(f"jobs/{job}")
     expect(page.locator(".output-card [aria-pressed=true]")).to_have_text(stream)
+
+
+def test_announcements_are_shown_on_every_page_as_texts(visitor: Visitor, database: Database) -> None:
+    text = "<script>alert(1)</script> Power cut on Friday"
+    with database.begin() as tx:
+        announcements.announce(tx, User("root", 0, administers=True), text)
+    for path in ("", "jobs", "help"):
+        page = visitor.open(path)
+        expect(page.get_by_role("complementary", name="Announcements")).to_have_text(text)
+    assert faults(page) == []

@@ -36,7 +36,7 @@ SILENT = {
     *("projects", "project_members", "user_settings", "project_budgets", "accounting_costs", "audit_log"),
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
     *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs", "occupancy_hours"),
-    *("server_state", "server_generation", "servers", "outbox"),
+    *("server_state", "server_generation", "servers", "outbox", "announcements"),
     "job_curves",  # pages ask for the curves that they show
 }
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,

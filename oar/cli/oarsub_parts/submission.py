@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine, job_variables
-from oar.lib.base.errors import BadRequest
+from oar.lib.base.errors import BadRequest, DatabaseUnavailable
 from oar.lib.submission import job_keys, preparation, submit
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.options import parameters_of, spec_of
@@ -82,6 +82,16 @@ def report(call: OarsubCall, submitted: Submitted) -> None:
     if call.options.job.key_export is not None:
         _export_keys(call, submitted, call.options.job.key_export)
     call.printer.ids(submitted.ids)
+    _show_announcements(call)
+
+
+def _show_announcements(call: OarsubCall) -> None:
+    """Print the announcements of administrators, if a person reads the output."""
+    if call.printer.is_quiet:
+        return
+    with suppress(DatabaseUnavailable), call.context.database.snapshot() as tx:
+        for text in tx.announcements.texts():
+            call.printer.comment(f"Announcement: {text}")
 
 
 def _export_keys(call: OarsubCall, submitted: Submitted, pattern: str) -> None:

@@ -30,7 +30,7 @@ _LARGEST = 2**31 - 1
 _FIRST_ROWS = {"gantt_jobs_predictions": 1, "gantt_jobs_predictions_visu": 1}
 _NOT_ASKED = {"schema", "alembic_version", "queues", "scheduler", "admission_rules", "admission_rules_log"}
 _NOT_ASKED |= {"policy_log", "history_positions", "outbox", "server_generation", "server_state", "servers", "task_runs"}
-_NOT_ASKED |= {"audit_log", "api_tokens", "usersets", "userset_entries", "sge_version"}
+_NOT_ASKED |= {"audit_log", "announcements", "api_tokens", "usersets", "userset_entries", "sge_version"}
 
 _COLUMNS = """
     SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,

@@ -1,4 +1,4 @@
-"""The tables of projects, their members and their budgets, and the audit log."""
+"""The tables of projects, their members and their budgets, the audit log, and announcements."""
 
 from sqlalchemy import Column, Float, Index, String
 
@@ -66,6 +66,16 @@ table(
     long_text("new_value"),
     long_text("reason"),
     Index("audit_log_date", "date"),
+)
+
+table(
+    "announcements",
+    "Texts of administrators that users see on the pages and after a submission. until: 0: no end.",
+    sequence_number("announcement_id"),
+    number("date"),
+    string("author", 255),
+    number("until"),
+    long_text("text"),
 )
 
 #: Tables that nobody but the owner may read: who is in which project, who changed what.

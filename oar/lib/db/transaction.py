@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oar.lib.db.servers import Servers
     from oar.lib.db.system import System
     from oar.lib.desktop.sql_desktop import DesktopComputers
+    from oar.lib.history.sql_announcements import Announcements
     from oar.lib.history.sql_audit import AuditLog
     from oar.lib.history.sql_events import Events
     from oar.lib.history.sql_gantt_days import GanttDays
@@ -76,6 +77,7 @@ class Transaction(Statements):
     accounting: "Lazy[Accounting]" = Lazy("oar.lib.jobs.sql_accounting", "Accounting")
     accounts: "Lazy[Accounts]" = Lazy("oar.lib.accounts.sql_accounts", "Accounts")
     admission_rules: "Lazy[AdmissionRules]" = Lazy("oar.lib.submission.sql_admission", "AdmissionRules")
+    announcements: "Lazy[Announcements]" = Lazy("oar.lib.history.sql_announcements", "Announcements")
     audit: "Lazy[AuditLog]" = Lazy("oar.lib.history.sql_audit", "AuditLog")
     budgets: "Lazy[Budgets]" = Lazy("oar.lib.accounts.sql_budgets", "Budgets")
     deadlines: "Lazy[Deadlines]" = Lazy("oar.lib.jobs.sql_requests", "Deadlines")

@@ -72,6 +72,10 @@ def upgrade():
     )
     op.execute("CREATE INDEX audit_log_date ON public.audit_log (date)")
     op.execute(
+        "CREATE TABLE public.announcements (announcement_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
+        " author varchar(255) NOT NULL DEFAULT '', until bigint NOT NULL DEFAULT 0, text text NOT NULL DEFAULT '')"
+    )
+    op.execute(
         "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
         " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"
