@@ -108,7 +108,12 @@ def event_page(who: Asking, listing: EventListing) -> EventLog:
     """Return a page of events; their texts only to who is known."""
     with who.database.snapshot() as tx:
         events = tx.events.latest(
-            listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
+            listing.limit + 1,
+            job=listing.job,
+            type_=listing.type,
+            node=listing.node,
+            before=listing.before,
+            reader=who.privacy.events_reader,
         )
         ends = tx.listings.ends([event.job_id for event in events if event.type in JOB_ENDS])
     shown = who.privacy.events(events[: listing.limit])

@@ -143,3 +143,12 @@ OLD_EVENT_NAMES: Mapping[str, EventType] = {
 def signal_event(number: int) -> str:
     """Return the type of the event that requests a signal for a job (oardel -s)."""
     return f"SIGNAL_{number}"
+
+
+#: Refused submissions, which only their users and administrators see.
+REFUSALS = (EventType.SUBMISSION_REFUSED, EventType.SUBMISSION_INVALID)
+
+
+def refusal_prefix(user: str) -> str:
+    """Return the beginning of the text of a refused submission."""
+    return f"a submission of {user}: "

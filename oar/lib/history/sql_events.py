@@ -6,7 +6,7 @@ from typing import Any
 
 from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import About, Prepared, Row, Table
-from oar.lib.history.event_types import EventType
+from oar.lib.history.event_types import REFUSALS, EventType, refusal_prefix
 from oar.lib.history.records import Event
 from oar.lib.jobs.records import LaunchFailure
 
@@ -53,6 +53,8 @@ _BETWEEN = (
 #: The newest events that satisfy some conditions.
 _LATEST = f"SELECT {_COLUMNS} FROM event_logs e WHERE {{}} ORDER BY e.event_id DESC LIMIT %s"
 _OF_JOB, _OF_TYPE, _BEFORE = "e.job_id = %s", "e.type = %s", "e.event_id < %s"
+#: All but the refused submissions of other users.
+_VISIBLE = f"(e.type NOT IN ({', '.join(f'{str(type_)!r}' for type_ in REFUSALS)}) OR starts_with(e.description, %s))"
 _ON_NODE = "e.event_id IN (SELECT event_id FROM event_log_hostnames WHERE hostname = %s)"
 _HOSTS = Prepared(
     "SELECT event_id, hostname FROM event_log_hostnames WHERE event_id = ANY(%s) ORDER BY event_id, hostname"
@@ -190,12 +192,15 @@ class Events(Table):
         type_: str | None = None,
         node: str | None = None,
         before: int | None,
+        reader: str | None = None,
     ) -> list[Event]:
         """Return the newest events, newest first.
 
         The arguments restrict them to a job, a type, a node, or ids smaller than ``before``; None: no restriction.
+        ``reader``: a user who does not see refused submissions of others, '' for nobody known.
         """
-        filters = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before))
+        own = None if reader is None else refusal_prefix(reader)
+        filters = ((_OF_JOB, job), (_OF_TYPE, type_), (_ON_NODE, node), (_BEFORE, before), (_VISIBLE, own))
         conditions = [(text, value) for text, value in filters if value is not None]
         where = " AND ".join(text for text, _ in conditions) or "true"
         return self._with_hosts(self._tx.rows(_LATEST.format(where), (*(value for _, value in conditions), limit)))

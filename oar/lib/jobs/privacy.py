@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.base.errors import NotAllowed
-from oar.lib.history.event_types import EventType
+from oar.lib.history.event_types import REFUSALS, EventType, refusal_prefix
 from oar.lib.history.records import Event
 from oar.lib.jobs.records import Job
 
@@ -58,9 +58,17 @@ class Privacy(NamedTuple):
             if user is not None
             and (only is None or event.job_id in only)
             and event.type != EventType.ADMISSION_RULE_FAILED  # its description quotes the rule
+            and (event.type not in REFUSALS or event.description.startswith(refusal_prefix(user.name)))
             else event._replace(description="")
             for event in events
         )
+
+    @property
+    def events_reader(self) -> str | None:
+        """The user who sees only the own refused submissions, '' for an unknown one; None: sees all events."""
+        if self.user is not None and self.user.is_admin and self.only is None:
+            return None
+        return self.user.name if self.user is not None else ""
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` that are hidden in other users' rows, also from conditions."""

@@ -12,7 +12,7 @@ from oar.lib.base.errors import DatabaseUnavailable, Refused
 from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
-from oar.lib.history.event_types import EventType
+from oar.lib.history.event_types import EventType, refusal_prefix
 from oar.lib.jobs.records import JobSpec
 from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
@@ -76,7 +76,7 @@ def _store_refusal(database: "Database", user: str, refusal: Exception) -> None:
     type_ = EventType.SUBMISSION_INVALID if is_by_user else EventType.SUBMISSION_REFUSED
     with database.begin() as tx:
         if tx.events.number_since(type_, tx.now - 60) < REFUSALS_OF_A_MINUTE:
-            tx.events.add(type_, 0, f"a submission of {user}: {text[:LONGEST_REFUSAL]}")
+            tx.events.add(type_, 0, f"{refusal_prefix(user)}{text[:LONGEST_REFUSAL]}")
         if isinstance(refusal, RuleFailed):
             rule = refusal.trace.partition(":")[0]
             latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
