@@ -39,6 +39,7 @@ from oar.lib.jobs.curves import record as curve_record
 from oar.lib.jobs.explanations import explain, outlooks
 from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
 from oar.lib.jobs.records import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.jobs.sql_jobs import ArrayMember
 from oar.lib.jobs.sql_listings import MOST_COUNTED, ListedJob
 from oar.lib.jobs.states import JobState, Outcome
 from oar.lib.jobs.usage import job_usages
@@ -313,6 +314,7 @@ def array_record(who: Asking, array_id: int) -> JobArray:
         if not members:
             raise NoSuchJob(array_id)
         first = tx.jobs.get(members[0].id)
+        members = _with_copies(members, tx.listings.copies([member.id for member in members]))
     conditions = [condition_of(member.state, member.exit_code) for member in members]
     ran = sorted(member.stop - member.start for member in members if member.start and member.stop)
     return {
@@ -334,6 +336,20 @@ def array_record(who: Asking, array_id: int) -> JobArray:
         "median": ran[len(ran) // 2] if ran else None,
         "longest": ran[-1] if ran else None,
     }
+
+
+def _with_copies(members: Sequence[ArrayMember], copies: Mapping[int, int]) -> list[ArrayMember]:
+    """Return the jobs of an array; the last copy of a resubmitted job takes its place."""
+    by_id, replaced_by = {member.id: member for member in members}, set(copies.values())
+    placed = []
+    for member in members:
+        if member.id in replaced_by:
+            continue
+        last = member
+        while copies.get(last.id) in by_id:
+            last = by_id[copies[last.id]]
+        placed.append(last)
+    return placed
 
 
 Everything = Annotated[bool, Field(description="Include `explanation` and `states`.")]

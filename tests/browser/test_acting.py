@@ -15,7 +15,7 @@ from tests.api.conftest import Api
 from tests.api.test_output import needs_root
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_array, add_job, add_resources, state_of
 from tests.db.reservation_rows import add_reservation
 
 
@@ -214,3 +214,26 @@ def test_an_owner_deletes_his_reservation(owner: Visitor, database: Database) ->
     page.get_by_role("button", name="delete").click()
     page.locator(".question").get_by_role("button", name="delete").click()
     expect(page.locator("h1 .state")).to_have_text("d deleted")
+
+
+def test_all_jobs_of_an_array_are_held_deleted_and_failed_ones_submitted_again(
+    owner: Visitor, database: Database
+) -> None:
+    ids = add_array(database, 6, user=USER, name="scan")
+    with database.begin() as tx:
+        tx.execute(
+            "UPDATE jobs SET state = 'Terminated', exit_code = 256, start_time = 1000, stop_time = 1600"
+            " WHERE job_id = ANY(%s)",
+            (ids[:2],),
+        )
+    page = owner.open(f"arrays/{ids[0]}")
+    page.get_by_role("button", name="hold (4)").click()
+    expect(page.locator(".acts")).to_contain_text("hold: done for 4 jobs.")
+    page.get_by_role("button", name="submit the 2 failed again").click()
+    expect(page.locator(".acts")).to_contain_text("2 of 2 submitted again")
+    expect(page.locator("h1")).to_contain_text("6 jobs")  # a copy stands in the place of its job
+    expect(page.locator(".legend")).not_to_contain_text("another exit code")
+    page.get_by_role("button", name="delete (6)").click()
+    page.get_by_role("group", name="delete (6)").get_by_role("button", name="delete (6)").click()
+    expect(page.locator(".acts")).to_contain_text("delete: done for 6 jobs.")
+    assert faults(page) == []
