@@ -124,14 +124,21 @@ def job_usage(request: Request, job_id: JobId) -> Answer:
 
 
 @router.get("/v1/jobs/{job_id}/curves", "job_curves", "Resource usage of a job over time", record=JobCurves)
-def job_curves(request: Request, job_id: JobId) -> Answer:
+def job_curves(
+    request: Request,
+    job_id: JobId,
+    by_node: Annotated[bool, Field(description="Include the curves of each node; else `nodes` is empty.")] = True,
+) -> Answer:
     """Return what a job used over time, by node and on all nodes together: processors, bytes, fractions of its GPUs.
 
     Each list has a value for each `step` seconds since `begin`; null: it was not measured. `total` has values for the
     times at which all nodes were measured. A node reports every 30 seconds; long jobs have longer steps, so that a list
     has at most 240 values.
     """
-    return _part_response(request, job_id, "curves")
+    with asking(request).database.snapshot() as tx:
+        job = tx.jobs.get(job_id)
+        part = curve_record(tx.job_curves.of_jobs([job.id])[job.id])
+    return answer_unless_known(request, part if by_node else {**part, "nodes": {}})
 
 
 @router.get("/v1/jobs/{job_id}/predictions", "job_predictions", "Predicted start times of a job", record=JobPredictions)

@@ -23,7 +23,7 @@ from oar.lib.jobs import control
 from oar.lib.jobs.ends import Cause, EndCode
 from oar.lib.jobs.sql_requests import KillTimer, TimeLimit
 from oar.lib.jobs.states import FINAL, JobState, KillState
-from oar.modules import worker
+from oar.modules import idle_jobs, worker
 from oar.modules.chronicle import Chronicle
 from oar.modules.worker import run_in_batches
 
@@ -243,10 +243,12 @@ class Watcher:
     def __init__(self) -> None:
         self._chronicle = Chronicle()
         self._clock: ClockWatch | None = None
+        self._idle = idle_jobs.IdleWatch()
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
         """Run a pass. The clock watch starts with the saved state of the previous Sarko, even after a stop."""
         self._chronicle.follow(runtime)
+        self._idle.follow(runtime)
         if self._clock is None:
             with runtime.database.snapshot() as tx:
                 self._clock = ClockWatch(tx.system.read_state(ServerState.CLOCK))

@@ -35,7 +35,7 @@ def test_the_usage_is_what_oarstat_tells(anonymous: httpx.Client, database: Data
 
 def test_curves_are_told_by_node_and_together(anonymous: httpx.Client, database: Database) -> None:
     job = add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
-    none = {"begin": None, "step": None, "total": None, "nodes": {}}
+    none: dict[str, Any] = {"begin": None, "step": None, "total": None, "nodes": {}}
     assert anonymous.get(f"/v1/jobs/{job}/curves").json() == none
     with database.begin() as tx:
         tx.job_curves.append([NewPoints(job, "node-1", 1000, 30, [(1, Sample(1500, 2, 500, 1, 2))])])

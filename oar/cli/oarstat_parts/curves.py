@@ -65,4 +65,5 @@ def chart(column: Sequence[Value], top: int) -> str:
 
 
 def _level(value: int, top: int) -> str:
-    return _LEVELS[min(len(_LEVELS) - 1, value * len(_LEVELS) // (top + 1))] if top else _LEVELS[0]
+    most = len(_LEVELS) - 1
+    return _LEVELS[min(most, -(-value * most // top))] if top else _LEVELS[0]

@@ -18,6 +18,8 @@ from oar.lib.config.kinds import (
     FLOAT,
     FRONTEND_PROGRAM,
     HOST,
+    IDLE_CPU_RULES,
+    IDLE_GPU_RULES,
     INTEGER,
     ITEMS,
     KEPT_GROUPS,
@@ -136,6 +138,17 @@ class Config(Values):
     launch_unknown_timeout = Key(SECONDS, 120, "Time for which a node is queried whether a job has started there.")
     job_curves = Key(
         BOOLEAN, True, "Record every 30 s what running jobs use on their nodes: oarstat --usage, job page."
+    )
+    idle_gpu_rules = Key(
+        IDLE_GPU_RULES,
+        (),
+        "What is done about jobs that leave their GPUs idle, such as 8 GPU below 5 % for 2 h: mail, then end after 1 h;"
+        " rules are separated by ;. Empty: nothing.",
+    )
+    idle_cpu_rules = Key(
+        IDLE_CPU_RULES,
+        (),
+        "The same for cores, such as 16 CPU below 2 % for 4 h: mail. Empty: nothing.",
     )
     job_probe_frequency = Key(SECONDS, 300, "Time between two checks of a running job's node; 0 = only at start.")
     node_lost_timeout = Key(SECONDS, 75, "A job ends if its node does not answer for this time; 0 = at its walltime.")

@@ -8,7 +8,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Any, Generic, Self, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+if TYPE_CHECKING:
+    from oar.lib.config.idle_rules import IdleRule
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -320,6 +324,18 @@ def _read_request(text: str) -> str:
     return text
 
 
+def _read_idle(text: str, kind: str) -> "tuple[IdleRule, ...]":
+    if not text.strip():
+        return ()
+    from oar.lib.config.idle_rules import parse_rules  # not for the commands of sites without rules
+
+    return parse_rules(text, kind)
+
+
+def _write_idle(rules: "tuple[IdleRule, ...]", kind: str) -> str:
+    return "; ".join(rule.text(kind) for rule in rules)
+
+
 def _read_kept(text: str) -> tuple[tuple[str, int], ...]:
     if re.fullmatch(r"\s*[0-9]{1,9}\s*", text, re.ASCII):
         text = f"type='default':{text}"
@@ -506,6 +522,12 @@ NETWORKS: ValueKind[Words] = ValueKind("networks", _read_networks, " ".join)
 PROXIES: ValueKind[Words] = ValueKind("networks, or unix:LOGIN", _read_proxies, " ".join)
 PATTERNS: ValueKind[Words] = ValueKind("regular expressions, separated by blanks", _read_patterns, " ".join)
 KEPT_GROUPS: ValueKind[tuple[tuple[str, int], ...]] = ValueKind("SQL:number & ...", _read_kept, _write_kept)
+IDLE_GPU_RULES: "ValueKind[tuple[IdleRule, ...]]" = ValueKind(
+    "rules about idle GPUs", partial(_read_idle, kind="GPU"), partial(_write_idle, kind="GPU")
+)
+IDLE_CPU_RULES: "ValueKind[tuple[IdleRule, ...]]" = ValueKind(
+    "rules about idle CPUs", partial(_read_idle, kind="CPU"), partial(_write_idle, kind="CPU")
+)
 BOOT_LIMITS: ValueKind[tuple[tuple[int, int], ...]] = ValueKind(
     "seconds, or number:seconds ...", _read_boot_limits, _write_boot_limits
 )

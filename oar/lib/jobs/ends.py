@@ -120,6 +120,9 @@ class EndCode(StrEnum):
     WALLTIME = ("WALLTIME", Outcome.TIMEOUT, "it reached its walltime",
         "It reached its walltime: {given} and ran for {ran}.",
         "{more_time}; or let it write checkpoints: oarsub --checkpoint")
+    IDLE = ("IDLE", Outcome.CANCELLED, "it left its GPUs or cores idle, and the site ends such jobs",
+        "It {idle}. This site ends such jobs: {rule}.",
+        "What it used over time: oarstat --usage -f {id}")
     DELETED = "DELETED", Outcome.CANCELLED, "its owner deleted it", "Its owner {by} deleted it (oardel)."
     ADMINISTRATOR = ("ADMINISTRATOR", Outcome.CANCELLED, "an administrator deleted it",
         "The administrator {by} deleted it (oardel).", "Ask the administrators why.")

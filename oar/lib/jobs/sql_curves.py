@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs.curves import Curve, Sample
 from oar.lib.jobs.states import JobTypeName
 
@@ -66,6 +67,26 @@ _REPLACE = Prepared("""
         n (job_id, node, step, cpu, memory, gpu, gpu_memory)
     WHERE c.job_id = n.job_id AND c.network_address = n.node""")
 
+#: Jobs that may be idle: a container is used by its inner jobs, a reservation waits for its users.
+_MAY_BE_IDLE = f"""NOT EXISTS (
+        SELECT FROM job_types t WHERE t.job_id = j.job_id AND split_part(t.type, '=', 1) IN
+            ('{JobTypeName.IDLE_OK}', '{JobTypeName.CONTAINER}', '{JobTypeName.PLACEHOLDER}'))"""
+_IDLE_CANDIDATES = Prepared(f"""
+    SELECT j.job_id, j.job_user, COALESCE(
+            (SELECT max(l.date_start) FROM job_state_logs l WHERE l.job_id = j.job_id AND l.date_stop = 0),
+            j.start_time),
+        (SELECT count(DISTINCT s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
+            WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+              AND s.network_address <> '')
+    FROM jobs j
+    WHERE {LIVE} AND j.state = 'Running' AND j.start_time BETWEEN 1 AND %s AND j.reservation = 'None'
+      AND NOT EXISTS (SELECT FROM reservation_jobs r WHERE r.job_id = j.job_id)
+      AND EXISTS (SELECT FROM job_curves c WHERE c.job_id = j.job_id) AND {_MAY_BE_IDLE}
+    ORDER BY j.job_id""")
+_IDLE_WARNINGS = Prepared(f"""
+    SELECT e.job_id, e.date, e.description FROM event_logs e
+    WHERE e.job_id = ANY(%s) AND e.type = '{EventType.IDLE_JOB_WARNED}'""")
+
 #: A curve: its job and its node.
 Pair = tuple[int, str]
 
@@ -76,6 +97,15 @@ class CurvePlace(NamedTuple):
     begin: int
     step: int
     length: int
+
+
+class IdleCandidate(NamedTuple):
+    """A running job with curves that may be idle."""
+
+    job_id: int
+    user: str
+    running_since: int  #: its start or last resumption
+    nodes: int
 
 
 class NewPoints(NamedTuple):
@@ -129,6 +159,17 @@ class JobCurves(Table):
         for row in self._tx.rows(_OF_JOBS, (list(ids),)) if ids else ():
             curves[row[0]].append(_curve(row))
         return curves
+
+    def idle_candidates(self, started_before: int) -> list[IdleCandidate]:
+        """Return the running jobs with curves that started before a date, without those that rules do not concern."""
+        return [IdleCandidate(*row) for row in self._tx.rows(_IDLE_CANDIDATES, (started_before,))]
+
+    def idle_warnings(self, ids: Collection[int]) -> dict[int, list[tuple[int, str]]]:
+        """Return the warnings of jobs that they are idle: dates and texts."""
+        warnings: dict[int, list[tuple[int, str]]] = {}
+        for job_id, date, text in self._tx.rows(_IDLE_WARNINGS, (list(ids),)):
+            warnings.setdefault(job_id, []).append((date, text))
+        return warnings
 
 
 def _curve(row: Row) -> Curve:

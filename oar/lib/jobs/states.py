@@ -164,6 +164,7 @@ class JobTypeName(StrEnum):
     NICE = "nice"  #: value: how much it steps back in the order of jobs
     QOS = "qos"  #: value: how much it is preferred in the order of jobs
     NO_QUOTAS = "no_quotas"  #: it does not count in quotas
+    IDLE_OK = "idle_ok"  #: rules about idle jobs do not concern it
     FIND = "find"  #: value: the plug-in that chooses its resources
     ASSIGN = "assign"  #: value: the plug-in that chooses its start and its resources
     APP = "app"  #: value: the program with web pages that it runs

@@ -41,7 +41,7 @@ FORMS = {
     **{name: f"{name}={DATE}" for name in ("postpone", "deadline", "expire")},
 }
 if user in ("oar", "root"):
-    TYPES.append("no_quotas")
+    TYPES += ["no_quotas", "idle_ok"]
 known = re.compile("|".join(f"(?:{each})" for each in TYPES), re.ASCII)
 for each in types:
     if not known.fullmatch(each):

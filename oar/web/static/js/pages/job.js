@@ -10,6 +10,7 @@ import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
 import { JobAlteration, WalltimeForm } from "../job-changes.js";
+import { JobCurves } from "../job-curves.js";
 import { JobOutput } from "../job-output.js";
 import { JobPlace } from "../job-place.js";
 import { fieldsOf } from "../job-wishes.js";
@@ -20,11 +21,14 @@ const id = Number(location.pathname.split("/").pop());
 let saidState = null;
 
 const walltime = new WalltimeForm(() => actions.show(), () => actions.refresh());
+const curves = new JobCurves(() => actions.show());
 const alteration = new JobAlteration(() => actions.show(), () => actions.refresh());
 
-function load(signal) {
+async function load(signal) {
   walltime.renew(id);
-  return get(`jobs/${id}`, { everything: true, include: "predictions,usage" }, signal);
+  const job = await get(`jobs/${id}`, { everything: true, include: "predictions,usage" }, signal);
+  curves.renew(id, job);
+  return job;
 }
 
 function view(job) {
@@ -38,7 +42,7 @@ function view(job) {
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
       job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null,
       inDiagram(job)),
-    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), walltime.view(job), alteration.view(job), used(job.usage), place.view(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
+    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), walltime.view(job), alteration.view(job), used(job.usage), curves.view(job), place.view(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
 
