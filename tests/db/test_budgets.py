@@ -22,6 +22,7 @@ from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes, project_files
 from oar.lib.accounts.budgets import BudgetUse, NewRequest
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
+from oar.lib.accounts.sql_projects import Projects
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.bus.messages import Mail, UserMail
@@ -228,6 +229,18 @@ def test_what_was_used_stays_used_when_jobs_are_purged(site: Site) -> None:
     execute_sql(site.database, "DELETE FROM jobs")
     execute_sql(site.database, "DELETE FROM assigned_resources")
     assert site.used() == 2000
+
+
+def test_the_use_is_read_without_all_projects(site: Site) -> None:
+    """A site may have a hundred thousand projects: only those with budgets and those below them are read."""
+    site.job(NOW - 3600, NOW - 1800, project="physics.cms")
+    with patch.object(Projects, "all", side_effect=AssertionError), site.database.begin() as tx:
+        for counts in BudgetCount:
+            config = CONFIG.replace(budget_counts=counts)
+            assert project_budgets.exhaustion_of(tx, config, NewRequest("default", "physics.cms", 60)) is None
+        assert site.used("physics") == site.used("physics.cms") == 3600
+    with patch.object(Projects, "all", side_effect=AssertionError):
+        assert SnapshotReader(site.database, CONFIG).read().snapshot.budget_stops == {}
 
 
 @pytest.mark.parametrize("is_subtracted", [False, True])

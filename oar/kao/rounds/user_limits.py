@@ -228,7 +228,7 @@ class _Reader:
         """Yield the present budgets of the projects; what is used is private as the members of a project are."""
         if self._config.projects is ProjectMode.FREE:
             return
-        chains = budgets.chains_of(self._tx.projects.all())
+        chains = budgets.chains_of(self._tx.projects.parents_above(self._projects))
         names = sorted({name for project in self._projects for name in chains.get(project, ())})
         for name in names:
             is_visible = shows_others or (caller is not None and may_see_members(self._tx, caller, name))

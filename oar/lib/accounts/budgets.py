@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.accounts.projects import ancestors
-from oar.lib.accounts.records import NO_END, Budget, Project
+from oar.lib.accounts.records import NO_END, Budget
+from oar.lib.accounts.sql_budgets import Period
 from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.times import format_date
 from oar.lib.bus.messages import Mail, UserMail
 from oar.lib.db.lock_keys import BUDGET_LOCK_CLASS
 from oar.lib.jobs.accounting import accounting_rules
-from oar.lib.jobs.sql_accounting import ProjectUse
 from oar.lib.jobs.states import BudgetCount, JobTypeName, ProjectMode
 
 if TYPE_CHECKING:
@@ -116,30 +116,20 @@ def read_uses(
     """
     if not budgets:
         return []
-    chains = chains_of(tx.projects.all())
-    owners = {budget.project for budget in budgets}
-    projects = [name for name, chain in chains.items() if owners.intersection(chain)]
-    bounds = [period_bounds(budget, config.accounting_window) for budget in budgets]
-    periods = sorted(set(bounds))  # most budgets have the same period, which is read once
+    bounds = [Period(budget.project, *period_bounds(budget, config.accounting_window)) for budget in budgets]
     rules = accounting_rules(config)
     is_by_use = config.budget_counts is BudgetCount.USE
-    rows = tx.accounting.use(projects, periods, rules)
-    used = counted = _sums(rows, chains)
+    used = counted = tx.budgets.used(bounds, rules)
     if with_reserved or not is_by_use:
-        ahead = rows if is_by_use else tx.accounting.use(projects, periods, rules, is_ahead=True)
-        ahead += tx.budgets.reserved(projects, periods, with_started=is_by_use, but=replaced.reservation)
+        running = used if is_by_use else tx.budgets.used(bounds, rules, is_ahead=True)
+        reserved = tx.budgets.reserved(bounds, with_started=is_by_use, but=replaced.reservation)
+        waiting = dict[str, int]()
         if with_waiting and not is_by_use:
-            requested = tx.budgets.requested(projects, but=replaced.job, by_users=rules.by_users, inner=rules.inner)
-            present = {
-                periods.index(period_bounds(each, config.accounting_window)) for each in in_force(budgets, tx.now)
-            }
-            ahead += [ProjectUse(number, *request) for number in present for request in requested.items()]
-        counted = _sums(ahead, chains)
-    keys = [(periods.index(bound), budget.project) for bound, budget in zip(bounds, budgets, strict=True)]
-    return [
-        BudgetUse(budget, used.get(key, 0.0), counted.get(key, 0.0), periods[key[0]][0])
-        for budget, key in zip(budgets, keys, strict=True)
-    ]
+            waiting = tx.budgets.requested({budget.project for budget in budgets}, rules, but=replaced.job)
+        requested = [waiting.get(budget.project, 0) if budget.is_in_force(tx.now) else 0 for budget in budgets]
+        counted = [sum(parts) for parts in zip(running, reserved, requested, strict=True)]
+    rows = zip(budgets, used, counted, bounds, strict=True)
+    return [BudgetUse(budget, seconds, total, bound.begin) for budget, seconds, total, bound in rows]
 
 
 class NewRequest(NamedTuple):
@@ -195,19 +185,9 @@ def is_accounted(config: "Config", types: Collection[str], *, is_flexible: bool 
     return config.accounting_inner or JobTypeName.INNER not in types
 
 
-def chains_of(projects: Iterable[Project]) -> dict[str, list[str]]:
-    """Return each project with the projects above it, from the bottom to the top."""
-    parents = {project.name: project.parent for project in projects}
+def chains_of(parents: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Return each project with the projects above it, from the bottom to the top; ``parents``: by name."""
     return {name: ancestors(parents, name) for name in parents}
-
-
-def _sums(rows: Iterable[ProjectUse], chains: Mapping[str, Sequence[str]]) -> dict[tuple[int, str], float]:
-    """Return sums by period and project, in which a project contains the projects below it."""
-    sums: dict[tuple[int, str], float] = {}
-    for period, name, seconds in rows:
-        for project in chains[name]:
-            sums[period, project] = sums.get((period, project), 0.0) + seconds
-    return sums
 
 
 def period_bounds(budget: Budget, width: int) -> tuple[int, int]:
@@ -274,7 +254,7 @@ def _outlook(use: BudgetUse, now: int) -> str:
 
 def _managers(tx: "Transaction", project: str) -> tuple[str, ...]:
     """Return the users who manage a project, else those of the nearest project above it; usersets are left out."""
-    chain = chains_of(tx.projects.all()).get(project, [])
+    chain = [each.name for each in tx.projects.lineage(project)]
     managers = [member for member in tx.projects.members(chain) if member.role is MemberRole.MANAGER]
     for name in chain:
         users = tuple(each.entry for each in managers if each.project == name and not each.entry.startswith("@"))

@@ -323,9 +323,7 @@ def _check_sets_budgets(tx: "Transaction", user: User, budget: Budget) -> None:
     if user.is_admin:
         return
     managed = tx.projects.managed(projects.entries_of(tx, user.name))
-    parents = {project.name: project.parent for project in tx.projects.all()}
-    above = projects.ancestors(parents, budget.project)[1:]
-    own = [name for name in above if name in managed]
+    own = [project.name for project in tx.projects.lineage(budget.project)[1:] if project.name in managed]
     if not own:
         raise NotAllowed(
             f'you may not change the budget of the project "{budget.project}": administrators and managers of the'

@@ -43,6 +43,12 @@ _LINEAGE = f"""
         UNION SELECT p.parent, a.height + 1 FROM above a JOIN projects p USING (project_name)
         WHERE p.parent IS NOT NULL AND a.height < 1000)
     SELECT {_COLUMNS} FROM above JOIN projects USING (project_name) ORDER BY height"""
+#: Some projects and those above them, each with its parent.
+_PARENTS_ABOVE = """
+    WITH RECURSIVE above AS (
+        SELECT project_name, parent FROM projects WHERE project_name = ANY(%s::text[])
+        UNION SELECT p.project_name, p.parent FROM above a JOIN projects p ON p.project_name = a.parent)
+    SELECT project_name, parent FROM above"""
 _LOCKED = f"SELECT {_COLUMNS} FROM projects WHERE project_name = ANY(%s) ORDER BY project_name FOR UPDATE"
 _MEMBERS = """
     SELECT project_name, entry, role, shares FROM project_members
@@ -127,6 +133,10 @@ class Projects(Table):
     def lineage(self, name: str) -> list[Project]:
         """Return a project and the projects above it, from below; [] if it does not exist."""
         return [_project(row) for row in self._tx.rows(_LINEAGE, (name,))]
+
+    def parents_above(self, names: Collection[str]) -> dict[str, str | None]:
+        """Return the parent of each of some projects, and of each project above them."""
+        return dict(self._tx.rows(_PARENTS_ABOVE, (list(names),)))
 
     def lock(self, names: Collection[str]) -> list[Project]:
         """Lock and return the projects with these names."""

@@ -51,6 +51,7 @@ table(
     key("window_stop"),
     Column("accounting_project", String(255), primary_key=True),
     Column("extra", Float(53), nullable=False),
+    Index("accounting_costs_by_project", "accounting_project", "window_start"),
 )
 
 table(

@@ -1,12 +1,10 @@
 """Consumption windows (``tx.accounting``): requested and used resources of users and projects."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.bus.messages import Topic
-from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
-from oar.lib.jobs.states import CURRENT
 from oar.lib.nodes.states import ALWAYS_AVAILABLE
 
 _BY_USER = """
@@ -57,8 +55,13 @@ levels AS (
     FROM edges WINDOW along AS (PARTITION BY job_id, resource_id ORDER BY at))"""
 #: The property of resources with the cost factor of a resource second; without the property, or a number, it is 1.
 COST = "cost"
+_HAS_COSTS = f"""
+    SELECT EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = 'public.resources'::regclass AND attname = '{COST}' AND NOT attisdropped)"""
 _VALUE = f"(to_jsonb(r) ->> '{COST}')"  # resources may not have it
-_FACTOR = rf"(CASE WHEN {_VALUE} ~ '^[0-9]+(\.[0-9]+)?$' THEN {_VALUE}::float8 ELSE 1 END)"
+#: The cost factor of a resource ``r``; values are read only if there is the property.
+FACTOR = rf"""(CASE WHEN NOT ({_HAS_COSTS}) THEN 1
+    WHEN {_VALUE} ~ '^[0-9]+(\.[0-9]+)?$' THEN {_VALUE}::float8 ELSE 1 END)"""
 
 
 def spans_cte(ids: str, stop: str, weight: str) -> str:
@@ -136,7 +139,7 @@ _COUNT = f"""
     ORDER BY 1, 3, 4, 5, 6"""
 #: What the given jobs cost beyond their resource seconds; budgets do not count the queue besteffort.
 _COUNT_COSTS = f"""
-    WITH {spans_cte(_IDS, _STOP, f"({_FACTOR} - 1)")}
+    WITH {spans_cte(_IDS, _STOP, f"({FACTOR} - 1)")}
     INSERT INTO accounting_costs (window_start, window_stop, accounting_project, extra)
     SELECT place * %(width)s, (place + 1) * %(width)s - 1, project,
         sum(adds * (LEAST(ends, (place + 1) * %(width)s) - GREATEST(begins, place * %(width)s)))
@@ -145,53 +148,6 @@ _COUNT_COSTS = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 3
     ON CONFLICT (window_start, window_stop, accounting_project)
     DO UPDATE SET extra = accounting_costs.extra + EXCLUDED.extra"""
-_HAS_COSTS = f"""
-    SELECT EXISTS (SELECT FROM pg_attribute
-        WHERE attrelid = 'public.resources'::regclass AND attname = '{COST}' AND NOT attisdropped)"""
-#: Jobs whose use is in no window yet.
-_PENDING_STATES = ", ".join(sorted(repr(str(state)) for state in CURRENT))
-_PENDING = f"""pending AS MATERIALIZED (
-    SELECT j.job_id FROM jobs j
-    WHERE {LIVE} AND j.state IN ({_PENDING_STATES}) AND j.queue_name <> 'besteffort' AND j.project = ANY(%(projects)s)
-    UNION ALL
-    SELECT job_id FROM jobs
-    WHERE accounted = 'NO' AND state IN ('Terminated', 'Error')
-      AND queue_name <> 'besteffort' AND project = ANY(%(projects)s))"""
-#: ``ahead``: live jobs count as if they ended at the end of their walltime.
-_PENDING_STOP = f"""(CASE WHEN NOT ({LIVE}) THEN j.stop_time WHEN %(ahead)s
-    THEN GREATEST(%(now)s, j.start_time + (SELECT w.moldable_walltime FROM moldable_job_descriptions w
-        WHERE w.moldable_id = j.assigned_moldable_job)) ELSE %(now)s END)"""
-
-
-def _use(weight: str, costs: str) -> str:
-    return f"""
-    WITH {_PENDING}, {spans_cte("IN (SELECT job_id FROM pending)", _PENDING_STOP, weight)},
-    periods AS (
-        SELECT * FROM unnest(%(begins)s::bigint[], %(ends)s::bigint[]) WITH ORDINALITY p (begins, ends, number)),
-    parts AS (
-        SELECT p.number, n.project, w.seconds
-        FROM periods p CROSS JOIN unnest(%(projects)s::text[]) n (project)
-        CROSS JOIN LATERAL (
-            SELECT sum(a.consumption)::float8 AS seconds FROM accounting a
-            WHERE a.accounting_project = n.project AND a.window_start >= p.begins AND a.window_start < p.ends
-              AND a.consumption_type = 'USED' AND a.queue_name <> 'besteffort') w
-        WHERE w.seconds > 0
-        UNION ALL
-        SELECT p.number, s.project, s.adds * (LEAST(s.ends, p.ends) - GREATEST(s.begins, p.begins))
-        FROM periods p JOIN spans s ON s.begins < p.ends AND s.ends > p.begins
-        WHERE s.kind = 'USED' AND s.ends > s.begins{costs})
-    SELECT number, project, sum(seconds) FROM parts GROUP BY 1, 2"""
-
-
-_USE = _use("1", "")
-_USE_WITH_COSTS = _use(
-    _FACTOR,
-    """
-        UNION ALL
-        SELECT p.number, c.accounting_project, c.extra
-        FROM periods p JOIN accounting_costs c ON c.window_start >= p.begins AND c.window_start < p.ends
-        WHERE c.accounting_project = ANY(%(projects)s)""",
-)
 _NOT_APPLICABLE = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted = 'NA'"
 
 
@@ -216,14 +172,6 @@ class WindowChange(NamedTuple):
     kind: str  #: ASKED or USED
     consumption: int  #: resource seconds
     is_new: bool
-
-
-class ProjectUse(NamedTuple):
-    """What a project itself used in a period."""
-
-    period: int  #: its index
-    project: str
-    seconds: float  #: resource seconds times the cost factor
 
 
 class Consumption(NamedTuple):
@@ -298,23 +246,3 @@ class Accounting(Table):
     def has_costs(self) -> bool:
         """Return whether resources have the property with their cost factor."""
         return bool(self._tx.value(_HAS_COSTS))
-
-    def use(
-        self, projects: Collection[str], periods: Sequence[tuple[int, int]], rules: Rules, *, is_ahead: bool = False
-    ) -> list[ProjectUse]:
-        """Return what projects used in periods, until now; jobs of the queue besteffort do not count.
-
-        It is the sum of the windows of accounting and of the jobs that are not accounted yet.  A window belongs to the
-        period that contains its start.  ``is_ahead``: live jobs count until the end of their walltime.
-        """
-        values = {
-            **rules._asdict(),
-            "projects": list(projects),
-            "begins": [begin for begin, _ in periods],
-            "ends": [end for _, end in periods],
-            "now": self._tx.now,
-            "ahead": is_ahead,
-            "end_of_time": ALWAYS_AVAILABLE,
-        }
-        rows = self._tx.rows(_USE_WITH_COSTS if self.has_costs() else _USE, values)
-        return [ProjectUse(number - 1, project, seconds) for number, project, seconds in rows]

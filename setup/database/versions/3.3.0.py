@@ -62,6 +62,9 @@ def upgrade():
         " accounting_project varchar(255), extra double precision NOT NULL,"
         " PRIMARY KEY (window_start, window_stop, accounting_project))"
     )
+    op.execute(
+        "CREATE INDEX accounting_costs_by_project ON public.accounting_costs (accounting_project, window_start)"
+    )
     op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN resources integer NOT NULL DEFAULT 0")
     op.execute(
         "CREATE TABLE public.audit_log (audit_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"

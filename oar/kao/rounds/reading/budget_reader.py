@@ -5,7 +5,7 @@ changes with each start and end of a job, and with each reservation.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.kao.facts.snapshot import BudgetStop
@@ -31,7 +31,7 @@ class BudgetState(NamedTuple):
 
     uses: Sequence[BudgetUse] = ()  #: of those in force
     budgets: Sequence[Budget] = ()  #: in force now or later
-    chains: Mapping[str, Sequence[str]] = {}  #: each project with those above it
+    chains: Mapping[str, Sequence[str]] = {}  #: each project of live jobs with those above it
     notices: Sequence[BudgetNotice] = ()
 
 
@@ -47,7 +47,7 @@ class BudgetReader:
     def forget(self) -> None:
         self._read_at = 0
 
-    def read(self, tx: "Transaction", jobs: Iterable[CachedJob]) -> BudgetState:
+    def read(self, tx: "Transaction", jobs: Collection[CachedJob]) -> BudgetState:
         """Return the state of all budgets in force; ``jobs``: all live jobs."""
         present = tx.budgets.present()
         current = budgets.in_force((row.budget for row in present), tx.now)
@@ -61,7 +61,7 @@ class BudgetReader:
         return BudgetState(
             self._uses,
             [row.budget for row in present],
-            budgets.chains_of(tx.projects.all()) if current else {},
+            budgets.chains_of(tx.projects.parents_above({job.row.project for job in jobs})) if current else {},
             [
                 BudgetNotice(use, percent)
                 for use in self._uses
