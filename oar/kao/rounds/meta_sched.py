@@ -109,7 +109,7 @@ class MetaScheduler:
         self._database = runtime.database
         self._platform = SnapshotReader(runtime.database, runtime.config, watch)
         self._policies = PolicyWatch(runtime.database, runtime.config)
-        self._writer = PlanWriter(keeps_all_plans=runtime.config.scheduler_log_decisions)
+        self._writer = PlanWriter(runtime.config)
         self._lock = RoundLock(runtime.database)
         self._last_date = 0
         self._programs = SchedulerPrograms(runtime)

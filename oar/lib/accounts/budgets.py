@@ -155,12 +155,12 @@ class NewRequest(NamedTuple):
 
 
 def exhaustion_of(
-    tx: "Transaction", config: "Config", new: NewRequest, *, replaced: Replaced = _NOTHING_REPLACED
+    tx: "Transaction", config: "Config", new: NewRequest, *, replaced: Replaced = _NOTHING_REPLACED, locks: bool = True
 ) -> Exhaustion | None:
     """Return the budget that does not allow new jobs; None if all do.
 
     Reservations must fit into what other live reservations leave.  If requests count, or for reservations, block other
-    submissions of the projects until the end of the transaction.
+    submissions of the projects until the end of the transaction, unless ``locks`` is false.
     """
     if config.projects is ProjectMode.FREE or new.queue == BESTEFFORT or not new.is_accounted:
         return None
@@ -169,10 +169,16 @@ def exhaustion_of(
     if not current:
         return None
     is_by_use = config.budget_counts is BudgetCount.USE and not new.windows
-    for name in () if is_by_use else sorted({budget.project for budget in current}):
-        tx.system.take_named_lock(BUDGET_LOCK_CLASS, name)
+    if locks and not is_by_use:
+        lock(tx, current)
     uses = read_uses(tx, config, current, replaced=replaced, with_reserved=bool(new.windows))
     return find_exhaustion([(use, None if is_by_use else new.seconds_in(use.budget)) for use in uses], budgets)
+
+
+def lock(tx: "Transaction", budgets: Iterable[Budget]) -> None:
+    """Block other submissions that budgets limit until the end of the transaction."""
+    for name in sorted({budget.project for budget in budgets}):
+        tx.system.take_named_lock(BUDGET_LOCK_CLASS, name)
 
 
 def is_accounted(config: "Config", types: Collection[str], *, is_flexible: bool | None = None) -> bool:

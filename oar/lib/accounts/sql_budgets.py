@@ -120,6 +120,11 @@ _RESERVED = f"""
     JOIN dated d ON d.project = t.project AND d.begins < p.ends AND d.ends > p.begins AND d.ends > d.begins
     GROUP BY 1"""
 
+#: What a second of the resources of a started alternative counts.
+_WEIGHT = f"""
+    SELECT COALESCE(sum({FACTOR}), 0) FROM assigned_resources a JOIN resources r USING (resource_id)
+    WHERE a.moldable_job_id = %s AND (%s OR r.type = 'default')"""
+
 
 class Period(NamedTuple):
     """A period in which the use of a project and of those below it is summed up."""
@@ -182,9 +187,15 @@ class Budgets(Table):
         """
         return self._sums(_RESERVED, periods, {"now": self._tx.now, "started": with_started, "but": but})
 
+    def weight(self, moldable: int, *, all_types: bool) -> float:
+        """Return what a second of the resources of a started alternative counts, as accounting counts them."""
+        return float(self._tx.value(_WEIGHT, (moldable, all_types)))
+
     def _sums(self, sql: str, periods: Sequence[Period], values: dict[str, Any]) -> list[float]:
         columns = (list(column) for column in zip(*periods, strict=True))
-        sums: dict[int, float] = dict(self._tx.rows(sql, values | dict(zip(("owners", "begins", "ends"), columns, strict=True))))
+        sums: dict[int, float] = dict(
+            self._tx.rows(sql, values | dict(zip(("owners", "begins", "ends"), columns, strict=True)))
+        )
         return [sums.get(number, 0.0) for number, _ in enumerate(periods, start=1)]
 
     def store(self, budget: Budget) -> None:

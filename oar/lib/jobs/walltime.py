@@ -204,6 +204,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
         _check_options(user, options, limits)
         _check_site_limits(tx, user, job, former, limits, walltime=walltime, seconds=seconds)
         _check_reservations(tx, config, job, walltime, seconds)
+        _check_budgets(tx, config, job, walltime, seconds)
     if seconds < 0:
         _check_used_time(tx, job, walltime, seconds)
     _store(tx, user, job, options, seconds=seconds, timeout=limits.timeout)
@@ -289,6 +290,17 @@ def _check_reservations(tx: "Transaction", config: "Config", job: Job, walltime:
         else f"the advance reservation {number} begins on its resources at {format_date(date)}"
     )
     raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job.id} cannot {most}: {why}")
+
+
+def _check_budgets(tx: "Transaction", config: "Config", job: Job, walltime: int, seconds: int) -> None:
+    """Reject growth that a budget of the job's project does not allow.  Raises ChangeRefused."""
+    from oar.lib.accounts import growth
+
+    end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
+    exhaustion = growth.find_exhaustion(tx, config, job, end, seconds) if seconds > 0 else None
+    if exhaustion:
+        way_out = "Ask a manager of the project for hours."
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, exhaustion.text.removesuffix("."), way_out)
 
 
 def _check_used_time(tx: "Transaction", job: Job, walltime: int, seconds: int) -> None:

@@ -83,7 +83,8 @@ def admit(
             raise nothing_suits("no resource may be used by all users of the access list")
         if config.projects is not ProjectMode.FREE:
             fitting = (fitting[0]._replace(size=_largest(cluster, fitting)), *fitting[1:])
-    _check_budget(tx, config, proposal, amended.spec, fitting[0].size)
+    if not proposal.id:  # a change is checked with its window
+        _check_budget(tx, config, proposal, amended.spec, fitting[0].size)
     reservation = proposal.reservation._replace(queue=amended.spec.queue, project=amended.spec.project)
     return proposal._replace(reservation=reservation, alternatives=fitting), output
 
@@ -100,7 +101,12 @@ def _check_budget(tx: "Transaction", config: Config, proposal: ReservationPropos
     start, duration = proposal.reservation.start, proposal.reservation.end - proposal.reservation.start
     windows = [(each, each + duration) for each in proposal.starts or (start,)]
     new = budgets.NewRequest(spec.queue, spec.project, size * duration * len(windows), windows=windows)
-    exhaustion = budgets.exhaustion_of(tx, config, new, replaced=budgets.Replaced(reservation=proposal.id))
+    check_hours(tx, config, new)
+
+
+def check_hours(tx: "Transaction", config: Config, new: budgets.NewRequest, *, replaced: int = 0) -> None:
+    """Raise BadReservation if a budget does not allow a reservation; ``replaced``: the one whose place it takes."""
+    exhaustion = budgets.exhaustion_of(tx, config, new, replaced=budgets.Replaced(reservation=replaced))
     if exhaustion:
         raise nothing_suits(f"{exhaustion.text} Choose another project, or ask a manager of the project for hours.")
 

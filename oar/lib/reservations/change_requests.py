@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.access.records import User
+from oar.lib.accounts.budgets import NewRequest
 from oar.lib.config.files import Config
 from oar.lib.db.user_sql import satisfying
 from oar.lib.reservations import admission, changes, environments, permissions, requested_resources
@@ -77,6 +78,7 @@ class OtherResources(NamedTuple):
 
     request: str  #: JSON, as ``reservations.request``
     columns: dict[str, str]  #: columns of the reservation that tell how they were requested
+    size: int  #: resources of the largest alternative
 
 
 class Changer(NamedTuple):
@@ -125,6 +127,7 @@ class Changer(NamedTuple):
                 raise BadReservation(f"denied: advance_reservation {seen.number} was changed meanwhile: try again")
             wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
         if wanted:
+            _check_budgets(tx, self.config, reservation, wanted, other.size if other else len(reservation.resources))
             wanted = wanted._replace(attributes=attributes)
             patience = self.config.reservation_answer_timeout
             change_id = changes.request_change(tx, self.user, reservation, wanted, patience=patience)
@@ -217,6 +220,28 @@ def _wanted_window(options: ChangeOptions, reservation: AdvanceReservation, now:
     return WantedChange(start, end, options.is_forced)
 
 
+def _check_budgets(
+    tx: "Transaction", config: Config, reservation: AdvanceReservation, wanted: WantedChange, size: int
+) -> None:
+    """Raise BadReservation if a budget has too little left for a change.
+
+    Before its start, the new reservation takes the place of the former one; later, only what the change adds counts.
+    """
+    start = reservation.start if wanted.start is None else wanted.start
+    end = reservation.end if wanted.end is None else wanted.end
+    present, replaced = len(reservation.resources), 0
+    if reservation.state in STARTED:
+        start = reservation.end if size == present else tx.now
+        seconds = size * (end - tx.now) - present * (reservation.end - tx.now)
+    elif size <= present and reservation.start <= start and end <= reservation.end:
+        return
+    else:
+        replaced, seconds = reservation.id, size * (end - start)
+    if seconds > 0 and start < end:
+        new = NewRequest(reservation.queue, reservation.project, seconds, windows=[(start, end)])
+        admission.check_hours(tx, config, new, replaced=replaced)
+
+
 # -- other resources --------------------------------------------------------------------------------------------------
 
 #: Fields that tell how the resources were requested; a reservation and the template of a series have them.
@@ -280,7 +305,7 @@ def other_resources(
         restrictions=requested_resources.restrictions(options, config.hierarchy_labels),
     )
     admitted, _ = admit_in_first_queue(tx, database, config, proposal, candidates)
-    return OtherResources(encode_request(admitted.alternatives), columns)
+    return OtherResources(encode_request(admitted.alternatives), columns, admitted.alternatives[0].size)
 
 
 def _completed(

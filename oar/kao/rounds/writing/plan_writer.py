@@ -29,6 +29,7 @@ from oar.kao.rounds.writing.job_moves import (
 from oar.kao.rounds.writing.reservation_moves import write_reservations
 from oar.lib.accounts import budgets
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds
@@ -135,9 +136,9 @@ class WrittenPlan:
 class PlanWriter:
     """Writes plans.  A warm writer writes only the predictions that have changed."""
 
-    def __init__(self, *, keeps_all_plans: bool = False) -> None:
-        """``keeps_all_plans``: SCHEDULER_LOG_DECISIONS."""
-        self._keeps_all_plans = keeps_all_plans
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._keeps_all_plans = config.scheduler_log_decisions
         self.changes = 0  #: predictions that the last plan has changed
         self._written = WrittenPlan()
         self._reasons: StoredReasons = {}
@@ -147,7 +148,7 @@ class PlanWriter:
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Write a plan; return the ids of the jobs that start."""
-        write_reservations(tx, plan.reservations, plan.reservation_changes)
+        write_reservations(tx, self._config, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
         launch_holds.end_holds(tx, situation.launch_holds)
         started = start_jobs(tx, situation, plan.started)
@@ -175,7 +176,7 @@ class PlanWriter:
 
     def write_reservations(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
         """Write only the decisions on advance reservations; the plan for the jobs follows."""
-        write_reservations(tx, plan.reservations, plan.reservation_changes)
+        write_reservations(tx, self._config, plan.reservations, plan.reservation_changes)
         placed = {step.frame_id for step in plan.reservations if step.resources}
         ids_of = situation.snapshot.resources.ids_of
         rows = [

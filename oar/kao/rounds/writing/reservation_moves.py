@@ -7,9 +7,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from oar.kao.facts.plan import ChangeStep, ReservationStep
+from oar.lib.accounts import budgets
 from oar.lib.bus.messages import Tag, Wake
+from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.control import SYSTEM
+from oar.lib.jobs.states import ProjectMode
 from oar.lib.reservations import deletion, frames, lifecycle
 from oar.lib.reservations.changes import (
     NO_ACCESS,
@@ -38,24 +41,28 @@ log = logging.getLogger(__name__)
 LOCK_PATIENCE = 2000
 
 
-def write_reservations(tx: Transaction, steps: Sequence[ReservationStep], changes: Sequence[ChangeStep] = ()) -> None:
+def write_reservations(
+    tx: Transaction, config: Config, steps: Sequence[ReservationStep], changes: Sequence[ChangeStep]
+) -> None:
     """Write the decisions on advance reservations, then those on changes of them."""
     concerned = {step.reservation_id for step in steps} | {change.reservation_id for change in changes}
     if not concerned:
         return
     present = _locked(tx, concerned)
-    _write_steps(tx, steps, present)
+    _write_steps(tx, config, steps, present)
     if changes:
         now = tx.reservations.select([each.reservation_id for each in changes])
         _write_changes(tx, changes, {each.id: each for each in now if each.id in present})
 
 
-def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Mapping[int, AdvanceReservation]) -> None:
+def _write_steps(
+    tx: Transaction, config: Config, steps: Sequence[ReservationStep], present: Mapping[int, AdvanceReservation]
+) -> None:
     over = []
     for step in steps:
         reservation = present.get(step.reservation_id)
         if reservation and (reservation.state, reservation.revision) == (step.seen, step.revision):
-            moved = _write(tx, reservation, step)
+            moved = _write(tx, config, reservation, step)
             over += [moved] if moved.state in LEAVING else []
     exited = [each for each in over if each.state is ReservationState.EXITED]
     deletion.end_jobs(tx, exited, "has ended")
@@ -76,7 +83,9 @@ def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservati
     return locked
 
 
-def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
+def _write(
+    tx: Transaction, config: Config, reservation: AdvanceReservation, step: ReservationStep
+) -> AdvanceReservation:
     """Write a step; return the resulting reservation."""
     if step.is_over or _is_idle_no_more(tx, step):
         return reservation
@@ -86,6 +95,8 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
             tx.reservations.end_series(reservation.series_id)
         conflicts = {(each.number, each.start): text for each, text in step.conflicts}
         lifecycle.refuse(tx, reservation, step.message, proposal=step.proposal, event=event, conflicts=conflicts)
+    elif step.seen is ReservationState.ASKED and (lack := _lack_of_hours(tx, config, reservation, step)):
+        lifecycle.refuse(tx, reservation, lack, event=ReservationEvent.SKIPPED)
     else:
         if step.seen is ReservationState.ASKED:
             reservation = _grant(tx, reservation, step)
@@ -94,6 +105,24 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         _change_missing(tx, reservation, step)
         return _move(tx, reservation._replace(missing=step.missing, message=step.message), step)
     return reservation
+
+
+def _lack_of_hours(tx: Transaction, config: Config, reservation: AdvanceReservation, step: ReservationStep) -> str:
+    """Return why a budget does not allow a later occurrence of a series; '' if all do.
+
+    Other requests were checked when they were stored.  No lock is taken: it could wait for a program that waits for
+    rows of this round.
+    """
+    if config.projects is ProjectMode.FREE or not reservation.series_id:
+        return ""
+    series = tx.reservations.select_series([reservation.series_id]).get(reservation.series_id)
+    if series is None or reservation.series_index <= series.depth:
+        return ""
+    seconds, windows = len(step.resources) * (step.end - step.start), [(step.start, step.end)]
+    new = budgets.NewRequest(reservation.queue, reservation.project, seconds, windows=windows)
+    replaced = budgets.Replaced(reservation=reservation.id)
+    exhaustion = budgets.exhaustion_of(tx, config, new, replaced=replaced, locks=False)
+    return exhaustion.text if exhaustion else ""
 
 
 def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:

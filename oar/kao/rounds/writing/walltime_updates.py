@@ -3,8 +3,19 @@
 See docs/design/planner.rst, "Walltime changes".
 """
 
-from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedStart, RequestedWalltime, WalltimeGrants
+from collections.abc import Mapping
+
+from oar.kao.facts.snapshot import RunningJob
+from oar.kao.planner.walltime_grants import (
+    LATER,
+    GrantDecision,
+    GrantSteps,
+    PlannedStart,
+    RequestedWalltime,
+    WalltimeGrants,
+)
 from oar.kao.rounds.reading.situation import Situation
+from oar.lib.accounts import growth
 from oar.lib.base.resource_set import from_positions
 from oar.lib.base.times import format_duration, format_signed_duration
 from oar.lib.bus.messages import Tag, Wake
@@ -13,6 +24,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.sql_requests import PendingWalltime
+from oar.lib.jobs.states import ProjectMode
 
 
 class WalltimeUpdates:
@@ -20,6 +32,7 @@ class WalltimeUpdates:
 
     def __init__(self, database: Database, config: Config) -> None:
         self._database = database
+        self._config = config
         self._is_enabled = config.walltime_change_enabled
         queues = {"_", *config.walltime_change_apply_time, *config.walltime_increment}
         self._steps = {
@@ -41,12 +54,14 @@ class WalltimeUpdates:
         if not rows:
             return False
         grants = WalltimeGrants(situation.snapshot, _planned_starts(tx, situation), self._steps)
+        running = {job.id: job for job in situation.snapshot.running}
+        growth.lock(tx, self._config, (running[row.job_id].project for row in rows if row.job_id in running))
         is_changed = False
         for row in rows:
             request = RequestedWalltime(
                 row.job_id, row.pending, row.force, row.delay_next_jobs, row.whole, row.granted, row.timeout, row.asked
             )
-            decision = grants.decide(request)
+            decision = self._within_budgets(tx, grants.decide(request), row, running)
             if decision.is_dropped:
                 tx.job_requests.drop_walltime_change(row.job_id)
                 text = f"Walltime change dropped: not granted in {format_duration(row.timeout)}"
@@ -58,6 +73,16 @@ class WalltimeUpdates:
                 if decision.seconds < 0:  # Sarko must check the earlier end
                     tx.outbox.append(Wake(Tag.VILLAINS))
         return is_changed
+
+    def _within_budgets(
+        self, tx: Transaction, decision: GrantDecision, row: PendingWalltime, running: Mapping[int, RunningJob]
+    ) -> GrantDecision:
+        """Return a decision with as much time as budgets allow; the rest stays pending."""
+        if decision.seconds <= 0 or self._config.projects is ProjectMode.FREE:
+            return decision
+        job, end = tx.jobs.get(row.job_id), running[row.job_id].end
+        seconds = growth.affordable(tx, self._config, job, end, decision.seconds)
+        return LATER if not seconds or (row.whole and seconds < row.pending) else GrantDecision(seconds)
 
 
 def _description(row: PendingWalltime, decision: GrantDecision, walltime: int) -> str:
