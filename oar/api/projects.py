@@ -224,7 +224,7 @@ def project_budget(request: Request, name: Name, start: PeriodStart, body: Budge
     with changing(request) as act:
         mode = OnExhaustion(body.on_exhaustion)
         budget = records.Budget(name, start, body.period_end, body.resource_hours, mode)
-        project_changes.set_budget(act.tx, act.user, budget)
+        project_changes.set_budget(act.tx, act.config, act.user, budget)
     return {"name": name, "done": "set", "warnings": act.warnings}
 
 

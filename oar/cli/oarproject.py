@@ -14,7 +14,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import NUMBER, OneOf, Stop, machine_formats, option, optional_argument
 from oar.cli.common.render import visible
 from oar.lib.access.records import User
-from oar.lib.accounts import project_changes, project_files, views
+from oar.lib.accounts import budgets, project_changes, project_files, views
 from oar.lib.accounts.project_changes import ProjectUpdate
 from oar.lib.accounts.project_files import ImportedFile
 from oar.lib.accounts.records import Budget, Project
@@ -23,6 +23,7 @@ from oar.lib.accounts.views import ProjectDetails, ShareUse, ShownBudget, ShownM
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format, dump
 from oar.lib.base.times import format_date, parse_date
+from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.states import ProjectMode
 
@@ -122,6 +123,8 @@ def main(
                     change(tx)
         if request.hours is not None and context.runtime.config.projects is ProjectMode.FREE:
             context.warn('budgets have no effect with PROJECTS="free": see "Budgets" in the administrator guide')
+        if request.hours is not None and (warning := _retention_warning(context, request.user or "")):
+            context.warn(warning)
         if imported:
             _import(context, imported[-1], slurm_file, applies=applies)
         if exports:
@@ -214,7 +217,7 @@ def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transacti
         shares, name = request.shares
         yield partial(project_changes.set_shares, user=user, name=name, shares=shares, member=request.user)
     if request.changes_budget:
-        yield partial(_change_budget, user=user, request=request)
+        yield partial(_change_budget, config=context.runtime.config, user=user, request=request)
     if request.closed is not None:
         yield partial(project_changes.set_state, user=user, name=request.closed, state=ProjectState.CLOSED)
     if request.reopened is not None:
@@ -223,14 +226,21 @@ def _changes(context: Context, request: Changes) -> Iterator[Callable[[Transacti
         yield partial(project_changes.delete, user=user, name=request.deleted)
 
 
-def _change_budget(tx: Transaction, user: User, request: Changes) -> None:
+def _change_budget(tx: Transaction, config: Config, user: User, request: Changes) -> None:
     """Set or remove a budget.  Raises UserError."""
     start, name = parse_date(request.begin or "", tx.now), request.user or ""
     if request.hours is None:
         project_changes.remove_budget(tx, user, name, start)
         return
     end, mode = parse_date(request.end or "", tx.now), OnExhaustion(request.on_exhaustion or OnExhaustion.REFUSE)
-    project_changes.set_budget(tx, user, Budget(name, start, end, project_changes.parse_hours(request.hours), mode))
+    budget = Budget(name, start, end, project_changes.parse_hours(request.hours), mode)
+    project_changes.set_budget(tx, config, user, budget)
+
+
+def _retention_warning(context: Context, name: str) -> str:
+    """Return a warning if accounting of a budget of a project is purged too early; '' otherwise."""
+    with context.database.snapshot() as tx:
+        return budgets.retention_warning(context.runtime.config, tx.budgets.all([name]))
 
 
 def _create(tx: Transaction, user: User, name: str, request: Changes) -> None:
@@ -269,7 +279,11 @@ def _import(context: Context, path: str | None, slurm_file: str | None, *, appli
     """Import a file, or print what it would change.  Raises UserError, Stop."""
     context.require_admin()
     text = _read(os.path.join(context.place.directory or "", path or slurm_file or ""))
-    content = project_files.parse_file(text) if slurm_file is None else _from_sacctmgr(text)
+    content = (
+        project_files.parse_file(text, context.runtime.config.accounting_window)
+        if slurm_file is None
+        else _from_sacctmgr(text)
+    )
     lines: list[str] = []
     try:
         with context.database.begin() as tx:

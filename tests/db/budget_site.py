@@ -43,7 +43,7 @@ def add_physics(database: Database) -> None:
 
 def set_budget(database: Database, project: str, hours: float, user: User = ROOT, *, mode: str = "refuse") -> None:
     with database.begin() as tx:
-        project_changes.set_budget(tx, user, Budget(project, START, END, hours, OnExhaustion(mode)))
+        project_changes.set_budget(tx, Config(), user, Budget(project, START, END, hours, OnExhaustion(mode)))
 
 
 class Site:

@@ -84,7 +84,7 @@ def test_additional_time_counts_in_the_period_in_which_it_lies(desk: Desk) -> No
     job = run_job(desk, hours=(END - NOW) // 3600)
     set_budget(database, "physics", 10_000)
     with database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 3))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 3))
     assert "but " in extend(desk, job, "+4:0").out
     assert extend(desk, job, "+1:0").exit == 0
 
@@ -148,7 +148,7 @@ def test_a_reservation_moves_to_a_period_with_hours_only(desk: Desk) -> None:
     database = desk.login.database
     set_budget(database, "physics", 8)
     with database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 3))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 3))
     assert desk.reserve(NOW + DAY).exit == 0
     later = time.strftime("%Y%m%d%H%M", time.localtime(END + DAY))
     assert "This request has 4.0 resource hours, but 3.0 are left" in alter(desk, "-a", later).err

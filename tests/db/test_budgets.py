@@ -78,25 +78,36 @@ def test_a_budget_is_stored_replaced_and_removed(physics: Database) -> None:
     assert budgets(physics) == []
 
 
-@pytest.mark.parametrize("period", [(START - DAY, START + 1), (END - 1, NO_END), (START + 1, START + 2), (0, NO_END)])
+@pytest.mark.parametrize("period", [(START - DAY, START + 1), (END - 1, NO_END), (START + 1, START + DAY), (0, NO_END)])
 def test_overlapping_periods_are_refused(physics: Database, period: tuple[int, int]) -> None:
     set_budget(physics, "physics", 100)
     with pytest.raises(BadRequest, match="overlaps with the budget of 100 resource hours"), physics.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", *period, 1))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", *period, 1))
 
 
 def test_periods_that_follow_each_other_are_accepted(physics: Database) -> None:
     set_budget(physics, "physics", 100)
     with physics.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 1))
-        project_changes.set_budget(tx, ROOT, Budget("physics", 0, START, 1))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 1))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", 0, START, 1))
     assert [budget.hours for budget in budgets(physics)] == [1, 100, 1]
 
 
 @pytest.mark.parametrize("budget", [(END, START, 1.0), (START, START, 1.0), (START, END, -1.0), (START, END, 1e13)])
 def test_an_impossible_budget_is_refused(physics: Database, budget: tuple[int, int, float]) -> None:
     with pytest.raises(BadRequest, match="not possible"), physics.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", *budget))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", *budget))
+
+
+@pytest.mark.parametrize("length", [1, 3600, DAY // 2 - 1])
+def test_a_period_without_a_window_of_accounting_is_refused(physics: Database, length: int) -> None:
+    """No use would ever count in it."""
+    text = "it contains no whole accounting window of 86400 s"
+    with pytest.raises(BadRequest, match=text), physics.begin() as tx:
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", START, START + length, 5))
+    hours = CONFIG.replace(accounting_window=3600)
+    with physics.begin() as tx:
+        project_changes.set_budget(tx, hours, ROOT, Budget("physics", START, START + DAY // 2 - 1, 5))
 
 
 def test_a_manager_sets_budgets_of_sub_projects_within_his_own(physics: Database) -> None:
@@ -117,19 +128,19 @@ def test_a_manager_sets_budgets_of_sub_projects_within_his_own(physics: Database
 def test_budgets_survive_export_and_import(physics: Database) -> None:
     set_budget(physics, "physics", 100.25, mode="besteffort")
     with physics.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 7))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 7))
         text = project_files.export_file(tx)
         before = tx.budgets.all()
         tx.budgets.remove("physics", [START, END])
-        lines = project_files.import_file(tx, ROOT, project_files.parse_file(text))
+        lines = project_files.import_file(tx, ROOT, project_files.parse_file(text, DAY))
         assert tx.budgets.all() == before
-        assert project_files.import_file(tx, ROOT, project_files.parse_file(text)) == []
+        assert project_files.import_file(tx, ROOT, project_files.parse_file(text, DAY)) == []
         assert project_files.export_file(tx) == text
     assert len(lines) == 2
 
 
 def test_a_file_without_columns_of_budgets_is_accepted() -> None:
-    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,alice,,\n")
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,alice,,\n", DAY)
     assert (len(content.members), content.budgets) == (1, ())
 
 
@@ -141,13 +152,14 @@ def test_a_file_without_columns_of_budgets_is_accepted() -> None:
         ("physics,,,,,2027-01-01,2026-01-01,5,", "not possible"),
         ("physics,,,,,2027-01-01,,5,stop", '"stop" is not possible when a budget is used up'),
         ("physics,,alice,,,2027-01-01,,5,wait", "leave the user empty"),
+        ("physics,,,,,2027-01-01 10:00:00,2027-01-01 11:00:00,5,wait", "line 2: the period .* is too short"),
         ("physics,,,,,2026-01-01,,5,wait\nphysics,,,,,2027-01-01,,5,wait", "overlaps with the budget"),
     ],
 )
 def test_a_wrong_row_of_a_file_is_refused(row: str, text: str) -> None:
     head = ",".join(project_files.COLUMNS + project_files.BUDGET_COLUMNS)
     with pytest.raises(BadRequest, match=text):
-        project_files.parse_file(f"{head}\n{row}\n")
+        project_files.parse_file(f"{head}\n{row}\n", DAY)
 
 
 # -- use --------------------------------------------------------------------------------------------------------------
@@ -240,8 +252,8 @@ def test_besteffort_jobs_do_not_count_before_and_after_their_kill(site: Site) ->
 
 def test_a_period_has_whole_windows_and_consecutive_periods_share_none(site: Site) -> None:
     with site.database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, END + 5 * DAY + 7200, 1))
-        project_changes.set_budget(tx, ROOT, Budget("physics", END + 5 * DAY + 7200, NO_END, 1))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, END + 5 * DAY + 7200, 1))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END + 5 * DAY + 7200, NO_END, 1))
     job = site.job(END - 3600, resources=1, walltime=10 * DAY)
     assert site.used(now=END - 1) == 3599
     assert site.used(now=END + DAY) == DAY
@@ -429,7 +441,7 @@ def test_a_project_whose_budget_is_used_up_is_refused_on_each_channel(
 
 def test_other_projects_periods_and_modes_are_not_refused(login: LoginNode) -> None:
     with login.database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 0))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 0))
     assert login.oarsub("--project", "physics", "x").exit == 0  # the period begins later
     set_budget(login.database, "physics", 1)
     assert login.oarsub("--project", "biology", "x").exit == 0
@@ -461,7 +473,7 @@ def test_a_job_that_waits_for_a_budget_is_accepted_and_told_until_when(login: Lo
     set_budget(login.database, "physics", 1, mode="wait")
     assert "The job waits until there is a new budget." in login.oarsub("--project", "physics", "x").err
     with login.database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 5))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 5))
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(END))
     result = login.oarsub("--project", "physics", "x")
     assert (result.exit, f"The job waits until {until}." in result.err) == (0, True)
@@ -550,7 +562,7 @@ def test_a_reservation_counts_in_the_periods_that_it_overlaps(desk: Desk) -> Non
     login = desk.login
     set_budget(login.database, "physics", 4)  # one hour is used
     with login.database.begin() as tx:
-        project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, 5))
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 5))
     desk.add_reservation_job(END - 3600)
     job = ("--project", "physics", "-l", "/resource_id=1,walltime=1", "x")
     assert login.oarsub(*job).exit == 0
@@ -676,7 +688,7 @@ def test_a_job_is_planned_at_the_next_period_that_has_a_budget(login: LoginNode,
     set_budget(login.database, "physics", 1, mode="wait")
     for hours, is_planned in ((0, False), (5, True)):
         with login.database.begin() as tx:
-            project_changes.set_budget(tx, ROOT, Budget("physics", END, NO_END, hours))
+            project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, hours))
         assert passes.run() == {job: "BUDGET"}
         with login.database.snapshot() as tx:
             starts = [start for alternative, start in tx.plan.starts().items() if alternative]
@@ -783,7 +795,7 @@ def test_oarproject_sets_shows_and_removes_budgets(login: LoginNode) -> None:
         (("--budget", "5", "--from", "@9", "--to", "@5", "physics"), "its end must be after its start"),
         (("--budget", "5", "--from", "@5", "--to", "@99999999999", "physics"), "not possible"),
         (("--budget", "5", "--from", "@5", "--to", "@9", "--on-exhaustion", "kill", "physics"), "one of: refuse"),
-        (("--budget", "5", "--from", "@5", "--to", "@9", "nowhere"), 'the project "nowhere" does not exist'),
+        (("--budget", "5", "--from", "@5", "--to", "@900000", "nowhere"), 'the project "nowhere" does not exist'),
         (("--from", "@5", "physics"), "need --budget"),
         (("--remove-budget", "--from", "@5", "--to", "@9", "physics"), "--remove-budget needs --from only"),
         (("--remove-budget", "--budget", "5", "--from", "@5", "physics"), "exclusive"),
@@ -807,3 +819,11 @@ def test_the_limits_of_a_user_have_the_budgets_of_his_projects(login: LoginNode)
     assert "biology" not in text
     (record,) = json.loads(login.type(oarstat.main, "--limits", "-J").out)["budgets"]
     assert (record["project"], record["left"]) == ("physics", 4 * 3600)
+
+
+def test_oarproject_warns_of_accounting_that_is_purged_before_the_period_ends(login: LoginNode) -> None:
+    words = ("--budget", "5", "--from", "2026-01-01", "--to", "2028-01-01", "physics")
+    login.config = login.config.replace(retention_accounting=365)
+    assert "lasts 730 days, but accounting is purged after 365 days" in _oarproject(login, *words).err
+    login.config = login.config.replace(retention_accounting=800)
+    assert _oarproject(login, *words).err == ""

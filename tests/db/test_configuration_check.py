@@ -9,6 +9,7 @@ from room import cache
 
 from oar.cli import oar_conf
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.accounts.records import NO_END, Budget
 from oar.lib.config.files import option_of, parse
 from oar.lib.config.keys import Config
 from oar.lib.config.kinds import Target
@@ -225,3 +226,18 @@ class TestOldFiles:
 
     def test_the_key_that_everybody_knows_signs_no_token(self) -> None:
         assert parse(OAR_3).config.api_secret_key is None
+
+
+def test_accounting_that_is_purged_before_a_budget_ends_is_noticed(check: Check, database: Database) -> None:
+    with database.begin() as tx:
+        tx.budgets.store(Budget("physics", 1_700_000_000, 1_900_000_000, 5))
+        tx.budgets.store(Budget("biology", 1_700_000_000, NO_END, 5))
+    told = check("RETENTION_ACCOUNTING=365").err
+    assert "RETENTION_ACCOUNTING: the budget of the project biology (and 1 more) has no beginning or no end" in told
+    assert "RETENTION_ACCOUNTING" not in check("RETENTION_ACCOUNTING=0").err
+
+
+def test_a_window_that_is_longer_than_the_period_of_a_budget_is_noticed(check: Check, database: Database) -> None:
+    with database.begin() as tx:
+        tx.budgets.store(Budget("physics", 1_900_000_000, 1_900_086_400, 5))
+    assert "ACCOUNTING_WINDOW: project physics: the period" in check("ACCOUNTING_WINDOW=604800").err

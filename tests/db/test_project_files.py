@@ -19,6 +19,7 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.states import ProjectMode
 from oar.lib.runtime import Runtime
+from tests.db.budget_site import DAY
 from tests.frontend import LoginNode
 from tests.process.this_machine import wait_until
 from tests.unit.test_sacctmgr_file import DUMP
@@ -134,7 +135,7 @@ def test_lines_of_members_leave_an_existing_project_as_it_is(site: LoginNode, tm
 def test_an_import_waits_for_a_change_of_somebody_else_and_keeps_it(site: LoginNode) -> None:
     with site.database.begin() as tx:
         tx.projects.create(Project("physics"))
-    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\n")
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\n", DAY)
     with ThreadPoolExecutor() as pool:
         with site.database.begin() as tx:
             project_changes.set_state(tx, ROOT, "physics", ProjectState.CLOSED)
@@ -147,7 +148,7 @@ def test_an_import_waits_for_a_change_of_somebody_else_and_keeps_it(site: LoginN
 
 
 def test_a_project_that_somebody_else_creates_meanwhile_is_one_line(site: LoginNode) -> None:
-    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\ncms,,,,5\n")
+    content = project_files.parse_file("project,parent,user,role,shares\nphysics,,,,5\ncms,,,,5\n", DAY)
     with ThreadPoolExecutor() as pool:
         with site.database.begin() as tx:
             tx.projects.create(Project("physics"))

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas, parse_quotas, parse_weights
+from oar.lib.accounts.budgets import retention_warning
+from oar.lib.accounts.project_changes import check_budget
+from oar.lib.accounts.records import Budget
 from oar.lib.apps.definitions import read_apps
 from oar.lib.base import programs
-from oar.lib.base.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
+from oar.lib.base.errors import BadCondition, BadRequest, ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.config.kinds import Key, Target
 from oar.lib.db.connections import explain_failure
@@ -183,6 +186,7 @@ class _Site(NamedTuple):
     bad_orders: list[str]
     may_sleep: bool  #: a node may be halted
     most_connections: int  #: that PostgreSQL accepts
+    budgets: list[Budget]  #: of present and later periods
 
 
 def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
@@ -203,7 +207,7 @@ def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]
             yield from server_keys.differences(config, texts)
             config = server_keys.with_server_values(config, texts)
         yield from site.bad_orders
-        for look in (_queues, _properties, _quotas, _server, _sleepers, _connections):
+        for look in (_queues, _properties, _quotas, _server, _sleepers, _connections, _budgets):
             yield from look(config, site)
         yield from _conditions(config, database)
     except DatabaseRefused:
@@ -236,7 +240,8 @@ def _site(tx: Transaction, config: Config) -> _Site:
         for node in tx.nodes.energy_nodes().values()
     )
     most = tx.figures.database_figures().most_connections
-    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), bad_orders, may_sleep, most)
+    budgets = [row.budget for row in tx.budgets.present()]
+    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), bad_orders, may_sleep, most, budgets)
 
 
 def _queues(config: Config, site: _Site) -> Iterator[str]:
@@ -292,6 +297,16 @@ def _connections(config: Config, site: _Site) -> Iterator[str]:
             f"API_THREADS: the API may hold {held} of the {site.most_connections} connections of PostgreSQL, which the"
             f" server and commands need, too: max_connections = {3 * held} in postgresql.conf, or fewer threads"
         )
+
+
+def _budgets(config: Config, site: _Site) -> Iterator[str]:
+    if warning := retention_warning(config, site.budgets):
+        yield f"RETENTION_ACCOUNTING: {warning}"
+    for budget in site.budgets:
+        try:
+            check_budget(budget, config.accounting_window)
+        except BadRequest as error:
+            yield f"ACCOUNTING_WINDOW: project {budget.project}: {error}"
 
 
 def _conditions(config: Config, database: Database) -> Iterator[str]:

@@ -116,7 +116,7 @@ def read_uses(
     """
     if not budgets:
         return []
-    bounds = [Period(budget.project, *period_bounds(budget, config.accounting_window)) for budget in budgets]
+    bounds = [Period(budget.project, *budget.bounds(config.accounting_window)) for budget in budgets]
     rules = accounting_rules(config)
     is_by_use = config.budget_counts is BudgetCount.USE
     used = counted = tx.budgets.used(bounds, rules)
@@ -196,13 +196,18 @@ def chains_of(parents: Mapping[str, str | None]) -> dict[str, list[str]]:
     return {name: ancestors(parents, name) for name in parents}
 
 
-def period_bounds(budget: Budget, width: int) -> tuple[int, int]:
-    """Return the start of the first window of accounting of a period, and that of the first one behind it.
-
-    A period begins and ends at the nearest start of a window, so that each window belongs to one period.
-    """
-    begin, end = ((date + width // 2) // width * width for date in (budget.start, budget.end))
-    return begin, NO_END if budget.end == NO_END else end
+def retention_warning(config: "Config", budgets: Iterable[Budget]) -> str:
+    """Return a warning if accounting of the periods of budgets is purged before they end; '' otherwise."""
+    seconds = config.retention_accounting * 86400
+    longer = [budget for budget in budgets if 0 < seconds < budget.end - budget.start]
+    if not longer:
+        return ""
+    project, days = longer[0].project, (longer[0].end - longer[0].start) // 86400
+    length = f"lasts {days} days" if longer[0].start and longer[0].end < NO_END else "has no beginning or no end"
+    more = f" (and {len(longer) - 1} more)" if len(longer) > 1 else ""
+    purge = f"accounting is purged after {config.retention_accounting} days, and then counts no longer"
+    way_out = "set RETENTION_ACCOUNTING to 0 (never), or to more days"
+    return f"the budget of the project {project}{more} {length}, but {purge}: {way_out}"
 
 
 def in_force(budgets: Iterable[Budget], date: int) -> list[Budget]:

@@ -144,13 +144,13 @@ def set_shares(tx: "Transaction", user: User, name: str, shares: int, member: st
     _record_members(tx, user, name, {member: present}, {member: present._replace(shares=shares)})
 
 
-def set_budget(tx: "Transaction", user: User, budget: Budget) -> None:
+def set_budget(tx: "Transaction", config: "Config", user: User, budget: Budget) -> None:
     """Store a budget; it replaces one of the same project with the same start.
 
     A manager sets the budgets of the projects below his own, within a budget of his own project.
     Raises NotAllowed, BadRequest, NoSuchProject, WrongState.
     """
-    check_budget(budget)
+    check_budget(budget, config.accounting_window)
     _check_sets_budgets(tx, user, budget)
     present = tx.budgets.all([budget.project])
     check_no_overlap(budget, present)
@@ -300,12 +300,16 @@ def checked_shares(shares: int) -> int:
     return shares
 
 
-def check_budget(budget: Budget) -> None:
-    """Raise BadRequest if the hours or the period of a budget are not possible."""
+def check_budget(budget: Budget, width: int) -> None:
+    """Raise BadRequest if the hours or the period of a budget are not possible; ``width``: ACCOUNTING_WINDOW."""
     if not (math.isfinite(budget.hours) and 0 <= budget.hours <= LARGEST_HOURS):
         raise BadRequest(f"{budget.hours:g} resource hours are not possible: 0 to {LARGEST_HOURS:,.0f}.")
     if not 0 <= budget.start < budget.end <= NO_END:
         raise BadRequest(f"the period {budget.period} is not possible: its end must be after its start.")
+    begin, end = budget.bounds(width)
+    if begin >= end:
+        windows = f"it contains no whole accounting window of {width} s (ACCOUNTING_WINDOW)"
+        raise BadRequest(f"the period {budget.period} is too short: {windows}. Choose a longer period.")
 
 
 def check_no_overlap(budget: Budget, present: Iterable[Budget]) -> None:

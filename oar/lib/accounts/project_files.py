@@ -52,10 +52,11 @@ class ImportedFile(NamedTuple):
     notes: Sequence[str] = ()  #: what the file contains and OAR does not have
 
 
-def parse_file(text: str) -> ImportedFile:
+def parse_file(text: str, width: int) -> ImportedFile:
     """Parse a CSV file with the columns COLUMNS, perhaps DATE_COLUMNS and BUDGET_COLUMNS.
 
-    A line without user describes a project, or one of its budgets.  Raises BadRequest, which names the line.
+    A line without user describes a project, or one of its budgets.  ``width``: ACCOUNTING_WINDOW, which a period must
+    contain.  Raises BadRequest, which names the line.
     """
     reader = csv.DictReader(io.StringIO(text))
     columns = tuple(reader.fieldnames or ())
@@ -70,7 +71,7 @@ def parse_file(text: str) -> ImportedFile:
         try:
             values = {name: (row.get(name) or "").strip() for name in COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS}
             project, member = _parse_row(values)
-            budget = _parse_budget(values)
+            budget = _parse_budget(values, width)
             if budget:
                 check_no_overlap(budget, budgets.setdefault(budget.project, []))
                 budgets[budget.project].append(budget)
@@ -86,7 +87,7 @@ def parse_file(text: str) -> ImportedFile:
     return ImportedFile(tuple(found.values()), tuple(members), every, has_dates, described=frozenset(described))
 
 
-def _parse_budget(row: dict[str, str]) -> Budget | None:
+def _parse_budget(row: dict[str, str], width: int) -> Budget | None:
     if not any(row[name] for name in BUDGET_COLUMNS):
         return None
     if row["user"]:
@@ -97,7 +98,7 @@ def _parse_budget(row: dict[str, str]) -> Budget | None:
     if mode not in tuple(OnExhaustion):
         raise BadRequest(f'"{mode}" is not possible when a budget is used up: {", ".join(OnExhaustion)}.')
     budget = Budget(row["project"], start, end, parse_hours(row["resource_hours"]), OnExhaustion(mode))
-    check_budget(budget)
+    check_budget(budget, width)
     return budget
 
 

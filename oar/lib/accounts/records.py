@@ -53,6 +53,15 @@ class Budget(NamedTuple):
         """Return whether the period and the hours are part of those of another budget."""
         return other.start <= self.start and self.end <= other.end and self.hours <= other.hours
 
+    def bounds(self, width: int) -> tuple[int, int]:
+        """Return the start of the first window of accounting of the period, and that of the first one behind it.
+
+        A period begins and ends at the nearest start of a window, so that each window belongs to one period.
+        ``width``: of a window.
+        """
+        begin, end = ((date + width // 2) // width * width for date in (self.start, self.end))
+        return begin, NO_END if self.end == NO_END else end
+
     def is_in_force(self, date: int) -> bool:
         """Return whether a date is in the period."""
         return self.start <= date < self.end
