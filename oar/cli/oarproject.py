@@ -297,7 +297,7 @@ def _import(context: Context, path: str | None, slurm_file: str | None, *, appli
 
 def _read(path: str) -> str:
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8", newline="") as file:
             text = file.read(_LONGEST_FILE + 1)
     except PermissionError:
         account = pwd.getpwuid(os.geteuid()).pw_name

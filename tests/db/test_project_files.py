@@ -1,10 +1,13 @@
 """Files of projects: what an import of sacctmgr dump and of CSV files changes, and what it leaves."""
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from oar.cli import oarproject
 from oar.cli.common.command import CallersPlace, CommandResult, Context
@@ -161,23 +164,88 @@ def test_a_project_that_somebody_else_creates_meanwhile_is_one_line(site: LoginN
         assert tx.projects.all() == [Project("physics")]
 
 
-def test_dates_and_budgets_survive_an_export(site: LoginNode, tmp_path: Path) -> None:
-    with site.database.begin() as tx:
-        tx.projects.create(Project("a", end_date=2_000_000_000))
-        tx.projects.create(Project("b", parent="a"))
-        tx.projects.add(Member("b", "bob"))
-        tx.budgets.store(Budget("a", 0, 1_000_000_000, 5.5))
-        tx.budgets.store(Budget("a", 1_000_000_000, NO_END, 7))
-    text = site.type(oarproject.main, "--export", user=ROOT).out
+NAMES = ["a", "b.c", "d e", "g+", "0", "x@y:z", "_"]
+DATES = st.sampled_from([0, 1, 1_793_493_000, 1_793_496_600, project_changes.LATEST_DATE - 1])  # one hour occurs twice
+USERS = st.sampled_from(["alice", "bob", "user.name@site", "@physics", "machine$"])
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.sampled_from(" \",;=@'#"), max_size=9)
+PERIODS = st.sampled_from([(0, NO_END), (0, DAY), (DAY, 30 * DAY + 1), (1_793_493_000, 1_899_496_600)])
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> tuple[list[Project], list[Member], list[Budget], dict[str, str]]:
+    """Return projects with members, budgets and default projects of users."""
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    projects, budgets = [], []
+    for number, name in enumerate(names):
+        start, end = sorted((draw(DATES), draw(DATES)))
+        state, parent = draw(st.sampled_from(ProjectState)), draw(st.sampled_from([None, *names[:number]]))
+        dates = (start, 0 if start == end else end)
+        projects.append(Project(name, draw(TEXTS), parent, state, *dates, draw(st.integers(0, 1_000_000))))
+        if draw(st.booleans()):
+            hours = draw(st.floats(0, 1e12).map(lambda hours: round(hours, 6)))
+            budgets.append(Budget(name, *draw(PERIODS), hours, draw(st.sampled_from(OnExhaustion))))
+    roles, a_name = st.sampled_from(MemberRole), st.sampled_from(names or [""])
+    members = st.builds(Member, a_name, USERS, roles, st.integers(0, 1_000_000))
+    listed = draw(st.lists(members, unique_by=lambda each: each[:2], max_size=4)) if names else []
+    defaults = draw(st.dictionaries(st.sampled_from(["alice", "eve"]), a_name)) if names else {}
+    return projects, listed, budgets, defaults
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris"])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=sites())
+def test_an_export_is_imported_as_it_was(
+    site: LoginNode, zone: str, content: tuple[list[Project], list[Member], list[Budget], dict[str, str]]
+) -> None:
+    projects, members, budgets, defaults = content
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        with site.database.begin() as tx:
+            tx.execute("DELETE FROM projects; DELETE FROM project_members; DELETE FROM project_budgets")
+            tx.execute("DELETE FROM user_settings")
+            tx.projects.create_all(projects)
+            tx.projects.add_all(members)
+            for budget in budgets:
+                tx.budgets.store(budget)
+            tx.projects.set_defaults(defaults.items())
+            before = (tx.projects.all(), tx.projects.members(), tx.budgets.all(), tx.projects.defaults())
+            text = project_files.export_file(tx)
+            parsed = project_files.parse_file(text, DAY)
+            assert project_files.import_file(tx, ROOT, parsed) == []
+            tx.execute("DELETE FROM projects; DELETE FROM project_members; DELETE FROM project_budgets")
+            tx.execute("DELETE FROM user_settings")
+            project_files.import_file(tx, ROOT, parsed)
+            assert (tx.projects.all(), tx.projects.members(), tx.budgets.all(), tx.projects.defaults()) == before
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the first line must be project,parent"),
+        ("project,parent,user,role\n", "the first line must be project,parent"),
+        ("project,parent,user,role,shares,start,start\n", "the first line must be project,parent"),
+        ("project,parent,user,role,shares,colour\n", 'there is no column "colour"'),
+        ("project,parent,user,role,shares\na,,,,1,2,3\n", "line 2: it has more values"),
+        (f"project,parent,user,role,shares\n{'x' * 200_000},,,,\n", "line 2: field larger than field limit"),
+        ("project,parent,user,role,shares\n=cmd|x,,,,\n", 'line 2: "=cmd|x" is no name of a project'),
+        ("project,parent,user,role,shares\na,,,,999999999999999999999\n", "is no number of shares"),
+        ("project,parent,user,role,shares\na,,,,-1\n", '"-1" is no number of shares'),
+        ("project,parent,user,role,shares\na,,@x,default,\n", "only users have a default project"),
+        ("project,parent,user,role,shares\na,,x,default,\nb,,x,default,\n", 'another default project of x, "a"'),
+        ("project,parent,user,role,shares,state\na,,,,,ajar\n", '"ajar" is no state of a project'),
+        ('project,parent,user,role,shares,description\na,,,,,"x\ny"\n', "line 3: a description is one line"),
+        ("project,parent,user,role,shares,description\na,,,,,\x1b[2J\n", "printable characters"),
+        ("project,parent,user,role,shares\na\0,,,,\n", "line"),
+    ],
+)
+def test_a_hostile_file_is_one_line_and_changes_nothing(site: LoginNode, tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "all.csv"
-    file.write_text(text)
-    assert site.type(oarproject.main, "--import", file, user=ROOT).out.startswith("# Nothing to change.")
-    with site.database.begin() as tx:
-        for project in ("b", "a"):
-            tx.projects.delete(project)
-            tx.budgets.remove(project, [0, 1_000_000_000])
-    assert site.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
-    assert site.type(oarproject.main, "--export", user=ROOT).out == text
+    file.write_text(text, newline="")
+    result = site.type(oarproject.main, "--import", file, "--apply", user=ROOT)
+    assert (result.exit, told in result.err, result.err.count("\n")) == (1, True, 1), result.err[:500]
+    assert rows(site) == [0, 0, 0, 0]
 
 
 def test_a_file_that_is_too_long_is_not_cut(site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,16 +282,16 @@ def test_what_oarproject_refuses_changes_nothing(login: LoginNode, words: tuple[
 
 def test_an_export_can_be_imported_after_a_dry_run(login: LoginNode, tmp_path: Path) -> None:
     text = login.type(oarproject.main, "--export", user=ROOT).out
-    assert text.startswith("project,parent,user,role,shares\nbiology,,,,1\nbiology,,alice,member,1\n")
+    assert text.startswith("project,parent,user,role,shares,start,end,state,description,period_start")
+    assert "\nbiology,,,,1,,,open,,,,,\nbiology,,alice,member,1,,,,,,,,\n" in text
     file = tmp_path / "projects.csv"
-    dated = text.replace("role,shares\n", "role,shares,start,end\n")
-    file.write_text(dated + "new,physics,,,5,,2099-01-01\nnew,physics,eve,manager,2\n")
+    file.write_text(text + "new,physics,,,5,,2099-01-01\nnew,physics,eve,manager,2\n")
     dry = login.type(oarproject.main, "--import", file, user=ROOT)
     assert 'new project "new"\nmanager eve of project "new"\n# Nothing was changed' in dry.out
     assert login.type(oarproject.main, "--export", user=ROOT).out == text
     assert login.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
     again = login.type(oarproject.main, "--export", user=ROOT).out
-    assert "new,physics,,,5,,2099-01-01 00:00:00\nnew,physics,eve,manager,2,,\n" in again
+    assert "new,physics,,,5,,2099-01-01 00:00:00,open,,,,,\nnew,physics,eve,manager,2,,,,,,,,\n" in again
     file.write_text("project,parent,user,role,shares\nnew,physics,,,6\n")  # without dates: they are kept
     assert login.type(oarproject.main, "--import", file, "--apply", user=ROOT).exit == 0
     assert "new,physics,,,6,,2099-01-01 00:00:00" in login.type(oarproject.main, "--export", user=ROOT).out

@@ -28,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@ -]{0,253}[A-Za-z0-9_.+-]|[A-Za-
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,253}\$?")
 LARGEST_SHARES = 1_000_000
 LARGEST_HOURS = 1e12
+LONGEST_DESCRIPTION = 4096
 #: The last date that a project may have: the end of the year 9999.
 LATEST_DATE = 253_402_300_799
 
@@ -43,6 +44,7 @@ def create(tx: "Transaction", user: User, project: Project) -> None:
     """Create a project.  Raises NotAllowed, BadRequest, NoSuchProject, WrongState."""
     user.check_administers()
     check_dates(project)
+    checked_description(project.description)
     if project.parent is not None:
         _locked(tx, project.parent)
     if not tx.projects.create(project._replace(name=checked_name(project.name))):
@@ -61,6 +63,7 @@ class ProjectUpdate(NamedTuple):
 def change(tx: "Transaction", user: User, name: str, update: ProjectUpdate) -> None:
     """Change the description and the dates of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
     user.check_administers()
+    checked_description(update.description or "")
     values = {field: value for field, value in update._asdict().items() if value is not None}
     former = _locked(tx, name)
     changed = former._replace(**values)
@@ -151,6 +154,7 @@ def set_budget(tx: "Transaction", config: "Config", user: User, budget: Budget) 
     Raises NotAllowed, BadRequest, NoSuchProject, WrongState.
     """
     check_budget(budget, config.accounting_window)
+    budget = budget._replace(hours=round(budget.hours, 6) + 0.0)  # as in files
     _check_sets_budgets(tx, user, budget)
     present = tx.budgets.all([budget.project])
     check_no_overlap(budget, present)
@@ -285,6 +289,13 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadRequest(f'"{name}" is no name of a project: letters of ASCII, digits and _ . : + - @, at most 255.')
     return name
+
+
+def checked_description(text: str) -> str:
+    """Return the description of a project.  Raises BadRequest."""
+    if len(text) > LONGEST_DESCRIPTION or not text.isprintable():
+        raise BadRequest(f"a description is one line of at most {LONGEST_DESCRIPTION} printable characters.")
+    return text
 
 
 def check_entry(entry: str) -> None:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.access.records import User
 from oar.lib.accounts.project_changes import (
@@ -17,13 +17,14 @@ from oar.lib.accounts.project_changes import (
     check_entry,
     check_no_circle,
     check_no_overlap,
+    checked_description,
     checked_name,
     checked_shares,
     member_text,
     parse_hours,
 )
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
-from oar.lib.accounts.states import MemberRole, OnExhaustion
+from oar.lib.accounts.states import MemberRole, OnExhaustion, ProjectState
 from oar.lib.base.errors import BadRequest, WrongState
 from oar.lib.base.times import format_date, parse_date
 from oar.lib.bus.messages import Tag, Wake
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
     from oar.lib.accounts.sacctmgr_file import SlurmAccounts
     from oar.lib.db.transaction import Transaction
 
-#: The columns of a file of projects; those of dates and those of budgets may be left out.
+#: The columns of a file of projects: the first ones must be there, the others may follow in any order.
 COLUMNS = ("project", "parent", "user", "role", "shares")
-DATE_COLUMNS = ("start", "end")
+PROJECT_COLUMNS = ("start", "end", "state", "description")
 BUDGET_COLUMNS = ("period_start", "period_end", "resource_hours", "on_exhaustion")
+_OPTIONAL = PROJECT_COLUMNS + BUDGET_COLUMNS
+#: The fields of a project of these columns.
+_FIELDS = {"start": "start_date", "end": "end_date", "state": "state", "description": "description"}
+#: The role of a line that sets the default project of a user.
+DEFAULT_ROLE = "default"
 
 
 class ImportedFile(NamedTuple):
@@ -46,45 +52,72 @@ class ImportedFile(NamedTuple):
     projects: tuple[Project, ...]
     members: tuple[Member, ...]
     budgets: tuple[Budget, ...] = ()
-    has_dates: bool = False  #: otherwise existing projects keep their dates
+    given: frozenset[str] = frozenset()  #: fields of PROJECT_COLUMNS that the file has; existing projects keep others
     defaults: Mapping[str, str] = MappingProxyType({})  #: the default project by user
     described: frozenset[str] = frozenset()  #: projects with a line of their own; if others exist, they are kept
     notes: Sequence[str] = ()  #: what the file contains and OAR does not have
 
 
 def parse_file(text: str, width: int) -> ImportedFile:
-    """Parse a CSV file with the columns COLUMNS, perhaps DATE_COLUMNS and BUDGET_COLUMNS.
+    """Parse a CSV file with the columns COLUMNS, and perhaps PROJECT_COLUMNS and BUDGET_COLUMNS.
 
     A line without user describes a project, or one of its budgets.  ``width``: ACCOUNTING_WINDOW, which a period must
     contain.  Raises BadRequest, which names the line.
     """
     reader = csv.DictReader(io.StringIO(text))
-    columns = tuple(reader.fieldnames or ())
-    has_dates = columns[len(COLUMNS) :][: len(DATE_COLUMNS)] == DATE_COLUMNS
-    expected = COLUMNS + (DATE_COLUMNS if has_dates else ())
-    if columns not in (expected, expected + BUDGET_COLUMNS):
-        raise BadRequest(f"the first line must be {','.join(COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS)}.")
     found: dict[str, Project] = {}
     described: set[str] = set()
-    members, budgets = [], dict[str, list[Budget]]()
-    for number, row in enumerate(reader, start=2):
-        try:
-            values = {name: (row.get(name) or "").strip() for name in COLUMNS + DATE_COLUMNS + BUDGET_COLUMNS}
-            project, member = _parse_row(values)
-            budget = _parse_budget(values, width)
-            if budget:
+    members, budgets, defaults = [], dict[str, list[Budget]](), dict[str, str]()
+    try:
+        columns = _checked_columns(reader.fieldnames or ())
+        for row in reader:
+            values = _values(row)
+            project = _parse_project(values)
+            if not values["user"]:
+                described.add(project.name)
+                found[project.name] = project
+            elif values["role"] == DEFAULT_ROLE:
+                _add_default(defaults, values)
+            else:
+                members.append(_parse_member(values))
+            found.setdefault(project.name, project)
+            if budget := _parse_budget(values, width):
                 check_no_overlap(budget, budgets.setdefault(budget.project, []))
                 budgets[budget.project].append(budget)
-        except BadRequest as error:
-            raise BadRequest(f"line {number}: {error}") from None
-        if member is None:
-            described.add(project.name)
-            found[project.name] = project
-        found.setdefault(project.name, project)
-        members += [member] if member else []
+    except csv.Error as error:
+        raise BadRequest(f"line {reader.line_num + 1}: {error}.") from None
+    except BadRequest as error:
+        raise BadRequest(f"line {max(1, reader.line_num)}: {error}") from None
     check_no_circle(found)
     every = tuple(chain.from_iterable(budgets.values()))
-    return ImportedFile(tuple(found.values()), tuple(members), every, has_dates, described=frozenset(described))
+    given = frozenset(field for column, field in _FIELDS.items() if column in columns)
+    return ImportedFile(tuple(found.values()), tuple(members), every, given, defaults, frozenset(described))
+
+
+def _checked_columns(columns: Sequence[str]) -> frozenset[str]:
+    """Return the columns of a file beyond COLUMNS.  Raises BadRequest."""
+    optional = columns[len(COLUMNS) :]
+    if tuple(columns[: len(COLUMNS)]) != COLUMNS or len(set(optional)) < len(optional):
+        raise BadRequest(f"the first line must be {','.join(COLUMNS + _OPTIONAL)}.")
+    if unknown := set(optional) - set(_OPTIONAL):
+        raise BadRequest(f'there is no column "{min(unknown)}". Columns: {", ".join(COLUMNS + _OPTIONAL)}.')
+    return frozenset(optional)
+
+
+def _values(row: Mapping[str | Any, str | Any]) -> dict[str, str]:
+    """Return the values of a line by column, '' for those that are not there; a description as it is."""
+    if row.get(None):
+        raise BadRequest("it has more values than the first line has columns.")
+    values = {name: (row.get(name) or "").strip() for name in COLUMNS + _OPTIONAL}
+    return {**values, "description": row.get("description") or ""}
+
+
+def _add_default(defaults: dict[str, str], row: Mapping[str, str]) -> None:
+    check_entry(row["user"])
+    if row["user"].startswith("@"):
+        raise BadRequest(f'"{row["user"]}" is no user: only users have a default project.')
+    if defaults.setdefault(row["user"], row["project"]) != row["project"]:
+        raise BadRequest(f'the file has another default project of {row["user"]}, "{defaults[row["user"]]}".')
 
 
 def _parse_budget(row: dict[str, str], width: int) -> Budget | None:
@@ -102,23 +135,34 @@ def _parse_budget(row: dict[str, str], width: int) -> Budget | None:
     return budget
 
 
-def _parse_row(row: dict[str, str]) -> tuple[Project, Member | None]:
-    name = checked_name(row["project"])
-    shares = row["shares"] or "1"
-    if not (shares.isascii() and shares.isdigit()):
-        raise BadRequest(f'"{shares}" is no number of shares.')
-    if not row["user"]:
-        project = Project(name, parent=row["parent"] or None, shares=checked_shares(int(shares)))
-        start, end = (parse_date(text) if (text := row.get(column)) else 0 for column in DATE_COLUMNS)
-        project = project._replace(start_date=start, end_date=end)
-        check_dates(project)
-        return project, None
+def _parse_project(row: Mapping[str, str]) -> Project:
+    """Return the project of a line; of a line with a user only its name and parent count."""
+    name, parent = checked_name(row["project"]), row["parent"] or None
+    if row["user"]:
+        return Project(name, parent=parent)
+    state = row["state"] or ProjectState.OPEN
+    if state not in tuple(ProjectState):
+        raise BadRequest(f'"{state}" is no state of a project: open or closed.')
+    start, end = (parse_date(text) if (text := row[column]) else 0 for column in ("start", "end"))
+    description = checked_description(row["description"])
+    project = Project(name, description, parent, ProjectState(state), start, end, _parse_shares(row))
+    check_dates(project)
+    return project
+
+
+def _parse_member(row: Mapping[str, str]) -> Member:
     check_entry(row["user"])
     role = row["role"] or MemberRole.MEMBER
     if role not in tuple(MemberRole):
-        raise BadRequest(f'"{role}" is no role: member or manager.')
-    member = Member(name, row["user"], MemberRole(role), checked_shares(int(shares)))
-    return Project(name, parent=row["parent"] or None), member
+        raise BadRequest(f'"{role}" is no role: member, manager, or default for the default project of a user.')
+    return Member(row["project"], row["user"], MemberRole(role), _parse_shares(row))
+
+
+def _parse_shares(row: Mapping[str, str]) -> int:
+    shares = row["shares"] or "1"
+    if not (shares.isascii() and shares.isdigit() and len(shares) < 10):
+        raise BadRequest(f'"{shares[:40]}" is no number of shares.')
+    return checked_shares(int(shares))
 
 
 class _Change(NamedTuple):
@@ -218,10 +262,11 @@ def _import_members(tx: "Transaction", given: Sequence[Member]) -> Iterator[_Cha
 
 
 def _merged(former: Project, project: Project, content: ImportedFile) -> Project:
-    merged = former._replace(parent=project.parent, shares=project.shares)
-    if project.description:
-        merged = merged._replace(description=project.description)
-    return merged._replace(start_date=project.start_date, end_date=project.end_date) if content.has_dates else merged
+    """Return an existing project with the parent, the shares and the given fields of a file."""
+    given = content.given | ({"description"} if project.description else set())
+    return former._replace(
+        parent=project.parent, shares=project.shares, **{field: getattr(project, field) for field in given}
+    )
 
 
 def _import_defaults(tx: "Transaction", defaults: Mapping[str, str]) -> Iterator[_Change]:
@@ -269,33 +314,54 @@ def from_sacctmgr(accounts: "SlurmAccounts") -> ImportedFile:
 
 
 def export_file(tx: "Transaction") -> str:
-    """Return all projects, members and budgets in the format of ``parse_file``."""
+    """Return all projects, members, budgets and default projects in the format of ``parse_file``."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS + _OPTIONAL, lineterminator="\n", restval="")
     members: dict[str, list[Member]] = {}
     for member in tx.projects.members():
         members.setdefault(member.project, []).append(member)
+    defaults: dict[str, list[str]] = {}
+    for user, name in sorted(tx.projects.defaults().items()):
+        defaults.setdefault(name, []).append(user)
     budgets = _by_project(tx.budgets.all())
-    present = tx.projects.all()
-    has_dates = any(project.start_date or project.end_date for project in present)
-    columns = COLUMNS + (DATE_COLUMNS if has_dates else ()) + (BUDGET_COLUMNS if budgets else ())
-    writer.writerow(columns)
-    for project in present:
-        begin = (project.name, project.parent or "")
-        dates = (format_date(project.start_date), format_date(project.end_date)) if has_dates else ()
-        rows = [_budget_row(budget) for budget in budgets.get(project.name, ())] or [()]
-        writer.writerows(_padded((*begin, "", "", project.shares, *dates, *row), columns) for row in rows)
+    writer.writeheader()
+    for project in tx.projects.all():
+        begin = {"project": project.name, "parent": project.parent}
+        row = {**begin, **_project_row(project)}
+        writer.writerows({**row, **budget} for budget in map(_budget_row, budgets.get(project.name, [])))
+        if project.name not in budgets:
+            writer.writerow(row)
         writer.writerows(
-            _padded((*begin, member.entry, member.role, member.shares), columns)
+            {**begin, "user": member.entry, "role": member.role, "shares": member.shares}
             for member in members.get(project.name, ())
         )
+        writer.writerows({**begin, "user": user, "role": DEFAULT_ROLE} for user in defaults.get(project.name, ()))
     return text.getvalue()
 
 
-def _padded(row: tuple[object, ...], columns: Sequence[str]) -> tuple[object, ...]:
-    return row + ("",) * (len(columns) - len(row))
+def _project_row(project: Project) -> dict[str, object]:
+    return {
+        "shares": project.shares,
+        "start": _date_text(project.start_date),
+        "end": _date_text(project.end_date),
+        "state": project.state,
+        "description": project.description,
+    }
 
 
-def _budget_row(budget: Budget) -> tuple[str, ...]:
-    end = "" if budget.end == NO_END else format_date(budget.end)
-    return format_date(budget.start), end, f"{budget.hours:.15g}", budget.on_exhaustion
+def _budget_row(budget: Budget) -> dict[str, object]:
+    return {
+        "period_start": _date_text(budget.start),
+        "period_end": _date_text(budget.end if budget.end < NO_END else 0),
+        "resource_hours": f"{budget.hours:.6f}".rstrip("0").rstrip("."),
+        "on_exhaustion": budget.on_exhaustion,
+    }
+
+
+def _date_text(date: int) -> str:
+    """Return a date that is read as the same date, also in an hour that a change of the clocks repeats; '' for 0."""
+    text = format_date(date)
+    try:
+        return text if not date or parse_date(text) == date else f"@{date}"
+    except BadRequest:  # local time is in the year 10000
+        return f"@{date}"
