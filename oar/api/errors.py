@@ -21,6 +21,7 @@ from oar.lib.base.errors import (
     NoSuchJob,
     NoSuchQueue,
     NoSuchResource,
+    NoSuchUser,
     NotAllowed,
     OarError,
     Refused,
@@ -106,7 +107,7 @@ class UnfitBody(HTTPException):
 
 _NOT_FOUND: tuple[type[OarError], ...] = (
     *(NoSuchJob, NoSuchQueue, NoSuchResource, NoQueue, NoUserset, NoSuchMachine, NoProperty, NoSuchRule),
-    NoSuchProject,
+    *(NoSuchProject, NoSuchUser),
 )
 _CONFLICTS: tuple[type[OarError], ...] = (
     *(WrongState, HasJobs, UsersetInUse, ExistsWithOtherType, InUse, WouldBreak, KeyReused),

@@ -88,5 +88,6 @@ def get_limits(request: Request, user: UserName = None) -> Limits:
     name = who.caller.identified().name if user is None else user
     check_usage_shown(who, name)
     with who.database.snapshot() as tx:
+        user_limits.check_exists(tx, name, who.caller.user)
         limits = user_limits.limits_of(tx, who.config, name, who.caller.user, shows_others=shows_others(who))
         return cast("Limits", limits.record)

@@ -120,7 +120,7 @@ class DefaultProject(BaseModel):
 
     model_config = STRICT
 
-    project: Text = Field(description="Project of the jobs for which the user names none.")
+    project: Text = Field(description="Project of the jobs for which the user names none; empty: remove the default.")
 
 
 @router.get("/v1/projects", "projects_list", "List projects", exports=True)
@@ -207,7 +207,9 @@ def project_add(request: Request, name: Name, entry: Entry, body: MemberUpdate |
     body = body or MemberUpdate()
     with changing(request) as act:
         project_changes.add(act.tx, act.user, name, [entry], role=MemberRole(body.role), shares=body.shares)
-    return {"name": name, "done": "added", "warnings": act.warnings}
+        unknown = project_changes.unknown_entries(act.tx, [entry])
+    warnings = [*act.warnings, *(f"there is no {each} on this machine: check the name" for each in unknown)]
+    return {"name": name, "done": "added", "warnings": warnings}
 
 
 @router.delete("/v1/projects/{name}/members/{entry}", "project_remove", "Remove a member from a project")

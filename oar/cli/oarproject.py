@@ -72,7 +72,9 @@ _LONGEST_FILE = 1 << 26
     help="With --add: role of the users (default: member; present members keep their role).",
 )
 @option("--remove", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Remove users, @usersets or @groups.")
-@option("--default", "default", default=None, metavar="NAME", help="Set your default project, or that of USER.")
+@option(
+    "--default", "default", default=None, metavar="NAME", help="Set your default project, or that of USER ('': none)."
+)
 @option(
     "--shares",
     nargs=2,
@@ -117,10 +119,13 @@ def main(
     request.check()
     _check_import(imported, slurm_file, applies=applies)
     try:
-        if any(request):
+        if request.is_given:
             with context.database.begin() as tx:
                 for change in _changes(context, request):
                     change(tx)
+        for entry in _unknown_entries(context, request):
+            kind = "userset or group" if entry.startswith("@") else "user"
+            context.warn(f"there is no {kind} {visible(entry)} on this machine: check the name, or --remove it")
         if request.hours is not None and context.runtime.config.projects is ProjectMode.FREE:
             context.warn('budgets have no effect with PROJECTS="free": see "Budgets" in the administrator guide')
         if request.hours is not None and (warning := _retention_warning(context, request.user or "")):
@@ -129,7 +134,7 @@ def main(
             _import(context, imported[-1], slurm_file, applies=applies)
         if exports:
             context.require_admin()
-        if exports or shown is not None or lists or not (any(request) or imported):
+        if exports or shown is not None or lists or not (request.is_given or imported):
             with context.database.snapshot() as tx:
                 text = project_files.export_file(tx) if exports else _shown(tx, context, shown, machine)
             click.echo(text, nl=False)
@@ -177,6 +182,11 @@ class Changes(NamedTuple):
             raise Stop("--role needs --add")
         if self.user is not None and self.default is None and self.shares is None:
             raise Stop(f"{visible(self.user)}: a user is named with --default or --shares only")
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a change is requested; an empty text is one."""
+        return any(value not in (None, False, ()) for value in self)
 
     @property
     def changes_budget(self) -> bool:
@@ -241,6 +251,14 @@ def _retention_warning(context: Context, name: str) -> str:
     """Return a warning if accounting of a budget of a project is purged too early; '' otherwise."""
     with context.database.snapshot() as tx:
         return budgets.retention_warning(context.runtime.config, tx.budgets.all([name]))
+
+
+def _unknown_entries(context: Context, request: Changes) -> list[str]:
+    """Return the added users, usersets and groups that this machine does not have."""
+    if not request.added:
+        return []
+    with context.database.snapshot() as tx:
+        return project_changes.unknown_entries(tx, [entry for users, _ in request.added for entry in _entries(users)])
 
 
 def _create(tx: Transaction, user: User, name: str, request: Changes) -> None:

@@ -21,9 +21,9 @@ from oar.lib.access.records import User
 from oar.lib.accounts import budgets as project_budgets
 from oar.lib.accounts import project_changes, project_files
 from oar.lib.accounts.budgets import NewRequest
-from oar.lib.accounts.records import NO_END, Budget
+from oar.lib.accounts.records import NO_END, Budget, Member
 from oar.lib.accounts.sql_projects import Projects
-from oar.lib.accounts.states import OnExhaustion
+from oar.lib.accounts.states import MemberRole, OnExhaustion
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.bus.messages import Mail, UserMail
 from oar.lib.db.database import Database
@@ -726,6 +726,40 @@ def test_managers_get_a_mail_once_for_each_threshold(login: LoginNode, passes: P
     assert [mail.topic for mail in passes.mails()[2:] if isinstance(mail, UserMail)] == [
         "100 % of the budget of project physics is used"
     ]
+
+
+def test_managers_by_userset_get_the_mail(login: LoginNode, passes: Passes) -> None:
+    """A userset that does not exist is as none."""
+    with login.database.begin() as tx:
+        tx.access.create_userset("heads")
+        tx.access.add_to_userset("heads", ["carla", "dora"])
+        for entry in ("@heads", "@gone"):
+            tx.projects.add(Member("physics.cms", entry, MemberRole.MANAGER))
+    set_budget(login.database, "physics.cms", 0)
+    passes.scheduler.round()
+    (mail,) = passes.mails()
+    assert isinstance(mail, UserMail)
+    assert mail.recipients == ("carla", "dora")
+
+
+def test_the_advice_is_besteffort_only_where_that_is_possible(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1)
+    advice = "Submit with -t besteffort"
+    assert advice in login.oarsub("--project", "physics", "x").err
+    tomorrow = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW + DAY))
+    for words in (("-t", "container"), ("-r", tomorrow)):
+        text = login.oarsub("--project", "physics", *words, "x").err
+        assert "Choose another project" in text
+        assert advice not in text
+
+
+def test_the_use_is_not_told_to_strangers_if_consumption_is_private(login: LoginNode) -> None:
+    set_budget(login.database, "physics", 1.5)
+    login.config = login.config.replace(api_accounting_private=True, budget_counts=BudgetCount.REQUESTS)
+    words = ("--project", "physics", "-l", "/resource_id=1,walltime=1", "x")
+    told = login.oarsub(*words, user=User("eve", 0)).err
+    assert 'but fewer are left in the budget of the project "physics": 1.5 resource hours from' in told
+    assert "but 0.5 are left" in login.oarsub(*words, user=BOB).err
 
 
 def test_the_administrator_gets_the_mail_about_a_project_without_managers(login: LoginNode, passes: Passes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli import oaralter, oarproject, qrsub
+from oar.cli import oaralter, oarproject, oarstat, qrsub
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.access.records import User
@@ -73,6 +73,26 @@ def test_a_job_without_project_gets_the_default_or_the_only_project(login: Login
     assert login.oarsub("x", user=BOB).exit == 0  # bob is in a project below physics
     assert login.jobs()[-1].project == "physics"
     refused(login.oarsub("x", user=User("eve", 0)), "You have none: ask an administrator.")
+    assert login.type(oarproject.main, "--default", "", user=BOB).exit == 0
+    refused(login.oarsub("x", user=BOB), "the job has no project, and bob has no default")
+
+
+def test_users_who_are_not_on_the_machine_are_added_with_a_warning(login: LoginNode) -> None:
+    """They may have an account later, or on other machines."""
+    result = login.type(oarproject.main, "--add", "nobody,al1ce,@nogroup,@no-such", "physics", user=ROOT)
+    assert [line.partition(" on this")[0] for line in result.err.splitlines()] == [
+        "# Warning: there is no user al1ce",
+        "# Warning: there is no userset or group @no-such",
+    ]
+    with login.database.snapshot() as tx:
+        assert len(tx.projects.members(["physics"])) == 4
+
+
+def test_the_limits_of_a_user_who_does_not_exist_are_one_line(login: LoginNode) -> None:
+    result = login.type(oarstat.main, "--limits", "-u", "al1ce", user=ROOT)
+    assert (result.exit != 0, result.out) == (True, "")
+    assert 'the user "al1ce" does not exist.' in result.err
+    assert login.type(oarstat.main, "--limits", "-u", "bob", user=ROOT).exit == 0  # he is in a project
 
 
 def _by_option(login: LoginNode, tmp_path: Path) -> CommandResult:

@@ -289,8 +289,8 @@ def test_oarstat_prints_limits(database: Database, cores: list[int]) -> None:
         "Limits on waiting jobs:\n    Rule *,*,*,*: jobs of all users together\n"
         "        jobs           0 of 10,000\n        freed when waiting jobs start or are deleted (oardel)\n"
     ) in text
-    record = json.loads(show(database, QUOTAS, "-J", "-u", "bob").out)
-    assert (record["user"], record["rules"][0]["measures"][0]["used"]) == ("bob", 0)
+    record = json.loads(show(database, QUOTAS, "-J", "-u", "nobody").out)
+    assert (record["user"], record["rules"][0]["measures"][0]["used"]) == ("nobody", 0)
     assert "Quotas: jobs that hold resources: none" in show(database, Config()).out
     for format_ in ("-Y", "-X"):
         assert "alice" in show(database, QUOTAS, format_).out

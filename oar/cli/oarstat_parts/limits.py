@@ -23,6 +23,7 @@ _MEASURES = {"resources": "resources", "jobs": "jobs", "hours": "resource hours"
 def limits_text(context: "Context", user: str, machine: Format | None) -> str:
     """Return what limits a user, as text or in a machine format."""
     with context.database.snapshot() as tx:
+        user_limits.check_exists(tx, user, context.user)
         limits = user_limits.limits_of(tx, context.runtime.config, user, context.user)
     return dump(limits.record, machine) if machine else "".join(f"{line}\n" for line in _lines(limits))
 

@@ -11,6 +11,7 @@ from oar.kao.planner.job_order import Factors, priority
 from oar.kao.rounds.reading.consumption_reader import summed, with_targets
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights
+from oar.lib.access.accounts import has_account
 from oar.lib.accounts import budgets, projects, quota_files, waiting_limits
 from oar.lib.accounts.limit_rules import (
     KeyedRule,
@@ -26,6 +27,7 @@ from oar.lib.accounts.quota_records import QuotaRule
 from oar.lib.accounts.shares import read_shares
 from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob, WaitingSum
 from oar.lib.accounts.views import ShownBudget, show_budgets
+from oar.lib.base.errors import NoSuchUser
 from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
@@ -277,6 +279,13 @@ class _Reader:
             return parse_weights(self._tx.accounts.server_file(self._config.priority_conf_file) or "{}")
         except ValueError:
             return Weights()
+
+
+def check_exists(tx: "Transaction", user: str, caller: "User | None") -> None:
+    """Raise NoSuchUser if nobody has a name: no account of this machine, no job, no project, and not the caller."""
+    is_caller = caller is not None and caller.name == user
+    if not (is_caller or has_account(user) or tx.listings.has_jobs(user) or tx.projects.of_entries([user])):
+        raise NoSuchUser(user)
 
 
 def _projects_of(

@@ -7,12 +7,10 @@ Jobs of the queue besteffort do not count.  See docs/administrator-guide.rst, "B
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.accounts.projects import ancestors
+from oar.lib.accounts.projects import ancestors, entries_of
 from oar.lib.accounts.records import NO_END, Budget
 from oar.lib.accounts.sql_budgets import Period
-from oar.lib.accounts.states import MemberRole, OnExhaustion
-from oar.lib.base.times import format_date
-from oar.lib.bus.messages import Mail, UserMail
+from oar.lib.accounts.states import OnExhaustion
 from oar.lib.db.lock_keys import BUDGET_LOCK_CLASS
 from oar.lib.jobs.accounting import accounting_rules
 from oar.lib.jobs.states import BudgetCount, JobTypeName, ProjectMode
@@ -79,15 +77,18 @@ class Exhaustion(NamedTuple):
     use: BudgetUse
     requested: float | None  #: resource seconds of the job; None if use counts
     resumes: int  #: start of the next period with a budget; 0: there is none
+    shows_use: bool = True  #: false: the user may not see what others used
 
     @property
     def text(self) -> str:
         """One sentence that names the project, the use and the period."""
+        budget = self.use.budget
+        figures = str(self.use) if self.shows_use else f"{budget.hours:,.10g} resource hours {budget.period}"
         if self.requested is None or self.use.left <= 0:
-            return f'The budget of the project "{self.use.budget.project}" is used up: {self.use}.'
+            return f'The budget of the project "{budget.project}" is used up: {figures}.'
         hours = f"This request has {self.requested / HOUR:,.1f} resource hours"
-        left = f"{self.use.left / HOUR:,.1f} are left"
-        return f'{hours}, but {left} in the budget of the project "{self.use.budget.project}": {self.use}.'
+        left = f"{self.use.left / HOUR:,.1f} are left" if self.shows_use else "fewer are left"
+        return f'{hours}, but {left} in the budget of the project "{budget.project}": {figures}.'
 
 
 class Replaced(NamedTuple):
@@ -140,6 +141,7 @@ class NewRequest(NamedTuple):
     seconds: float  #: resource seconds that they request together
     is_accounted: bool = True  #: false: accounting counts their container or advance reservation instead
     windows: Sequence[tuple[int, int]] = ()  #: start and end of each reservation
+    user: str = ""  #: who reads why it is refused; '': an administrator
 
     def limits(self, budget: Budget, now: int) -> bool:
         """Return whether a budget limits the jobs: that of the present, or of the periods of reservations."""
@@ -172,7 +174,16 @@ def exhaustion_of(
     if locks and not is_by_use:
         lock(tx, current)
     uses = read_uses(tx, config, current, replaced=replaced, with_reserved=bool(new.windows))
-    return find_exhaustion([(use, None if is_by_use else new.seconds_in(use.budget)) for use in uses], budgets)
+    found = find_exhaustion([(use, None if is_by_use else new.seconds_in(use.budget)) for use in uses], budgets)
+    return found and found._replace(shows_use=_shows_use(tx, config, found.use.budget, new.user))
+
+
+def _shows_use(tx: "Transaction", config: "Config", budget: Budget, user: str) -> bool:
+    """Return whether a user may see the use of a budget: if consumption is private, members and managers may."""
+    if not config.api_accounting_private or not user:
+        return True
+    entries = entries_of(tx, user)
+    return budget.project in {*tx.projects.usable(entries), *tx.projects.managed(entries)}
 
 
 def lock(tx: "Transaction", budgets: Iterable[Budget]) -> None:
@@ -235,40 +246,3 @@ def next_period(budget: Budget, budgets: Iterable[Budget]) -> int:
     """Return the start of the next period in which the project has hours; 0 if there is none."""
     later = [other for other in budgets if other.project == budget.project and other.start >= budget.end]
     return min((other.start for other in later if other.hours > 0), default=0)
-
-
-def notify(tx: "Transaction", notices: Sequence[BudgetNotice]) -> None:
-    """Add the mails about thresholds to the outbox, each once for each period.
-
-    They are for the managers of the project, else for those of the nearest project above it that has managers, else for
-    the administrator.
-    """
-    for use, percent in notices:
-        if not tx.budgets.mark_notified(use.budget, percent):
-            continue
-        subject = f"{percent} % of the budget of project {use.budget.project} is used"
-        text = f'Project "{use.budget.project}": {use}.\n\n{_outlook(use, tx.now)}\n'
-        managers = _managers(tx, use.budget.project)
-        tx.outbox.append(UserMail(managers, subject, text) if managers else Mail(subject, text))
-
-
-def _outlook(use: BudgetUse, now: int) -> str:
-    if use.left > 0:
-        date = use.exhaustion_date(now)
-        return f"At the present rate it is used up on {format_date(date)}." if date else "It lasts to its end."
-    return {
-        OnExhaustion.REFUSE: "New jobs are refused, and waiting jobs do not start until its period ends.",
-        OnExhaustion.WAIT: "Jobs wait until its period ends.",
-        OnExhaustion.BESTEFFORT: "New jobs become besteffort jobs; waiting jobs do not start until its period ends.",
-    }[use.budget.on_exhaustion]
-
-
-def _managers(tx: "Transaction", project: str) -> tuple[str, ...]:
-    """Return the users who manage a project, else those of the nearest project above it; usersets are left out."""
-    chain = [each.name for each in tx.projects.lineage(project)]
-    managers = [member for member in tx.projects.members(chain) if member.role is MemberRole.MANAGER]
-    for name in chain:
-        users = tuple(each.entry for each in managers if each.project == name and not each.entry.startswith("@"))
-        if users:
-            return users
-    return ()

@@ -26,11 +26,11 @@ def find_exhaustion(tx: "Transaction", config: "Config", job: "Job", end: int, s
     if config.projects is ProjectMode.FREE or job.queue == BESTEFFORT or not tx.budgets.above(job.project, tx.now):
         return None
     if config.budget_counts is BudgetCount.USE:
-        new = NewRequest(job.queue, job.project, 0, _is_accounted(tx, config, job))
+        new = NewRequest(job.queue, job.project, 0, _is_accounted(tx, config, job), user=job.user)
     else:
         weight = tx.budgets.weight(job.assigned_moldable, all_types=config.accounting_all_types)
         windows = [(end, end + seconds)]
-        new = NewRequest(job.queue, job.project, weight * seconds, _is_accounted(tx, config, job), windows)
+        new = NewRequest(job.queue, job.project, weight * seconds, _is_accounted(tx, config, job), windows, job.user)
     return budgets.exhaustion_of(tx, config, new)
 
 

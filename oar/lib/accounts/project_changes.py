@@ -5,9 +5,11 @@ Administrators change all, managers the members of their projects and the budget
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.access import name_service
+from oar.lib.access.accounts import has_account
 from oar.lib.access.records import User
 from oar.lib.accounts import projects
 from oar.lib.accounts.records import NO_END, Budget, Member, Project
@@ -97,6 +99,22 @@ def add(
     _record_members(tx, user, name, former, members)
 
 
+def unknown_entries(tx: "Transaction", entries: Iterable[str]) -> list[str]:
+    """Return the entries that are no user, userset or group of this machine; they may be elsewhere, or later."""
+    listed = list(entries)
+    usersets = tx.access.userset_entries([entry[1:] for entry in listed if entry.startswith("@")])
+    return [entry for entry in listed if not _is_known(entry, usersets)]
+
+
+def _is_known(entry: str, usersets: Collection[str]) -> bool:
+    if not entry.startswith("@"):
+        return has_account(entry)
+    try:
+        return entry[1:] in usersets or bool(name_service.group(entry[1:]))
+    except (KeyError, ValueError):
+        return False
+
+
 def remove(tx: "Transaction", user: User, name: str, members: Sequence[str]) -> None:
     """Remove members of a project.  Raises NotAllowed, BadRequest, NoSuchProject."""
     _check_manages(tx, user, name)
@@ -112,15 +130,17 @@ def _no_member(name: str, entry: str) -> BadRequest:
 
 
 def set_default(tx: "Transaction", config: "Config", user: User, name: str, of: str) -> None:
-    """Set the default project of a user.  Raises NotAllowed, NoSuchProject."""
+    """Set the default project of a user; '' removes it.  Raises NotAllowed, NoSuchProject."""
     if of != user.name:
         user.check_administers()
-    _locked(tx, name)
-    if not projects.may_use(tx, config, of, name):
+    if name:
+        _locked(tx, name)
+    if name and not projects.may_use(tx, config, of, name):
         raise NotAllowed(f'{of} may not use the project "{name}": a manager adds members with oarproject --add.')
     tx.projects.set_default(of, name)
     if of != user.name:
-        audit.record(tx, user, AuditAction.CHANGE, f"user {of}", Values(new=f"default project {name}"))
+        new = f"default project {name}" if name else "no default project"
+        audit.record(tx, user, AuditAction.CHANGE, f"user {of}", Values(new=new))
 
 
 def set_state(tx: "Transaction", user: User, name: str, state: ProjectState) -> None:

@@ -100,7 +100,7 @@ def _check_budget(tx: "Transaction", config: Config, proposal: ReservationPropos
     """Raise BadReservation if a budget has too little left for the reservation, which cannot wait."""
     start, duration = proposal.reservation.start, proposal.reservation.end - proposal.reservation.start
     windows = [(each, each + duration) for each in proposal.starts or (start,)]
-    new = budgets.NewRequest(spec.queue, spec.project, size * duration * len(windows), windows=windows)
+    new = budgets.NewRequest(spec.queue, spec.project, size * duration * len(windows), windows=windows, user=spec.user)
     check_hours(tx, config, new)
 
 

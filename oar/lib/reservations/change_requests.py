@@ -238,7 +238,9 @@ def _check_budgets(
     else:
         replaced, seconds = reservation.id, size * (end - start)
     if seconds > 0 and start < end:
-        new = NewRequest(reservation.queue, reservation.project, seconds, windows=[(start, end)])
+        new = NewRequest(
+            reservation.queue, reservation.project, seconds, windows=[(start, end)], user=reservation.owner
+        )
         admission.check_hours(tx, config, new, replaced=replaced)
 
 

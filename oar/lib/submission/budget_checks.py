@@ -40,17 +40,18 @@ def limited(
     is_accounted = budgets.is_accounted(
         config, JobTypes(spec.types).names, is_flexible=reservation.is_flexible if reservation else None
     )
-    new = NewRequest(spec.queue, spec.project, seconds, is_accounted, _windows(admitted.proposal))
+    new = NewRequest(spec.queue, spec.project, seconds, is_accounted, _windows(admitted.proposal), spec.user)
     exhaustion = budgets.exhaustion_of(tx, config, new)
     if exhaustion is None:
         return admitted, []
     mode = exhaustion.use.budget.on_exhaustion
+    is_plain = not (reservation or proposal.start or JobTypeName.CONTAINER in JobTypes(spec.types))
     if mode is OnExhaustion.REFUSE or reservation or proposal.start:
-        raise refused(exhaustion)
+        raise refused(exhaustion, may_be_besteffort=is_plain)
     text = exhaustion.text
     if mode is OnExhaustion.WAIT:
         return admitted, [f"{text} The job waits {waiting_text(exhaustion)}."]
-    if JobTypeName.CONTAINER in JobTypes(spec.types):
+    if not is_plain:
         raise refused(exhaustion)
     types = (*proposal.spec.types, JobTypeName.BESTEFFORT)
     besteffort = proposal._replace(spec=proposal.spec._replace(types=types))
@@ -71,7 +72,7 @@ def check(
 
     ``seconds``: resource seconds that it requests.  ``replaced_job``: a waiting job that it replaces.
     """
-    new = NewRequest(spec.queue, spec.project, seconds, is_accounted)
+    new = NewRequest(spec.queue, spec.project, seconds, is_accounted, user=spec.user)
     exhaustion = budgets.exhaustion_of(tx, config, new, replaced=Replaced(job=replaced_job))
     if exhaustion and exhaustion.use.budget.on_exhaustion is not OnExhaustion.WAIT:
         raise refused(exhaustion)
@@ -88,11 +89,10 @@ def waiting_text(exhaustion: Exhaustion) -> str:
     return f"until {format_date(exhaustion.resumes)}" if exhaustion.resumes else "until there is a new budget"
 
 
-def refused(exhaustion: Exhaustion) -> BadSubmission:
-    """Return the error that refuses a job."""
-    way_out = (
-        "Submit with -t besteffort, choose another project (--project), or ask a manager of the project for hours."
-    )
+def refused(exhaustion: Exhaustion, *, may_be_besteffort: bool = False) -> BadSubmission:
+    """Return the error that refuses a job; ``may_be_besteffort``: as such it would be accepted."""
+    choose = "Submit with -t besteffort, choose" if may_be_besteffort else "Choose"
+    way_out = f"{choose} another project (--project), or ask a manager of the project for hours."
     return BadSubmission(Code.REQUEST, f"{exhaustion.text} {way_out}", verify=False)
 
 

@@ -27,7 +27,7 @@ from oar.kao.rounds.writing.job_moves import (
     write_reservation_events,
 )
 from oar.kao.rounds.writing.reservation_moves import write_reservations
-from oar.lib.accounts import budgets
+from oar.lib.accounts import budget_mails
 from oar.lib.base.resource_set import ResourceSet
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
@@ -166,7 +166,7 @@ class PlanWriter:
         end_refused_jobs(tx, situation, plan)
         resume_jobs(tx, situation, plan)
         tx.outbox.extend(situation.mails)
-        budgets.notify(tx, situation.budget_notices)
+        budget_mails.notify(tx, situation.budget_notices)
         _note_deferrals(tx, situation.deferrals)
         state_changes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
         state_changes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
