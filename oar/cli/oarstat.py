@@ -49,6 +49,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
         "oarstat -u": "List your jobs that have not ended.",
         "oarstat --me": "Print your jobs, your limits, how well your jobs used their cores, and what to change.",
         "oarstat --explain 118": "Print why job 118 waits and when it is planned to start.",
+        "oarstat --top": "Show the cluster, the queues and your jobs live, with keys for explain, log and delete.",
         "oarstat -J -u --since 1d": "Print your jobs of the last day as JSON, ended ones included.",
     },
     topics={
@@ -83,7 +84,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
             "--ascii",
             "--density",
         ),
-        "Repeated output": ("--watch", "--follow"),
+        "Repeated output": ("--watch", "--follow", "--top"),
         "Format": ("--fields", "--format", "--no-header", "--color", "-D", "-X", "-Y", "-J"),
     },
     exit_codes={Hangup: 10},
@@ -140,6 +141,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
     metavar="[=SECONDS]",
     help="Repeat the output every SECONDS until interrupted (default: 2).",
 )
+@option("--top", is_flag=True, help="Show cluster, queues and jobs live on the terminal; keys: h for help, q to quit.")
 @option(
     "--follow",
     is_flag=True,
@@ -160,6 +162,11 @@ def main(context: Context, **values: Any) -> None:
     options.check()
     if options.follow:
         _follow(context, options)
+        return
+    if options.top:
+        from oar.cli.oarstat_parts import top
+
+        top.run(context, (options.users[-1] or context.user.name) if options.users else context.user.name)
         return
     shown = _Oarstat(context, options)
     if not options.watch:
@@ -227,6 +234,7 @@ class OarstatOptions(NamedTuple):
     no_header: bool
     color: str
     watch: tuple[str | None, ...]
+    top: bool
     follow: bool
     layout: int | None
     machine: Format | None
@@ -262,6 +270,7 @@ class OarstatOptions(NamedTuple):
             and self._has_others_than(
                 *("follow", "jobs", "arrays", "users", "queue", "since", "machine", "arguments"),
             ),
+            "--top can only be combined with --user": self.top and self._has_others_than("top", "users"),
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
             "--density needs --gantt, without --ascii": self.density and (self.gantt is None or self.ascii),
         }
