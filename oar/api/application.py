@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from oar.api import (
     accounting,
     administration,
+    apps,
     audit,
     desktop,
     errors,
@@ -70,6 +71,7 @@ MODULES = (
     job_alteration,
     estimates,
     job_output,
+    apps,
     desktop,
     sessions,
     metrics,

@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from oar.api.accounting import usage_record
 from oar.api.administration import administration_record, rules_record
+from oar.api.apps import apps_record
 from oar.api.authentication import Caller
 from oar.api.errors import log_outage, public_text, status_of
 from oar.api.events import EventListing, event_page
@@ -312,6 +313,7 @@ def _add_page(path: str, name: str, load: Callable[[Asking], Record] = lambda _:
 
 _add_page("/ui/submit", "submit")
 _add_page("/ui/help", "help")
+_add_page("/ui/apps", "apps", lambda who: {"apps": apps_record(who)["items"]})
 _add_page("/ui/reservations", "reservations", lambda who: reservation_page(who, ReservationListing.model_validate({})))
 _add_page("/ui/reservations/new", "new_reservation")
 _add_page("/ui/queues", "queues", lambda who: {"queues": {"items": queue_items(who)}})

@@ -115,7 +115,7 @@ class AppJob:
         try:
             self.await_listening(process)
             self.write_session()
-            os.write(1, b"%s is ready on port %d.\n" % (self.definition["name"].encode("ascii"), self.port))
+            write_all(b"%s is ready on port %d.\n" % (self.definition["name"].encode("ascii"), self.port))
             code = process.wait()
             return code if code >= 0 else 128 - code
         finally:
@@ -280,10 +280,20 @@ def socket_lines() -> "Iterator[str]":
 
 def copy_without(source: "IO[bytes]", token: str) -> None:
     """Copy the output of the program to the output of the job, which others may read, without the token."""
-    secret, shown = token.encode("ascii"), b"[token]"
+    secret, shown, kept = token.encode("ascii"), b"[token]", b""
     for line in iter(lambda: source.readline(LONGEST_LINE), b""):
-        with contextlib.suppress(OSError):
-            os.write(1, line.replace(secret, shown))
+        data = (kept + line).replace(secret, shown)
+        end_of_data = len(data) if data.endswith(b"\n") else max(0, len(data) - len(secret) + 1)
+        kept = data[end_of_data:]  # of a longer line, it may be the beginning of the token
+        write_all(data[:end_of_data])
+    write_all(kept)
+
+
+def write_all(data: bytes) -> None:
+    """Write to the output of the job; drop what cannot be written, such as on a full disk."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]
 
 
 def stop(number: int, _: "FrameType | None") -> "NoReturn":
@@ -293,7 +303,6 @@ def stop(number: int, _: "FrameType | None") -> "NoReturn":
 
 def main(definition: "Definition") -> int:
     """Run the program; return the exit code of the job."""
-    os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     try:

@@ -54,7 +54,7 @@ POLICY = (
     "require-trusted-types-for 'script'; trusted-types oar"
 )
 #: The pages of the menu, in their order.
-MENU = ("dashboard", "nodes", "jobs", "gantt", "submit", "usage", "reservations", "queues", "events", "help")
+MENU = ("dashboard", "nodes", "jobs", "gantt", "submit", "apps", "usage", "reservations", "queues", "events", "help")
 #: What it has for administrators, too: before the help.
 ADMINISTRATION = "admin"
 #: Behind it stands what browsers with scripts do not look at.

@@ -45,6 +45,7 @@ PAGES = {
     "gantt": "Jobs over time",
     "gantt?view=table&color=user": "rests",
     "submit": "When would a job start?",
+    "apps": "Notebooks and editors",
     "usage": "Nothing is accounted in this time.",
     "fairshare?who=alice": "has the karma",
     "reservations": "There are no reservations here.",

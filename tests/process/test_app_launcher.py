@@ -120,6 +120,25 @@ def test_the_token_is_in_no_process_list(tmp_path: Path) -> None:
         assert not [line for line in lines if token.encode() in line]
 
 
+def test_the_token_is_removed_from_long_lines_too(tmp_path: Path) -> None:
+    """A line is copied in pieces of 64 KiB; the token may begin in one and end in the next."""
+    text = "import os; t = os.environ['TOKEN']; print('x' * 65500 + t + 'y' * 65500 + t, end=' end')"
+    with launched(tmp_path, app(sys.executable, "-c", text, "{port}")) as process:
+        out, _ = process.communicate(timeout=60)
+    assert out == "x" * 65500 + "[token]" + "y" * 65500 + "[token] end"
+
+
+def test_the_program_has_the_umask_of_its_user(tmp_path: Path) -> None:
+    made = "import os; open(os.environ['TMPDIR'] + '/made', 'w')"
+    former = os.umask(0o027)
+    try:
+        with launched(tmp_path, app(sys.executable, "-c", made, "{port}")) as process:
+            process.communicate(timeout=60)
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o640
+
+
 def test_each_run_has_a_token_of_its_own(tmp_path: Path) -> None:
     tokens = set()
     for number in range(2):

@@ -7,7 +7,7 @@ import pytest
 
 from oar.lib.apps.builtin import BUILTIN
 from oar.lib.apps.definitions import App, find_app, parse_app, read_apps
-from oar.lib.apps.session_file import AppSession, address_of, parse_session
+from oar.lib.apps.session_file import AppSession, local_url, parse_session, ssh_command
 from oar.lib.base.errors import BadRequest, ConfigError
 
 PORTS = (20000, 29999)
@@ -140,6 +140,7 @@ def test_a_file_that_is_none_is_not_read(data: bytes) -> None:
 def test_the_address_has_the_version_of_ip_on_which_the_program_listens() -> None:
     session = parsed()
     assert session
-    assert address_of("127.0.0.1", session) == "127.0.0.1"
-    with pytest.raises(OSError, match=r"Address family"):
-        address_of("::1", session)
+    assert ssh_command("127.0.0.1", session, "a@f") == "ssh -N -L 20123:127.0.0.1:20123 a@f"
+    assert ssh_command("::1", session._replace(family=6), "a@f") == "ssh -N -L 20123:[::1]:20123 a@f"
+    assert ssh_command("::1", session, "a@f") is None
+    assert local_url(session) == f"http://localhost:20123/jobs/42/lab?token={TOKEN}"

@@ -172,15 +172,14 @@ class AppWait:
 
     def _show(self, session: "AppSession", host: str) -> None:
         """Print the commands and the address."""
-        try:
-            address = session_file.address_of(host, session)
-        except OSError as error:
-            raise Stop(f"# Error: this machine cannot resolve {host}: {error.strerror}.", Code.NO_SESSION) from None
-        target = f"[{address}]" if ":" in address else address
+        login = f"{self._call.context.user.name}@{self._call.host}"
+        command = session_file.ssh_command(host, session, login)
+        if command is None:
+            raise Stop(f"# Error: this machine cannot resolve the name {host}.", Code.NO_SESSION)
         click.echo(f"# {session.app} is ready. Type on your computer:")
-        click.echo(f"ssh -N -L {session.port}:{target}:{session.port} {self._call.context.user.name}@{self._call.host}")
+        click.echo(command)
         click.echo("# Open in its browser, while that command runs:")
-        click.echo(f"http://localhost:{session.port}{session.path}")
+        click.echo(session_file.local_url(session))
         if not session.has_token_in_path:
             click.echo(f"# User: {self._call.context.user.name}, password: {session.token}")
         click.echo(f"# The address is secret: whoever has it acts as {self._call.context.user.name}.")

@@ -54,10 +54,21 @@ def parse_session(data: bytes, job_id: int, ports: tuple[int, int]) -> AppSessio
     return AppSession(job, app, family, port, token, path) if app.isprintable() else None
 
 
-def address_of(host: str, session: AppSession) -> str:
-    """Return the numeric address of the host of a job.  Raises OSError.
+def ssh_command(host: str, session: AppSession, login: str) -> str | None:
+    """Return the line that forwards a port of the user's computer; None if the host of the job has no address here.
 
     Another user's process could listen on the same port with the other version of IP, so names are not used.
+    ``login``: user and frontend.
     """
     family = socket.AF_INET if session.family == 4 else socket.AF_INET6
-    return str(socket.getaddrinfo(host, session.port, family, socket.SOCK_STREAM)[0][4][0])
+    try:
+        address = str(socket.getaddrinfo(host, session.port, family, socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+    target = f"[{address}]" if ":" in address else address
+    return f"ssh -N -L {session.port}:{target}:{session.port} {login}"
+
+
+def local_url(session: AppSession) -> str:
+    """Return the address that the user opens while the port is forwarded."""
+    return f"http://localhost:{session.port}{session.path}"
