@@ -14,7 +14,7 @@ from agent_archives import BLOCK, pour
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import IO, Any
 
 BAD_USAGE, REFUSED = 1, 2
@@ -60,11 +60,11 @@ class Parcel:
 
 
 class OarServer:
-    """The OAR server, as agents see it."""
+    """The OAR server, as agents see it: the first of its addresses that answers."""
 
-    def __init__(self, url: str, name: str, token: str) -> None:
+    def __init__(self, urls: "Sequence[str]", name: str, token: str) -> None:
         """``name``: of this computer."""
-        self._url, self._name, self._token = url, name, token
+        self._urls, self._name, self._token = list(urls), name, token
         self._opener = urllib.request.build_opener(StayHere)
 
     def ask(self, request: str, **fields: "Any") -> "dict[str, Any]":
@@ -108,7 +108,7 @@ class OarServer:
     def _request(self, body: "Any", headers: "Mapping[str, str]") -> urllib.request.Request:
         """Return a request that shows the token."""
         return urllib.request.Request(
-            self._url, body, dict(headers, Authorization="Bearer " + self._token), method="POST"
+            self._urls[0], body, dict(headers, Authorization="Bearer " + self._token), method="POST"
         )
 
     def _open(self, request: urllib.request.Request) -> "Any":
@@ -120,9 +120,17 @@ class OarServer:
                 text = "%d %s" % (error.code, problem_in(error))
             if 300 <= error.code < 500 and error.code not in (408, 429):
                 raise AgentError(REFUSED, "the server reports: %s" % text) from None
+            self._leave(request.full_url)
             raise OarSilent(text) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
+            self._leave(request.full_url)
             raise OarSilent(str(getattr(error, "reason", error))) from None
+
+    def _leave(self, url: str) -> None:
+        """Use the next address from now on, unless another thread has done that."""
+        first, *others = self._urls
+        if url == first:
+            self._urls = [*others, first]
 
 
 def problem_in(answer: "Any") -> str:

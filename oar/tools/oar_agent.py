@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-USAGE = """Usage: oar-agent [options] URL
+USAGE = """Usage: oar-agent [options] URL...
 Ask the OAR server at URL for jobs, and run them in the current directory.
+Of several servers, the next one is asked if one does not answer.
 
   -n, --name NAME        name of this computer in OAR (default: its host name)
   -i, --interval SECONDS longest time between two requests (default: 30)
@@ -49,7 +50,7 @@ IDENTITY = re.compile(r"[0-9a-f]{32}\Z")
 #: Seconds for the last questions of an agent that ends.
 LAST_SECONDS = 60.0
 
-Settings = namedtuple("Settings", "name interval directory cache pidfile token verbose url")
+Settings = namedtuple("Settings", "name interval directory cache pidfile token verbose urls")
 
 
 class Agent:
@@ -58,7 +59,7 @@ class Agent:
     def __init__(self, settings: Settings, token: str) -> None:
         self._settings = settings
         self._identity = identity()
-        self._server = OarServer(settings.url, settings.name, token)
+        self._server = OarServer(settings.urls, settings.name, token)
         self._stageins = Stageins(settings.directory, settings.cache)
         self._host = Host(
             self._server, self._stageins, settings.interval, self.ring, self.is_cut_off, self.pause, self.tell
@@ -176,7 +177,7 @@ def read_options(arguments: "Sequence[str]") -> "Settings | None":
     given.update({letters.get(name[2:], name[2]): value for name, value in pairs if name.startswith("--")})
     if "h" in given:
         return None
-    if len(words) != 1:
+    if not words:
         raise AgentError(BAD_USAGE, "the address of the server is needed, see oar-agent --help")
     return Settings(
         name=given.get("n") or socket.gethostname(),
@@ -186,7 +187,7 @@ def read_options(arguments: "Sequence[str]") -> "Settings | None":
         pidfile=given.get("p"),
         token=given.get("k") or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".oar-agent.token"),
         verbose="v" in given,
-        url=address_of(words[0]),
+        urls=[address_of(word) for word in words],
     )
 
 

@@ -26,7 +26,7 @@ from tests.api.conftest import Api
 from tests.builders import state_of
 from tests.desktop import HOST, Desk
 from tests.process.agents import ACCOUNT, AgentProcess
-from tests.process.this_machine import text_in, wait_until
+from tests.process.this_machine import free_ports, text_in, wait_until
 
 
 class Room:
@@ -266,6 +266,18 @@ def test_jobs_go_on_while_the_server_is_away(room: Room) -> None:
     assert room.end_of(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 4})
 
 
+def test_an_agent_asks_the_next_server_if_one_does_not_answer(room: Room) -> None:
+    (silent,) = free_ports(1)
+    room.agent.start([f"http://127.0.0.1:{silent}"])
+    job_id = room.submit("while [ ! -e go ]; do sleep 0.1; done; exit 4")
+    wait_until(lambda: room.is_running(job_id))
+    room.api.stop()
+    room.api = Api(room.api.runtime, room.home.parent / "socket", silent)
+    room.api.start()
+    (room.agent.directory / str(job_id) / "go").touch()
+    assert room.end_of(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 4})
+
+
 def test_two_agents_of_one_name_share_its_jobs_and_run_none_twice(room: Room) -> None:
     with room.desk.database.begin() as tx:
         _, token = tokens.create(tx, User("root", 0, administers=True), scope=f"agent:{HOST}")
@@ -302,7 +314,7 @@ def test_an_agent_keeps_the_name_of_its_directory(room: Room) -> None:
         (["-n", "desk-2"], 2, "the server reports: 403"),
         (["-i", "0"], 1, "-i: '0' must be a number of seconds"),
         (["-x"], 1, "option -x not recognized"),
-        (["http://example.org/"], 1, "the address of the server is needed"),
+        (["http://example.org/"], 1, "http://example.org/: the token must be sent encrypted"),
         (["-h"], 0, ""),
     ],
 )
