@@ -137,8 +137,11 @@ def ip_batch(lines: list[str], *, force: bool = False) -> None:
 
 
 def destroy_sockets(network: str = "/proc/self/ns/net") -> str:
-    """Return shell text for root: drop every TCP connection of a network silently, like a loss of power."""
-    return f"nsenter --net={network} ss -K -H -a -t >/dev/null"
+    """Return shell text for root: drop every TCP connection of a network silently, like a loss of power.
+
+    Listening sockets stay: those of sshd are used again after the start of the machine.
+    """
+    return f"nsenter --net={network} ss -K -H -t state connected >/dev/null"
 
 
 def _serve(channel: socket.socket, sshd: Sshd) -> None:

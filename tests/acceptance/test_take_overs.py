@@ -91,7 +91,10 @@ def test_a_hand_over_lets_jobs_run_and_shows_users_no_error(servers: Servers) ->
 
 
 def test_the_other_server_gets_the_keys_and_the_host_keys(servers: Servers) -> None:
+    """Also if it was switched off and on before."""
     active = servers.active()
+    servers.do(servers.other(active), "power-off")
+    servers.cure(servers.other(active), "power-off")
     here, other = (servers.cluster.as_user("root").on(name) for name in (active, servers.other(active)))
     keys, hosts = (f"cd /var/lib/oar/.ssh && cat {names}" for names in ("id_ed25519.pub oarsh_key*", "known_hosts"))
     before = here.run(keys), here.run(hosts).splitlines()
