@@ -21,7 +21,6 @@ from oar.lib.base.errors import (
     NoSuchJob,
     NoSuchQueue,
     NoSuchResource,
-    NoSuchUser,
     NotAllowed,
     OarError,
     Refused,
@@ -107,7 +106,7 @@ class UnfitBody(HTTPException):
 
 _NOT_FOUND: tuple[type[OarError], ...] = (
     *(NoSuchJob, NoSuchQueue, NoSuchResource, NoQueue, NoUserset, NoSuchMachine, NoProperty, NoSuchRule),
-    *(NoSuchProject, NoSuchUser),
+    NoSuchProject,
 )
 _CONFLICTS: tuple[type[OarError], ...] = (
     *(WrongState, HasJobs, UsersetInUse, ExistsWithOtherType, InUse, WouldBreak, KeyReused),

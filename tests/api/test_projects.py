@@ -226,3 +226,18 @@ def test_a_submission_through_the_api_is_refused_when_the_budget_is_used_up(
         answer = nobody.post(path, json={**body, "project": "physics"})
         assert 400 <= answer.status_code < 500
         assert "is used up: 0.0 of 0 resource hours" in answer.text
+
+
+@pytest.mark.usefixtures("physics")
+def test_unknown_users_periods_that_are_too_short_and_empty_defaults(admin: httpx.Client, database: Database) -> None:
+    added = admin.put("/v1/projects/physics/members/al1ce").json()
+    assert added["warnings"][-1] == "there is no al1ce on this machine: check the name"
+    assert admin.get("/v1/limits", params={"user": "al1ce"}).status_code == 200  # he is in a project now
+    assert admin.get("/v1/limits", params={"user": "b0b"}).status_code == 400
+    short = {"period_end": 1_900_003_600, "resource_hours": 5}
+    refused = admin.put("/v1/projects/physics/budgets/1900000000", json=short)
+    assert (refused.status_code, "no whole accounting window" in refused.text) == (400, True)
+    for name in ("physics", ""):
+        assert admin.put("/v1/users/alice/project", json={"project": name}).status_code == 200
+        with database.snapshot() as tx:
+            assert tx.projects.default_of("alice") == name

@@ -27,7 +27,7 @@ from oar.lib.accounts.quota_records import QuotaRule
 from oar.lib.accounts.shares import read_shares
 from oar.lib.accounts.sql_accounts import HoldingJob, OrderedJob, WaitingSum
 from oar.lib.accounts.views import ShownBudget, show_budgets
-from oar.lib.base.errors import NoSuchUser
+from oar.lib.base.errors import BadRequest
 from oar.lib.jobs.queue_policies import policy_of
 from oar.lib.jobs.states import JobPriority, JobState, JobTypeName, ProjectMode
 from oar.lib.nodes.states import ResourceState
@@ -282,10 +282,10 @@ class _Reader:
 
 
 def check_exists(tx: "Transaction", user: str, caller: "User | None") -> None:
-    """Raise NoSuchUser if nobody has a name: no account of this machine, no job, no project, and not the caller."""
+    """Raise BadRequest if nobody has a name: no account of this machine, no job, no project, and not the caller."""
     is_caller = caller is not None and caller.name == user
     if not (is_caller or has_account(user) or tx.listings.has_jobs(user) or tx.projects.of_entries([user])):
-        raise NoSuchUser(user)
+        raise BadRequest(f'the user "{user}" does not exist.')
 
 
 def _projects_of(

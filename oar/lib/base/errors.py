@@ -72,13 +72,6 @@ class NoSuchQueue(UserError):
         self.name = name
 
 
-class NoSuchUser(UserError):
-    """Nobody has this name: no account, no job, no project."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f'the user "{name}" does not exist.')
-
-
 class NoSuchResource(UserError):
     """There is no resource with this id, or no node with this name."""
 
