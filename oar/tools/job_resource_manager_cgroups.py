@@ -21,6 +21,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 import node_base
 import node_cgroups
@@ -35,7 +36,7 @@ from node_protocol import ManagerExit, ProgramAction
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pwd
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from node_base import Data, Kinds
     from node_cgroups import Confinement, Groups, Usage
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 SHORT = True  #: may be run by a worker of the session
 #: Seconds for an oarexec to take the answer that it was given, and to be gone when it is killed.
 PARTING_SECONDS, KILL_SECONDS = 2.0, 10.0
+#: Seconds in which the last job of a user gets his lock alone, and between two looks for other jobs meanwhile.
+CLEAR_PATIENCE, LOOK_SECONDS = 60.0, 0.1
 TEXT = (str,)
 OPTIONAL_TEXT = (str, type(None))
 COMMON: "Kinds" = {"oar_tmp_directory": TEXT, "cpuset_path": OPTIONAL_TEXT}
@@ -98,9 +101,22 @@ def common_lock(data: "Data") -> "contextlib.AbstractContextManager[None]":
     return node_base.locked(data["oar_tmp_directory"] + "/job_manager_lock_file", ManagerExit.COMMON_LOCK)
 
 
-def user_lock(directory: str, user: str) -> "contextlib.AbstractContextManager[None]":
-    """Return the lock for all that concerns a user on this node."""
-    return node_base.locked(node_base.user_lock_path(directory, user), ManagerExit.USER_LOCK)
+@contextlib.contextmanager
+def job_lock(data: "Data", files: JobFiles) -> "Iterator[None]":
+    """Hold the lock for all that concerns a job on this node.  Within it: ``user_lock``."""
+    with node_base.job_locked(files.directory, files.job_id, ManagerExit.USER_LOCK):
+        yield
+
+
+def user_lock(data: "Data", files: JobFiles) -> "contextlib.AbstractContextManager[None]":
+    """Return the lock for all that concerns a user on this node.
+
+    Jobs with groups of their own share it; it is held alone to remove what a user leaves, and for a group of several
+    jobs.
+    """
+    is_shared = data["name"] == "%s_%d" % (data["user"], data["job_id"])
+    path = node_base.user_lock_path(files.directory, data["user"])
+    return node_base.locked(path, ManagerExit.USER_LOCK, shared=is_shared)
 
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -116,7 +132,7 @@ def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
     oar = node_base.oar_account()
     files = JobFiles(directory, data["job_id"])
     confinement = confinement_of(data)
-    with user_lock(directory, data["user"]):
+    with job_lock(data, files), user_lock(data, files):
         if not by_oarexec:
             forget_former_boot(files, data, oar)
         if confinement.exists() and (by_oarexec or not node_base.lock_is_held(files)):
@@ -140,8 +156,7 @@ def run_prologue(data: "Data", files: JobFiles) -> None:
     try:
         node_scripts.run_prologue(data, files)
     except NodeError:
-        with user_lock(files.directory, data["user"]):
-            clean_job(data, files)
+        clean_job(data, files)
         raise
 
 
@@ -345,9 +360,7 @@ def clean(data: "Data") -> None:
     directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
     files = JobFiles(directory, data["job_id"])
     failure = run_epilogue(data, files)
-    with user_lock(directory, data["user"]):
-        fault = (node_base.read_state(files) or {}).get("reason")
-        usage = clean_job(data, files)
+    usage, fault = clean_job(data, files)
     node_base.say(json.dumps({"job_id": data["job_id"], "usage": usage, "reason": fault}))
     reboot_if_old(data, directory)
     if failure:
@@ -361,7 +374,7 @@ def run_epilogue(data: "Data", files: JobFiles) -> "NodeError | None":
     """
     if not (node_base.options_of(data).get("epilogue") and os.path.exists(files.environment(data["user"]))):
         return None
-    with user_lock(files.directory, data["user"]), node_base.lives(files.directory):
+    with job_lock(data, files), user_lock(data, files), node_base.lives(files.directory):
         end_processes(confinement_of(data), files, node_base.oar_account())
     try:
         node_scripts.run_epilogue(data, files)
@@ -372,31 +385,46 @@ def run_epilogue(data: "Data", files: JobFiles) -> "NodeError | None":
 
 def withdraw(data: "Data | None", files: JobFiles) -> None:
     """Remove what the calling oarexec, which begins nothing, has made; ``data``: what it had to do here."""
-    if not data:
-        for path in files.of_oarexec():
-            node_base.remove_file(path)
+    if data:
+        clean_job(data, files, by_oarexec=True)
         return
-    groups = confinement_of(data).groups
-    with user_lock(files.directory, data["user"]):
-        if groups is not None:
-            groups.leave()
-        clean_job(data, files)
+    for path in files.of_oarexec():
+        node_base.remove_file(path)
 
 
-def clean_job(data: "Data", files: JobFiles) -> "Usage":
-    """Clean up after a job, under the user's lock; return what it used here. See docs/design/nodes.rst, "Clean-up"."""
+def clean_job(data: "Data", files: JobFiles, by_oarexec: bool = False) -> "tuple[Usage, Data | None]":
+    """Clean up after a job; return what it used here, and what oarexec found. See docs/design/nodes.rst, "Clean-up".
+
+    ``by_oarexec``: the caller is this job's oarexec, and leaves the group before that is removed.
+    """
     oar = node_base.oar_account()
+    with job_lock(data, files):
+        with user_lock(data, files):
+            fault = (node_base.read_state(files) or {}).get("reason")
+            failure = remove_key(data, files, oar)
+            confinement = confinement_of(data)
+            if by_oarexec and confinement.groups is not None:
+                confinement.groups.leave()
+            usage = remove_processes(data, files, confinement)
+        remove_files(data, files, confinement.groups)
+    if failure:
+        raise failure
+    return usage, fault
+
+
+def remove_key(data: "Data", files: JobFiles, oar: "pwd.struct_passwd") -> "Exception | None":
+    """Remove the key of a job.  Return why the public half stays: without room for the others it opens nothing."""
     try:
         with node_base.acting_as(oar):
             node_keys.remove(data, files, oar)
-    finally:  # without room for the other keys this one stays, and opens nothing; all else goes
-        usage = clean_group_and_files(data, files, oar)
-    return usage
+    except (NodeError, OSError) as error:
+        return error
+    return None
 
 
-def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd") -> "Usage":
-    """Kill the processes of a job, remove its group, its files, and all of its user if it was his last one."""
-    confinement = confinement_of(data)
+def remove_processes(data: "Data", files: JobFiles, confinement: "Confinement") -> "Usage":
+    """Kill the processes of a job, remove its group, and the file by which it counts as a job of its user here."""
+    oar = node_base.oar_account()
     with node_base.lives(files.directory):  # nor does an oarexec come back into the group in here
         end_processes(confinement, files, oar)
         usage = confinement.usage()
@@ -404,16 +432,41 @@ def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd
             remove_group(data, confinement, confinement.groups)
     with node_base.acting_as(oar):
         node_base.remove_file(files.environment(data["user"]))
-    paths = files.of_user(data["user"]) + files.of_oarexec()
+    return usage
+
+
+def remove_files(data: "Data", files: JobFiles, groups: "Groups | None") -> None:
+    """Remove the files of a job, after all of its user if it was his last one here."""
+    listed = os.listdir(files.directory)  # once: they are hundreds on a node with many jobs
     account = node_base.account_of(data["user"])
-    if account is not None and is_last_job(data, files, confinement.groups):
-        node_leftovers.clear_user(account, directories_to_clear(data))
-        paths.append(node_base.login_variables(files.directory, account))
-    with node_base.acting_as(oar):
+    if account is not None and is_last_job(data, listed, groups):
+        clear_user(data, files, account, groups)
+    paths = files.of_user(data["user"]) + files.of_oarexec()
+    with node_base.acting_as(node_base.oar_account()):
         for path in paths:
             node_base.remove_file(path)
-        node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths})
-    return usage
+        node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths}, listed)
+
+
+def clear_user(data: "Data", files: JobFiles, account: "pwd.struct_passwd", groups: "Groups | None") -> None:
+    """Remove what a user without a job here has left, while none of his jobs can begin.
+
+    If one has begun meanwhile, nothing is done: its clean-up does this.
+    """
+    lock = node_base.open_lock(node_base.user_lock_path(files.directory, data["user"]), ManagerExit.USER_LOCK)
+    limit = time.monotonic() + CLEAR_PATIENCE
+    try:
+        while not node_base.lock_within(lock, LOOK_SECONDS):
+            if not is_last_job(data, os.listdir(files.directory), groups):
+                return
+            if time.monotonic() > limit:
+                raise NodeError(ManagerExit.USER_LOCK, "the jobs of %s here do not become settled" % data["user"])
+        if is_last_job(data, os.listdir(files.directory), groups):
+            node_leftovers.clear_user(account, directories_to_clear(data))
+            with node_base.acting_as(node_base.oar_account()):
+                node_base.remove_file(node_base.login_variables(files.directory, account))
+    finally:
+        os.close(lock)
 
 
 def end_processes(confinement: "Confinement", files: JobFiles, oar: "pwd.struct_passwd") -> None:
@@ -459,10 +512,10 @@ def remove_group(data: "Data", confinement: "Confinement", groups: "Groups") -> 
             groups.remove(leaves.group)
 
 
-def is_last_job(data: "Data", files: JobFiles, groups: "Groups | None") -> bool:
-    """Return whether the user has no other job on this node, by his environment files and groups."""
+def is_last_job(data: "Data", listed: "Iterable[str]", groups: "Groups | None") -> bool:
+    """Return whether the user has no other job on this node, by his environment files (``listed``) and groups."""
     job_of_user = re.compile(re.escape(data["user"]) + r"_[0-9]+(\.env)?\Z")
-    environments = (name for name in os.listdir(files.directory) if name.endswith(".env"))
+    environments = (name for name in listed if name.endswith(".env"))
     return not (any(map(job_of_user.match, environments)) or any(map(job_of_user.match, names_of(groups))))
 
 
@@ -506,8 +559,7 @@ def sweep(data: "Data") -> None:
         files = JobFiles(directory, job["job_id"])
         try:
             failure = run_epilogue(dict(data, **job), files)
-            with user_lock(directory, job["user"]):
-                clean_job(dict(data, **job), files)
+            clean_job(dict(data, **job), files)
             node_base.say(json.dumps({"swept": job["name"], "job_id": job["job_id"]}))
             if failure:
                 raise failure

@@ -50,6 +50,7 @@ INDEPENDENT, DETACHED = "\0independent", "\0detached"
 #: What a power cut leaves of a file that was just written: anything, even an empty file; it or what was there before;
 #: it.
 UNSAFE, WHOLE, DURABLE = range(3)
+JOB_LOCKS = 64  #: lock files of jobs, see ``job_locked``
 
 #: What a program of root starts as the user: only there does the user's environment hold.
 AS_USER = """
@@ -298,12 +299,15 @@ def hand_out(path: str, account: pwd.struct_passwd) -> None:
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
 
-def drop_unfinished_files(directory: str, names: "Collection[str] | None" = None) -> None:
+def drop_unfinished_files(
+    directory: str, names: "Collection[str] | None" = None, listed: "Sequence[str] | None" = None
+) -> None:
     """Remove the temporary files of writers that were killed, for there may be secrets in them.
 
-    ``names``: only those that were to become these files.
+    ``names``: only those that were to become these files.  ``listed``: the names in the directory, if they are known.
     """
-    for name in [name for name in os.listdir(directory) if name[0] == "."]:  # of hundreds on a node with many jobs
+    listed = os.listdir(directory) if listed is None else listed
+    for name in [name for name in listed if name[0] == "."]:  # of hundreds on a node with many jobs
         match = re.match(r"\.(.+)\.([0-9]+)\Z", name)
         if match is None or (names is not None and match.group(1) not in names):
             continue
@@ -371,9 +375,9 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: str, code: int) -> "Iterator[None]":
+def locked(path: str, code: int, shared: bool = False) -> "Iterator[None]":
     """Hold a lock in here, see ``take_lock``."""
-    fd = take_lock(path, code)
+    fd = take_lock(path, code, shared=shared)
     try:
         yield
     finally:
@@ -401,8 +405,18 @@ def lives(directory: str) -> "Iterator[None]":
         os.close(fd)
 
 
+@contextlib.contextmanager
+def job_locked(directory: str, job_id: int, code: int) -> "Iterator[None]":
+    """Let nobody else prepare, enter or clean a job here; take this lock before that of its user.
+
+    The files of these locks stay, each for many jobs: a lock file that is removed protects nothing.
+    """
+    with locked("%s/jobs-%02d.lock" % (directory, job_id % JOB_LOCKS), code):
+        yield
+
+
 def user_lock_path(directory: str, user: str) -> str:
-    """Return the path of the lock for all that concerns one user on this node."""
+    """Return the path of the lock for all that concerns one user on this node: who treats one of his jobs shares it."""
     account = account_of(user)
     return "%s/user_%s.lock" % (directory, user if account is None else account.pw_uid)
 

@@ -53,6 +53,9 @@ FREEZE_SECONDS = 20.0
 class Mounts:
     """Where the hierarchies are mounted: ``v2`` (path or None) and ``v1`` (controller -> path)."""
 
+    last: "Mounts | None" = None
+    last_places: "list[tuple[int, int]] | None" = None
+
     def __init__(self, mountinfo: str) -> None:
         self.v2: "str | None" = None
         self.v1: "dict[str, str]" = {}
@@ -74,8 +77,23 @@ class Mounts:
 
     @classmethod
     def here(cls) -> "Mounts":
-        """Return the mounts that this process sees."""
-        return cls(node_base.content_of("/proc/self/mountinfo").decode("utf-8", "surrogateescape"))
+        """Return the mounts that this process sees.  They are read again when others are at the places used last.
+
+        A worker asks for each of its jobs, and on some nodes hundreds of mounts are listed.
+        """
+        if cls.last is None or cls.last_places is None or cls.last_places != cls.last.places():
+            cls.last = cls(node_base.content_of("/proc/self/mountinfo").decode("utf-8", "surrogateescape"))
+            cls.last_places = cls.last.places()
+        return cls.last
+
+    def places(self) -> "list[tuple[int, int]] | None":
+        """Return what tells the mounts of this object from others at the same paths; None if it has none in use."""
+        paths = [self.v2, self.v1.get("cpuset"), self.v1.get("freezer")]
+        try:
+            statuses = [os.stat(path) for path in paths if path is not None]
+        except OSError:
+            return None
+        return [(status.st_dev, status.st_ino) for status in statuses] or None
 
 
 def choose_manager(choice: "str | None", mounts: Mounts) -> str:

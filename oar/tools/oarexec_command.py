@@ -210,14 +210,13 @@ def session_of(pid: int) -> "int | None":
 
 def set_oom_score(score: int) -> None:
     """Say how gladly the kernel ends this process when memory is short; a container may forbid to lower it."""
-    with contextlib.suppress(PermissionError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("%d" % score)
+    with contextlib.suppress(PermissionError):
+        node_kernel.write("/proc/self/oom_score_adj", "%d" % score)
 
 
 def oom_score() -> int:
     """Return what ``set_oom_score`` has set, or the process has inherited."""
-    with open("/proc/self/oom_score_adj") as file:
-        return int(file.read())
+    return int(node_base.content_of("/proc/self/oom_score_adj"))
 
 
 def user_oom_score() -> int:

@@ -109,7 +109,8 @@ class UserSession:
                 raise self.not_found()
             self.become_shell()
         lock = node_base.user_lock_path(self.request["runtime"], self.request["user"])
-        with node_base.locked(lock, SessionExit.NOT_ENTERED):
+        job = node_base.job_locked(self.request["runtime"], self.job_id(), SessionExit.NOT_ENTERED)
+        with job, node_base.locked(lock, SessionExit.NOT_ENTERED, shared=True):
             confinement = self.check_job()
             if confinement is not None:
                 self.add_process_to_cpuset(confinement)
@@ -132,15 +133,19 @@ class UserSession:
             raise self.not_found()
         return account
 
+    def job_id(self) -> int:
+        """Return the job that is to be entered; raise NodeError if the request names none."""
+        job_id = self.request["job_id"] or self.cpuset.rpartition("_")[2]
+        if not re.match(r"[0-9]{1,18}\Z", job_id):
+            raise self.not_found()
+        return int(job_id)
+
     def check_job(self) -> "Confinement | None":
         """Return the job's confinement; None where jobs have none.
 
         Raises NodeError unless the job is this user's, and says so here.
         """
-        job_id = self.request["job_id"] or self.cpuset.rpartition("_")[2]
-        if not re.match(r"[0-9]{1,18}\Z", job_id):
-            raise self.not_found()
-        self.files = JobFiles(self.request["runtime"], int(job_id))
+        self.files = JobFiles(self.request["runtime"], self.job_id())
         if not self.cpuset:
             if not self.kind:
                 raise NodeError(SessionExit.NO_CPUSET, NO_CPUSET)
@@ -152,7 +157,7 @@ class UserSession:
             raise self.not_found()
         options = {"cgroup_manager": self.request["manager"]}
         groups = node_cgroups.groups_of({"cpuset_path": path, "options": options})
-        confinement = node_cgroups.Confinement(groups, name, self.account.pw_name, int(job_id))
+        confinement = node_cgroups.Confinement(groups, name, self.account.pw_name, self.files.job_id)
         if groups is not None and not confinement.exists():
             raise self.not_found()
         return confinement

@@ -1,8 +1,12 @@
 """The job resource manager: control groups, files and keys of jobs, before and after."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +208,55 @@ def test_the_last_job_of_a_user_takes_his_leftovers_along_and_nobody_else_s(box:
     assert sorted(box.sh("find /tmp -user bob").split()) == ["/tmp/bobs", "/tmp/closed", "/tmp/shared/bobs"]
     assert box.sh("ipcs | grep -c alice || true").strip() == "0"
     box.sh("rm -rf /tmp/bobs /tmp/closed /tmp/shared")
+
+
+def test_jobs_of_a_user_begin_and_end_while_another_one_does(box: NodeBox) -> None:
+    """The lock of the user is shared, as it is by whoever prepares, enters or cleans another of his jobs."""
+    box.jrm("init", box.init_data(16))
+    with shared_lock(box, "alice"):
+        began = box.jrm("init", box.init_data(17))
+        assert began.exit == 0, began.stderr
+        ended = box.jrm("clean", box.init_data(17))
+        assert ended.exit == 0, ended.stderr
+    box.clean(box.job_data(16))
+
+
+def test_a_job_that_begins_meanwhile_keeps_the_files_of_its_user(box: NodeBox) -> None:
+    """The clean-up of what seemed to be the last job waits for those who prepare jobs of the user."""
+    box.sh("echo mine > /tmp/mine", user="alice")
+    box.jrm("init", box.init_data(18))
+    with ThreadPoolExecutor(1) as threads:
+        with shared_lock(box, "alice"):
+            ending = threads.submit(box.jrm, "clean", box.init_data(18))
+            wait_until(lambda: not (box.runtime / "alice_18.env").exists())
+            begins = box.runtime / "alice_19.env"
+            begins.write_text("")
+            assert ending.result(60).exit == 0
+        assert box.sh("cat /tmp/mine") == "mine\n"
+    begins.unlink()
+    box.sh("rm /tmp/mine")
+
+
+def test_nobody_prepares_a_job_while_it_is_cleaned(box: NodeBox) -> None:
+    """Its clean-up holds the lock of the job until its last file is removed."""
+    with ThreadPoolExecutor(1) as threads:
+        with open(box.runtime / "jobs-20.lock", "a") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            beginning = threads.submit(box.jrm, "init", box.init_data(20))
+            box.jrm("init", box.init_data(21))  # other jobs do not wait
+            assert not (box.runtime / "alice_20.env").exists()
+        assert beginning.result(60).exit == 0
+    for job_id in (20, 21):
+        box.clean(box.job_data(job_id))
+
+
+@contextlib.contextmanager
+def shared_lock(box: NodeBox, user: str) -> Iterator[None]:
+    """Share the lock of a user, as another clean-up does."""
+    number = box.sh("id -u", user=user).strip()
+    with open(box.runtime / f"user_{number}.lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        yield
 
 
 def test_a_user_who_is_logged_in_outside_any_job_keeps_his_files(box: NodeBox) -> None:

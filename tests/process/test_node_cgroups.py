@@ -48,6 +48,30 @@ def test_the_whole_mount_of_a_hierarchy_is_taken_and_blanks_are_read() -> None:
     assert one["freezer"] == "/sys/fs/cgroup/with blank"
 
 
+def test_the_mounts_are_read_once_until_others_are_at_their_places(tmp_path: Path) -> None:
+    """A worker asks for the mounts for each of its jobs."""
+    script = f"""
+import node_cgroups as c, node_base
+read = []
+place = {str(tmp_path / "cgroup")!r}
+def content_of(path):
+    read.append(path)
+    return ("31 23 0:28 / %s rw - cgroup2 cgroup2 rw" % place).encode()
+node_base.content_of = content_of
+counts = []
+for step in ("none", "same", "mounted", "same", "other"):
+    if step == "mounted":
+        os.mkdir(place)
+    if step == "other":
+        os.mkdir(place + "-new")
+        os.rename(place + "-new", place)
+    c.Mounts.here()
+    counts.append(len(read))
+print(json.dumps(counts))
+"""
+    assert run(script) == [1, 2, 3, 3, 4]
+
+
 @pytest.mark.parametrize(("wanted", "mountinfo"), [("cgroup2", ""), ("cgroup1", UNIFIED), ("systemd", UNIFIED)])
 def test_a_manager_that_is_not_there_is_error_4(wanted: str, mountinfo: str) -> None:
     script = f"""
