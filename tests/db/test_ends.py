@@ -90,7 +90,7 @@ def end_all(database: Database, monkeypatch: pytest.MonkeyPatch, count: int) -> 
         with database.begin() as tx:
             answers = EndReports().store(tx, [EndReport(-1, job_id, 0, "0", "7", 0) for job_id in ids])
         with database.begin() as tx:
-            tx.job_runs.set_phase(ids, Phase.CLEANED)
+            tx.job_runs.conclude(ids, ())
             ends = [(EventType.SWITCH_INTO_TERMINATE_STATE, job_id, "") for job_id in ids]
             tx.events.add_many(ends, to_check=True)
         node_change_state.run(Runtime(Config(), database))

@@ -73,6 +73,14 @@ def test_steps_that_come_while_one_is_under_way_share_the_next_transaction(desk:
     assert desk.batches == [[1000], [1, 2, 3]]
 
 
+def test_steps_that_only_read_share_statements_without_a_transaction(
+    desk: Desk, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.go_on.set()
+    monkeypatch.setattr(database, "begin", None)
+    assert desk.together.look(desk.step, 3) == 6
+
+
 def test_a_step_that_fails_costs_the_others_nothing(desk: Desk) -> None:
     good, bad, other = do_behind_a_first(desk, [1, -1, 3])
     assert (good, other) == (2, 6)

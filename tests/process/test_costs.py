@@ -23,13 +23,14 @@ from tests.process.world import World
 
 
 class Counted:
-    """What is asked of the database by those who wait for it: statements, and commits that wait for the disk.
+    """What is asked of the database by those who wait for it: statements, transactions, commits that wait for the disk.
 
     That a job has started is stored soon, by a timer: on a busy machine before the job has ended, else behind it.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: list[str] = []
+        self.transactions = 0
         self.synced = 0
         run_really, transact_really = Statements._run, Database._transaction
 
@@ -42,6 +43,7 @@ class Counted:
         def transaction(database: Database, kind: str, since: float | None = None) -> Iterator[Transaction]:
             with transact_really(database, kind, since) as tx:
                 yield tx
+                self.transactions += threading.current_thread() is threading.main_thread()
                 run_really(tx, "SELECT pg_current_xact_id_if_assigned()", ())
                 self.synced += tx._cursor.fetchall()[0][0] is not None and not tx.is_asynchronous
 
@@ -60,7 +62,8 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
         counted = Counted(patch)
         end_well(world, job_id)
     assert counted.synced == 2  # GO, and the end report
-    assert len(counted.statements) <= 22, "\n".join(counted.statements)
+    assert counted.transactions == 4  # claim, GO, end report, conclusion
+    assert len(counted.statements) <= 20, "\n".join(counted.statements)
     assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == []
 
 

@@ -30,6 +30,7 @@ _TOO_LONG = "the database has worked on this for {} s and was stopped\nask for l
 
 _BEGIN = {
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+    "brief": "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout TO '100ms'",
     "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 #: Sent with the begin of each transaction; the second one with those of a server process that write.
@@ -73,15 +74,16 @@ class Database:
         self._gathered: GatheredTopics | None = None
 
     @contextmanager
-    def begin(self, since: float | None = None) -> Iterator[Transaction]:
+    def begin(self, since: float | None = None, *, is_brief: bool = False) -> Iterator[Transaction]:
         """Open a transaction, commit it at the end of the block, then deliver its outbox.
 
         Mails and notices in the outbox are stored with the transaction.
 
-        ``since``: when the caller began to wait for the database, by the monotonic clock. Raises DatabaseUnavailable if
-        the database is not reachable, Fenced if another server has taken over.
+        ``since``: when the caller began to wait for the database, by the monotonic clock. ``is_brief``: each statement
+        waits at most 0.1 s for a lock; then it raises an error. Raises DatabaseUnavailable if the database is not
+        reachable, Fenced if another server has taken over.
         """
-        with self._transaction("write", since) as tx:
+        with self._transaction("brief" if is_brief else "write", since) as tx:
             yield tx
             if tx.outbox and (stored := [effect for effect in tx.outbox if isinstance(effect, Stored)]):
                 tx.unsent.add(stored)
@@ -186,7 +188,7 @@ class Database:
     def _transaction(self, kind: str, since: float | None = None) -> Iterator[Transaction]:
         connection, now = self._started(kind, time.monotonic() if since is None else since)
         tx = Transaction(connection, now)
-        around = self.around_writing() if kind == "write" else nullcontext()
+        around = nullcontext() if kind == "snapshot" else self.around_writing()
         with self._guard(connection), around:
             try:
                 yield tx
@@ -199,7 +201,7 @@ class Database:
                 else:
                     self.pool.keep_writer(connection)
                 code, text = getattr(error, "pgcode", None), str(error).strip().partition("\n")[0]
-                if kind == "write" and code == _READ_ONLY:
+                if kind != "snapshot" and code == _READ_ONLY:
                     raise DatabaseReadOnly(f"PostgreSQL takes no changes: {text}") from error
                 if code == _DISK_FULL:
                     raise DatabaseWithoutRoom(f"the disk of PostgreSQL is full: {text}") from error
@@ -227,7 +229,7 @@ class Database:
             try:
                 cursor = connection.cursor()
                 connection.is_prompt = True
-                is_checked = self.generation is not None and kind == "write"
+                is_checked = self.generation is not None and kind != "snapshot"
                 question = connection.preparations.call(_CLOCK_AND_GENERATION if is_checked else _CLOCK, cursor.execute)
                 cursor.execute(f"{_BEGIN[kind]}; {question}")
                 connection.is_prompt = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable
 from oar.lib.db.connections import tells_loss, unavailable
-from oar.lib.db.statements import Prepared, PreparingConnection, psycopg2
+from oar.lib.db.statements import Prepared, PreparingConnection, Row, psycopg2
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -17,6 +17,10 @@ T = TypeVar("T")
 
 _TAKE = Prepared("SELECT pg_try_advisory_lock(%s, %s)")
 _GIVE_BACK = Prepared("SELECT pg_advisory_unlock(%s, %s)")
+#: Locks to release, then locks to try to take, in this order.
+_EXCHANGE = Prepared("""
+    SELECT CASE WHEN is_release THEN pg_advisory_unlock(class, number) ELSE pg_try_advisory_lock(class, number) END
+    FROM unnest(%s::integer[], %s::integer[], %s::boolean[]) AS n (class, number, is_release)""")
 _IS_ALIVE = Prepared("SELECT true")
 #: The holder of a lock if it has our login, name and address; our own port comes with it.
 _HOLDER_FROM_HERE = """
@@ -107,6 +111,16 @@ class Locks:
         """Release the lock. Raises DatabaseUnavailable."""
         self._value(_GIVE_BACK, key)
 
+    def exchange(self, releases: Sequence[tuple[int, int]], wanted: Sequence[tuple[int, int]]) -> list[bool]:
+        """Release locks and try to take others, in one statement. Return for each wanted one whether it is taken.
+
+        Raises DatabaseUnavailable.
+        """
+        keys = [*releases, *wanted]
+        are_releases = [True] * len(releases) + [False] * len(wanted)
+        parameters = ([key[0] for key in keys], [key[1] for key in keys], are_releases)
+        return [bool(row[0]) for row in self._rows(_EXCHANGE, parameters)[len(releases) :]]
+
     def alive(self) -> bool:
         """Return whether the connection, and with it the locks, still exist."""
         try:
@@ -122,10 +136,13 @@ class Locks:
         self._connection.close()
 
     def _value(self, sql: Prepared, parameters: Sequence[int]) -> Any:
+        return self._rows(sql, parameters)[0][0]
+
+    def _rows(self, sql: Prepared, parameters: Sequence[Any]) -> list[Row]:
         with _converting_errors():
             cursor = self._connection.cursor()
             cursor.execute(self._connection.preparations.call(sql, cursor.execute), parameters or None)
-            return cursor.fetchall()[0][0]
+            return cursor.fetchall()
 
 
 @contextlib.contextmanager

@@ -271,13 +271,6 @@ class Statements:
         """
         self.is_asynchronous = True
 
-    def limit_lock_waits(self, seconds: float) -> None:
-        """Limit the wait of each statement for a lock, until the end of the transaction.
-
-        A longer wait raises an error.
-        """
-        self._cursor.execute(f"SET LOCAL lock_timeout TO '{round(1000 * seconds)}ms'")
-
 
 class Table:
     """The base of every attribute of a transaction: the statements about a table, or for one query."""

@@ -19,6 +19,7 @@ _COLUMNS = ", ".join(f"j.{COLUMNS[name]}" for name in Job._fields)
 _GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")
 _LOCK = Prepared(f"{_GET} FOR NO KEY UPDATE")
 #: Locks are taken in a fixed order, which prevents deadlocks.
+_LOCK_STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
 _HOLD = Prepared("SELECT job_id FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id FOR NO KEY UPDATE")
 _LOCK_ALL = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE")
 _SELECT = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id")
@@ -365,6 +366,10 @@ class Jobs(Table):
     def lock_all(self, ids: Collection[int]) -> dict[int, Job]:
         """Return the existing jobs of ``ids``, locked until the end of the transaction."""
         return {row[0]: _job(row) for row in self._tx.rows(_LOCK_ALL, (sorted(ids),))} if ids else {}
+
+    def lock_states(self, ids: Collection[int]) -> dict[int, JobState]:
+        """Return the states of the existing jobs of ``ids``, locked until the end of the transaction."""
+        return {row[0]: JobState(row[1]) for row in self._tx.rows(_LOCK_STATES, (sorted(ids),))}
 
     def hold(self, ids: Collection[int]) -> None:
         """Lock jobs until the end of the transaction, so that other transactions cannot change them."""

@@ -22,6 +22,10 @@ _COLUMNS = """
 _ALL = f"SELECT {_COLUMNS} FROM job_runs r"
 _FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
 _SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
+#: Of launches: the head that has claimed them, and whether their end was requested.
+_LAUNCHES = Prepared("""
+    SELECT r.job_id, r.head_host, EXISTS (SELECT FROM frag_jobs f WHERE f.frag_id_job = r.job_id)
+    FROM job_runs r WHERE r.job_id = ANY(%s)""")
 _CLAIM = Prepared(f"""
     INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
     SELECT id, 1, phase, head, %(now)s
@@ -29,7 +33,6 @@ _CLAIM = Prepared(f"""
     ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
         head_host = EXCLUDED.head_host, updated = EXCLUDED.updated
     RETURNING {_COLUMNS}""")
-_SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
 _NOTE_GO = Prepared("""
     UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
@@ -181,14 +184,19 @@ _USAGE = Prepared("""
 _ADD_USAGE = Prepared("""
     INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak, memory_limit, oom_kills,
         forks_denied)
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::integer[], %s::double precision[], %s::bigint[], %s::bigint[],
-        %s::bigint[], %s::bigint[])
+    SELECT * FROM unnest(%(jobs)s::bigint[], %(hosts)s::text[], %(cores)s::integer[], %(cpu)s::double precision[],
+        %(peak)s::bigint[], %(limit)s::bigint[], %(kills)s::bigint[], %(forks)s::bigint[])
     ON CONFLICT (job_id, network_address) DO UPDATE SET cores = EXCLUDED.cores,
         cpu_seconds = COALESCE(EXCLUDED.cpu_seconds, job_usage.cpu_seconds),
         memory_peak = COALESCE(EXCLUDED.memory_peak, job_usage.memory_peak),
         memory_limit = COALESCE(EXCLUDED.memory_limit, job_usage.memory_limit),
         oom_kills = COALESCE(EXCLUDED.oom_kills, job_usage.oom_kills),
         forks_denied = COALESCE(EXCLUDED.forks_denied, job_usage.forks_denied)""")
+_USAGE_COLUMNS = ("jobs", "hosts", "cores", "cpu", "peak", "limit", "kills", "forks")
+#: Sent together: both are written at each end.
+_CONCLUDE = Prepared(f"""
+    UPDATE job_runs SET phase = 'CLEANED', updated = %(now)s WHERE job_id = ANY(%(ids)s::bigint[]);
+    {_ADD_USAGE}""")
 #: Numbers of the signals that users can request, by the type of the event.
 _SIGNAL_NUMBERS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)}
 _EVENT_TYPES = [*(str(type_) for type_ in end_decision.EVENTS), *_SIGNAL_NUMBERS]
@@ -212,6 +220,12 @@ def _usage(rows: Iterable[Row]) -> dict[int, list[NodeUsage]]:
     for job_id, *figures in rows:
         usages[job_id].append(NodeUsage(*figures))
     return usages
+
+
+def _columns(usages: Sequence[tuple[int, NodeUsage]]) -> dict[str, list[Any]]:
+    """Return the usage of jobs on nodes as the parameters of ``_ADD_USAGE``."""
+    rows = [(job_id, *usage) for job_id, usage in usages]
+    return {name: [row[place] for row in rows] for place, name in enumerate(_USAGE_COLUMNS)}
 
 
 def _facts(row: Row) -> EndFacts:
@@ -284,9 +298,14 @@ class JobRuns(Table):
         parameters = {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now}
         return {row[0]: _run(row) for row in self._tx.rows(_CLAIM, parameters)} if claims else {}
 
-    def set_phase(self, ids: Collection[int], phase: Phase) -> None:
-        """Set the phase of jobs and the date of their last update."""
-        self._tx.execute(_SET_PHASE, (phase, self._tx.now, sorted(ids)))
+    def launches(self, ids: Collection[int]) -> dict[int, tuple[str, bool]]:
+        """Return for each launch the head that it was claimed for, and whether the end of its job was requested."""
+        return {row[0]: (row[1], row[2]) for row in self._tx.rows(_LAUNCHES, (list(ids),))}
+
+    def conclude(self, ids: Collection[int], usages: Sequence[tuple[int, NodeUsage]]) -> None:
+        """Set the phase CLEANED for jobs, and store the resource usage of jobs on nodes."""
+        self._tx.execute(_CONCLUDE, {"ids": sorted(ids), "now": self._tx.now, **_columns(usages)})
+        self._changed(Topic.JOBS)
 
     def note_go(self, boots: Mapping[int, str]) -> None:
         """Record that jobs were sent the order to start, each with the boot id of its head node."""
@@ -413,8 +432,7 @@ class JobRuns(Table):
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store the resource usage of jobs on nodes, given as pairs ``(job id, usage)``."""
         if usages:
-            rows = [(job_id, *usage) for job_id, usage in usages]
-            self._tx.execute(_ADD_USAGE, [list(column) for column in zip(*rows, strict=True)])
+            self._tx.execute(_ADD_USAGE, _columns(usages))
             self._changed(Topic.JOBS)
 
     def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:

@@ -19,8 +19,6 @@ from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import Ask, Effect, JobAction, announcements
 from oar.lib.bus.servers import determine_own_server
 from oar.lib.control_delivery import delivering
-from oar.lib.db.lock_keys import job_lock
-from oar.lib.db.locks import Locks
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
@@ -52,6 +50,7 @@ from oar.modules.runner.dispatch import (
     ActionKind,
     next_action,
 )
+from oar.modules.runner.job_locks import JobLocks
 
 #: An action on a job that another process works on is repeated after so long.
 BUSY_SECONDS = 2.0
@@ -82,39 +81,12 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
 }
 
 
-class JobLocks:
-    """The database locks of the jobs that this process handles. They last at most as long as the process."""
-
-    def __init__(self, runtime_: Runtime) -> None:
-        self._database = runtime_.database
-        self._mutex = threading.Lock()
-        self._locks: Locks | None = None
-
-    def acquire(self, job_id: int) -> bool:
-        """Lock a job. Return False if another process has locked it."""
-        with self._mutex:
-            if self._locks is not None:
-                with contextlib.suppress(DatabaseUnavailable):
-                    return self._locks.acquire(job_lock(job_id))
-            self._locks = self._database.locks()
-            return self._locks.acquire(job_lock(job_id))
-
-    def release(self, job_id: int) -> None:
-        """Release the lock of a job. If the connection was lost, PostgreSQL has released the lock already."""
-        with self._mutex:
-            try:
-                if self._locks is not None:
-                    self._locks.release(job_lock(job_id))
-            except DatabaseUnavailable:
-                self._locks = None
-
-
 class Bipbip:
     """The running actions of this process; ``answer`` sends a message to the Runner."""
 
     def __init__(self, runtime_: Runtime, remote: Remote, answer: Callable[[PipeMessage], None]) -> None:
         self._runtime = runtime_
-        self._locks = JobLocks(runtime_)
+        self._locks = JobLocks(runtime_.database)
         self._answer = answer
         self._interrupted: set[int] = set()
         self._curves: curves.CurveCollector | None = None  #: from the first node with a job on

@@ -127,7 +127,7 @@ def _read_jobs(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
 
 def _begin(context: ActionContext, job_id: int) -> JobData | None:
     """Move a job to Finishing and return it. Return None if its end needs no more steps."""
-    data = context.steps.do(_read_jobs, job_id)
+    data = context.steps.look(_read_jobs, job_id)
     if data is not None and not data.job.is_final and data.job.state is not JobState.FINISHING:
         with context.database.begin() as tx:
             run = tx.job_runs.find(job_id)
@@ -244,14 +244,15 @@ def _conclude(tx: Transaction, ends: Sequence[_End]) -> list[None]:
     repeated. The final state is committed synchronously.
     """
     ids = [end.id for end in ends]
-    jobs = tx.jobs.lock_all(ids)
+    states = tx.jobs.lock_states(ids)
     runs = tx.job_runs.select(ids)
     if all(end.is_ordinary for end in ends):
         tx.commit_asynchronously()
-    finishing = {job.id for job in jobs.values() if job.state is JobState.FINISHING}
+    finishing = {job_id for job_id, state in states.items() if state is JobState.FINISHING}
     concluded = {job_id for job_id, run in runs.items() if run.phase is Phase.CLEANED}
-    _close([end for end in ends if end.id in finishing - concluded], tx, runs)
-    tx.job_runs.add_usage([usage for end in ends for usage in end.usages])
+    closing = [end for end in ends if end.id in finishing - concluded]
+    _close(closing, tx, runs)
+    tx.job_runs.conclude([end.id for end in closing], [usage for end in ends for usage in end.usages])
     for end in ends:
         if end.fault:
             tx.job_runs.note_fault(end.id, end.fault)
@@ -273,7 +274,6 @@ def _close(ends: Sequence[_End], tx: Transaction, runs: Mapping[int, JobRun]) ->
     for end in ends:
         if end.id not in runs:
             tx.job_runs.claim(end.id, end.head)
-    tx.job_runs.set_phase([end.id for end in ends], Phase.CLEANED)
     tx.outbox += [Wake(Tag.CHSTATE), Wake(Tag.BIPBIP)]
 
 

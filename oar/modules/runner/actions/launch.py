@@ -397,14 +397,13 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | La
     The commit of a claim may have been lost: the claim is undone if its row is missing or has another head.
     """
     launches = {launch.id: launch for launch, _ in heard}
-    jobs = tx.jobs.lock_all(launches)
-    runs = tx.job_runs.select(launches)
-    claimed = {job_id for job_id, run in runs.items() if run.head_host == launches[job_id].head}
+    states = tx.jobs.lock_states(launches)
+    claims = tx.job_runs.launches(launches)
+    claimed = {job_id for job_id, (head, _) in claims.items() if head == launches[job_id].head}
     undone = launches.keys() - claimed
-    killed = tx.job_requests.jobs_to_kill(launches)
-    startable = [job_id for job_id in jobs if job_id not in killed and job_id not in undone]
+    startable = [job_id for job_id in states if job_id in claimed and not claims[job_id][1]]
     moved = lifecycle.move_all(tx, startable, JobState.RUNNING)
-    started = {*moved, *(job_id for job_id in startable if jobs[job_id].state is JobState.RUNNING)}
+    started = {*moved, *(job_id for job_id in startable if states[job_id] is JobState.RUNNING)}
     tx.job_runs.note_go({launch.id: boot_id for launch, boot_id in heard if launch.id in started})
     for job_id in sorted(started):
         tx.outbox.extend(_start_effects(launches[job_id].data))

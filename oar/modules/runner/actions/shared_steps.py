@@ -23,7 +23,7 @@ log = logging.getLogger("bipbip")
 
 #: So many steps share a transaction at most: its locks are short.
 STEPS_AT_A_TIME = 50
-#: A step waits so long, in seconds, for the transaction before it; and a shared one for each lock.
+#: A step waits so long, in seconds, for the transaction before it; a shared one waits as long for each lock.
 PATIENCE = 0.1
 #: A step that nobody waits for is done within so long, in seconds.
 SOON = 1.0
@@ -48,9 +48,10 @@ class _Turn:
 
 
 class _Queue(Generic[Item, Result]):
-    def __init__(self, database: Database, step: Step[Item, Result]) -> None:
+    def __init__(self, database: Database, step: Step[Item, Result], *, only_reads: bool) -> None:
         self._database = database
         self._step = step
+        self._only_reads = only_reads
         self._changed = threading.Condition()
         self._waiting: list[_Turn] = []
         self._unhurried: list[_Turn] = []  #: nobody waits for them
@@ -127,10 +128,12 @@ class _Queue(Generic[Item, Result]):
             self._changed.notify_all()
 
     def _transact(self, turns: Sequence[_Turn]) -> None:
-        with self._database.begin() as tx:
-            if len(turns) > 1:
-                tx.limit_lock_waits(PATIENCE)
-            results = self._step(tx, [turn.item for turn in turns])
+        items = [turn.item for turn in turns]
+        if self._only_reads:
+            results = self._database.look(lambda tx: self._step(tx, items))
+        else:
+            with self._database.begin(is_brief=len(turns) > 1) as tx:
+                results = self._step(tx, items)
         for turn, result in zip(turns, results, strict=True):
             turn.result = result
 
@@ -147,6 +150,13 @@ class SharedSteps:
         """Do a step of one job. Return its result after the commit. Raises the exceptions of the step."""
         return self._queue(step).do(item)
 
+    def look(self, step: Step[Item, Result], item: Item) -> Result:
+        """Do a step that only reads, without BEGIN and COMMIT: its statements read data that no longer change.
+
+        Raises the exceptions of the step.
+        """
+        return self._queue(step, only_reads=True).do(item)
+
     def do_soon(self, step: Step[Item, Result], item: Item) -> None:
         """Do a step of one job soon, in the background. The step may be lost if this process ends."""
         self._queue(step).do_soon(item)
@@ -158,6 +168,6 @@ class SharedSteps:
         for queue in queues:
             queue.settle()
 
-    def _queue(self, step: Step[Item, Result]) -> _Queue[Item, Result]:
+    def _queue(self, step: Step[Item, Result], *, only_reads: bool = False) -> _Queue[Item, Result]:
         with self._mutex:
-            return self._queues.setdefault(step, _Queue(self._database, step))
+            return self._queues.setdefault(step, _Queue(self._database, step, only_reads=only_reads))
