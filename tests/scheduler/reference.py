@@ -8,6 +8,7 @@ from oar.kao.facts.job_types import ParsedTypes, SharingKey, parse_types
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import FOREVER, Alternative, Snapshot, WaitingJob
 from oar.lib.base.resource_set import positions
+from oar.lib.jobs.records import Memory
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.hierarchy import PooledGroup
 from oar.lib.nodes.records import PropertyValue
@@ -28,6 +29,16 @@ class Occupation:
     is_besteffort: bool = False
 
 
+@dataclass(frozen=True)
+class Use:
+    """The memory of a job: MiB by node."""
+
+    start: int
+    end: int
+    mib: Mapping[str, int]
+    is_besteffort: bool
+
+
 @dataclass
 class Reference:
     """The plan of a snapshot by trying everything.  Containers and required jobs must come before who needs them."""
@@ -36,6 +47,7 @@ class Reference:
     placed: dict[int, Placement] = field(default_factory=dict)
     there: list[Occupation] = field(default_factory=list)
     rectangles: list[Occupation] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
     #: queue, container and whether it is about besteffort jobs -> how many wait and have a place
     waiting: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
     is_forbidden: Callable[[WaitingJob, Placement, Mapping[int, Placement]], bool] = lambda *_: False
@@ -59,6 +71,7 @@ class Reference:
             lent = self.snapshot.settings.suspended_types if job.state is JobState.SUSPENDED else ()
             kept = sum(1 << bit for bit in positions(job.resources) if self.snapshot.resources.types[bit] not in lent)
             self._enter(job.id, types, job.start_time, max(end, now) + gap, kept)
+            self._use(job.memory, types, job.start_time, max(end, now) + gap, job.resources)
             if types.container:
                 self._open(job.id, types, job.start_time, end + gap, job.resources)
         for job_ in self.snapshot.waiting:
@@ -71,6 +84,14 @@ class Reference:
                     job_.start_time + walltime + gap,
                     job_.granted.resources,
                 )
+                memory, end = job_.alternatives[0].memory, job_.start_time + walltime + gap
+                self._use(memory, parse_types(job_), job_.start_time, end, job_.granted.resources)
+
+    def _use(self, memory: Memory | None, types: ParsedTypes, start: int, end: int, resources: int) -> None:
+        if memory and self.snapshot.resources.memory:
+            counts = Counter(self.snapshot.resources.addresses[bit] for bit in positions(resources))
+            mib = {node: memory.mib * (count if memory.is_per_core else 1) for node, count in counts.items()}
+            self.uses.append(Use(start, end, mib, types.is_besteffort))
 
     def _enter(self, job: int, types: ParsedTypes, start: int, end: int, resources: int) -> None:
         known = {each.space for each in self.rectangles} | {types.inner}
@@ -107,6 +128,8 @@ class Reference:
         self.placed[job.id] = best
         self.waiting[line] += best.start not in (now, types.postpone, waits_for_jobs)
         self._enter(job.id, types, best.start, best.end + settings.security_time, best.resources)
+        memory = job.alternative(best.alternative).memory
+        self._use(memory, types, best.start, best.end + settings.security_time, best.resources)
         if types.container:
             self._open(job.id, types, best.start, best.end + settings.security_time, best.resources)
 
@@ -129,7 +152,11 @@ class Reference:
             free = self.free(types, start, start + duration)
             if types.is_besteffort:  # a short gap is enough, but the resources must stay
                 free &= self._staying(start + alternative.walltime + settings.security_time)
-            resources = naive_fit(self._columns(), self.snapshot.resources.order, groups, free)
+            if alternative.memory and self.snapshot.resources.memory:
+                pools, able = self.with_memory(alternative.memory, groups, types, start, start + duration)
+                resources = naive_fit(self._columns(), self.snapshot.resources.order, pools, able(free))
+            else:
+                resources = naive_fit(self._columns(), self.snapshot.resources.order, groups, free)
             place = Placement(job.id, alternative.id, start, alternative.walltime, resources)
             if resources and not self.is_forbidden(job, place, self.placed):
                 return place
@@ -158,6 +185,36 @@ class Reference:
                     free &= ~each.resources
         return free
 
+    def with_memory(
+        self, memory: Memory, groups: tuple[PooledGroup, ...], types: ParsedTypes, start: int, end: int
+    ) -> tuple[tuple[PooledGroup, ...], Callable[[int], int]]:
+        """Return the pools of the groups, and a function that leaves of what is free what has memory all the time."""
+        resources = self.snapshot.resources
+        bits: dict[str, list[int]] = {}
+        for bit in resources.order:
+            bits.setdefault(resources.addresses[bit], []).append(bit)
+        capacity = {node: min(resources.memory[bit] for bit in each) for node, each in bits.items()}
+        left = {node: capacity[node] - self._most_used(node, types, start, end) for node in bits}
+        counts = _known_counts(memory, groups, bits)
+        needs = {node: memory.mib * (counts[node] if counts else 1) for node in bits}
+        rich = sum(1 << bit for node, each in bits.items() if capacity[node] >= needs[node] for bit in each)
+        pools = tuple(PooledGroup(group.pool & rich, group.levels) for group in groups)
+
+        def able(free: int) -> int:
+            kept = 0
+            for node, each in bits.items():
+                there = [bit for bit in each if free >> bit & 1]
+                most = len(there) * (left[node] >= needs[node]) if counts else max(0, left[node]) // memory.mib
+                kept |= sum(1 << bit for bit in there[:most])
+            return kept
+
+        return pools, able
+
+    def _most_used(self, node: str, types: ParsedTypes, start: int, end: int) -> int:
+        seen = [each for each in self.uses if types.is_besteffort or not each.is_besteffort]
+        dates = {start, *(each.start for each in seen if start < each.start < end)}
+        return max(sum(each.mib.get(node, 0) for each in seen if each.start <= date < each.end) for date in dates)
+
     def _room(self, space: str, date: int) -> int:
         """Return what there is at all in a space."""
         if space:
@@ -176,6 +233,21 @@ class Reference:
             usable |= {ResourceState.ABSENT, ResourceState.SUSPECTED}
         states = enumerate(self.snapshot.resources.states)
         return sum(1 << bit for bit, state in states if state in usable)
+
+
+def _known_counts(
+    memory: Memory, groups: Sequence[PooledGroup], bits: Mapping[str, Sequence[int]]
+) -> Mapping[str, int] | None:
+    """Return how many resources a request takes of each node; None if that is not known before."""
+    if not memory.is_per_core:
+        return dict.fromkeys(bits, 1)
+    names = [level.property for level in groups[0].levels]
+    if len(groups) > 1 or "node" not in names or "core" in names[: names.index("node")]:
+        return None
+    inner = groups[0].levels[names.index("node") + 1 :]
+    if not inner:
+        return {node: sum(groups[0].pool >> bit & 1 for bit in each) for node, each in bits.items()}
+    return dict.fromkeys(bits, inner[0].quantity) if inner[0].quantity > 0 else None
 
 
 def _union(sets: Iterator[int]) -> int:

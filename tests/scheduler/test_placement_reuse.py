@@ -47,6 +47,7 @@ def running(job: WaitingJob, plan: Plan) -> RunningJob:
         start_time=place.start,
         walltime=place.walltime,
         resources=place.resources,
+        memory=job.alternative(place.alternative).memory,
     )
 
 

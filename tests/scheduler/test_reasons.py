@@ -31,7 +31,7 @@ from oar.lib.jobs.reasons import (
     reason_label,
     reason_sentence,
 )
-from oar.lib.jobs.records import Level, Queue, StateChange
+from oar.lib.jobs.records import Level, Memory, Queue, StateChange
 from oar.lib.jobs.states import JobPriority, JobState, LaunchFault, QueueState
 from oar.lib.nodes.states import ResourceState
 from oar.lib.submission.resource_request import ALL
@@ -342,6 +342,10 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "which": list(RoundLimit),
     "launch_fault": list(LaunchFault),
     "depth": (1, 3),
+    "memory": [Memory(8192), Memory(500, is_per_core=True)],
+    "largest": (0, 65536),
+    "node": ["n1"],
+    "free": [(1, 0), (8, 4096)],
     "overdue": ((), (1,), range(1, 13)),
 }
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from oar.kao.facts.plan import Json, Reason
 from oar.kao.facts.snapshot import FOREVER
 from oar.lib.accounts.quota_records import QuotaRule
+from oar.lib.base.sizes import format_memory
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.reasons import ReasonCode, RoundLimit
-from oar.lib.jobs.records import Level
+from oar.lib.jobs.records import Level, Memory
 from oar.lib.jobs.states import LaunchFault
 from oar.lib.submission.resource_request import format_quantity
 
@@ -36,6 +37,23 @@ def impossible(text: str, levels: Sequence[Level], matching: int, nearest: Level
     if nearest:
         data["nearest"] = {"property": nearest.property, "quantity": nearest.quantity}
     return Reason(ReasonCode.IMPOSSIBLE, f"no resource satisfies the request: {group}", data)
+
+
+def too_little_memory(memory: Memory, largest: int) -> Reason:
+    """No node has the memory, or not enough nodes have it; ``largest``: MiB of the largest node."""
+    data: dict[str, Json] = {"memory": memory.mib, "per_core": memory.is_per_core, "largest": largest}
+    asked = f"{format_memory(memory.mib)}{' per core' if memory.is_per_core else ''}"
+    return Reason(ReasonCode.IMPOSSIBLE, f"too few nodes have {asked} of memory", data)
+
+
+def waits_for_memory(date: int, memory: Memory, node: str, free: tuple[int, int]) -> Reason:
+    """Resources are free, but too little memory; ``free``: resources and MiB of a node."""
+    data: dict[str, Json] = {
+        "date": date, "memory": memory.mib, "per_core": memory.is_per_core,
+        "node": node, "resources": free[0], "free": free[1],
+    }  # fmt: skip
+    text = f"waiting for memory until {format_date(date)} ({node} has {free[0]} free and {format_memory(free[1])})"
+    return Reason(ReasonCode.MEMORY, text, data)
 
 
 def _group(text: str, levels: Sequence[Level]) -> str:

@@ -13,7 +13,7 @@ from oar.lib.accounts.quota_records import Quotas
 from oar.lib.base import times
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
 from oar.lib.jobs.live_jobs import LiveJob
-from oar.lib.jobs.records import Dependency, Level, Queue
+from oar.lib.jobs.records import Dependency, Level, Memory, Queue
 from oar.lib.jobs.states import DependencyCondition, JobPriority, JobState
 from oar.lib.nodes.energy_records import KeptNodes
 from oar.lib.nodes.records import PropertyValue
@@ -110,6 +110,7 @@ class ResourceColumns:
     order: tuple[int, ...]  #: bits in the order in which resources are taken
     reservation_order: tuple[int, ...]  #: the same for reservations at a distant date
     columns: Mapping[str, tuple[PropertyValue, ...]] = field(default_factory=dict)  #: the properties named by requests
+    memory: tuple[int, ...] = ()  #: MiB of the node of each resource, 0 = unknown; () = memory is not counted
     #: what has been asked for so far: the same resources serve many rounds
     _answers: dict[object, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
     _leaving: dict[int, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -185,6 +186,7 @@ class Alternative:
     walltime: int  #: seconds
     groups: tuple[RequestGroup, ...]
     cut_at: int = 0  #: its walltime is over then at the latest, however late it begins; 0 = it never changes
+    memory: Memory | None = None  #: None = its memory is not counted
 
     def walltime_from(self, start: int) -> int:
         return min(self.walltime, self.cut_at - start) if self.cut_at else self.walltime
@@ -246,6 +248,7 @@ class RunningJob(PlannedJob):
     checkpoint_asked: int = 0  #: date of its CHECKPOINT event; 0 = none
     is_checkpoint_over: bool = False  #: it has a CHECKPOINT_TIMEOUT event
     turn: int = 0  #: of a job in Resuming: jobs go on in this order
+    memory: Memory | None = None  #: of its alternative
 
     @property
     def end(self) -> int:

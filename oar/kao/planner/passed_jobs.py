@@ -310,7 +310,7 @@ class PassedCounts:
 
     def _most(self, job: WaitingJob, alternative: Alternative) -> tuple[int, int]:
         """Return the maximum number of resources of an alternative, and its walltime."""
-        request = self._requests.get(alternative.groups)
+        request = self._requests.of_alternative(alternative)
         if has_plugin(job):
             return self._everything.bit_count(), alternative.walltime
         if isinstance(request, Reason):

@@ -8,7 +8,7 @@ See docs/design/planner.rst, "Invariants".
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin, parse_types_or_none
@@ -16,10 +16,12 @@ from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps, portions, result_of
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.node_memory import MemoryUse, NodeMemory
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import ResourceSet, union
+from oar.lib.jobs.records import Memory
 from oar.lib.jobs.states import Reservation
 from oar.lib.nodes.hierarchy import RequestFit
 
@@ -62,6 +64,7 @@ class _Stay:
     is_new: bool  #: by this plan; else it runs or is an accepted reservation
     is_running_job: bool = False  #: and no frame
     ignores_jobs: bool = False  #: a frame that may meet running jobs
+    memory: MemoryUse = field(default_factory=dict)
 
     def may_meet(self, other: "_Stay") -> bool:
         """Return whether both jobs may use a resource at the same time."""
@@ -106,6 +109,8 @@ def looking_for_faults(
             yield
         else:
             faults.setdefault(collision[0], f"it meets job {collision[1]} on the same resources")
+    for job_id, node in _without_memory(stays, check.nodes) if check.nodes else ():
+        faults.setdefault(job_id, f"{node} has too little memory for it")
     for stay in _outside_container(stays, spaces, _loans(snapshot, stays)):
         faults.setdefault(stay.job_id, f"it leaves its container {stay.types.inner}")
     return faults
@@ -138,6 +143,7 @@ class _Check:
         self._usable = UsableResources(snapshot)
         self._requests = requests
         self._security_time = snapshot.settings.security_time
+        self.nodes = NodeMemory(snapshot.resources) if snapshot.resources.memory else None
 
     def fault(self, job: WaitingJob, placement: Placement, *, is_external: bool) -> str:
         """Return the fault of a single placement; return '' if there is none.
@@ -159,7 +165,7 @@ class _Check:
             return "it ends after a resource is gone"
         if is_external or has_plugin(job):
             return ""
-        request = self._requests.get(alternative.groups)
+        request = self._requests.of_alternative(alternative)
         fit = request.fit(resources) if isinstance(request, RequestFit) else 0
         is_steady = isinstance(request, RequestFit) and request.is_steady  # BESTHALF may take fewer
         return "" if fit and (fit == resources or not is_steady) else "its request is not satisfied"
@@ -178,13 +184,17 @@ class _Check:
                 end = self._frames[job.id].end
             held = held_resources(job, snapshot.resources, snapshot.settings) & not_shared
             types, is_job = parse_types_or_none(job), job.id not in self._frames
-            stays.append(_Stay(job.id, job.start_time, end, held, types, is_new=False, is_running_job=is_job))
+            use = self._use(job.memory, job.resources)
+            stays.append(
+                _Stay(job.id, job.start_time, end, held, types, is_new=False, is_running_job=is_job, memory=use)
+            )
         for waiting in jobs.values():
             if waiting.granted:
                 accepted = reservation_occupation(waiting, snapshot.settings)
                 end = self._frames[waiting.id].end if waiting.id in self._frames else accepted.end
                 held, types = accepted.resources & not_shared, parse_types_or_none(waiting)
-                stays.append(_Stay(waiting.id, accepted.start, end, held, types, is_new=False))
+                use = self._asked(waiting, waiting.granted.alternative, held)
+                stays.append(_Stay(waiting.id, accepted.start, end, held, types, is_new=False, memory=use))
         for portion in portions(new):
             yield
             stays += [self._new_stay(jobs[placement.job_id], placement) for placement in portion]
@@ -195,7 +205,15 @@ class _Check:
         frame = self._frames.get(job.id)
         ignores = frame is not None and frame.ignores_jobs
         types, end = parse_types_or_none(job), self._end(placement)
-        return _Stay(job.id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores)
+        use = self._asked(job, placement.alternative, held)
+        return _Stay(job.id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores, memory=use)
+
+    def _asked(self, job: WaitingJob, alternative: int, resources: ResourceSet) -> MemoryUse:
+        memory = next((each.memory for each in job.alternatives if each.id == alternative), None)
+        return self._use(memory, resources)
+
+    def _use(self, memory: Memory | None, resources: ResourceSet) -> MemoryUse:
+        return self.nodes.use(memory, resources) if memory and self.nodes else {}
 
 
 def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]:
@@ -221,6 +239,23 @@ def _outside_container(
             if stay.resources & ~union(members for begin, end, members in space if begin <= date < end):
                 yield stay
                 break
+
+
+def _without_memory(stays: Sequence[_Stay], nodes: NodeMemory) -> Iterator[tuple[int, str]]:
+    """Iterate over the new jobs for which a node has too little memory, with the node."""
+    users: dict[int, list[_Stay]] = defaultdict(list)  #: by node, in the order of their starts
+    for stay in sorted((stay for stay in stays if stay.memory), key=lambda stay: (stay.start, not stay.is_new)):
+        for number in stay.memory:
+            users[number].append(stay)
+    for number, there in users.items():
+        present: list[_Stay] = []
+        for stay in there:
+            present = [each for each in present if each.end > stay.start] + [stay]
+            used = sum(each.memory[number] for each in present)
+            latest = next((each for each in reversed(present) if each.is_new), None)
+            if latest and used > nodes.capacities[number]:
+                present.remove(latest)
+                yield latest.job_id, nodes.names[number]
 
 
 def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int] | None]:

@@ -160,7 +160,7 @@ class PassedOver:
             if mode is None or types[job.id] is not NO_TYPES or job.dependencies or len(job.alternatives) != 1:
                 break
             (alternative,), (rules, place) = job.alternatives, mode
-            kind = known.get((id(requests.get(alternative.groups)), rules.has_quotas))
+            kind = known.get((id(requests.of_alternative(alternative)), rules.has_quotas))
             duration = max(alternative.walltime + self._security_time, self._hole_minimum)
             if kind is None:
                 break
@@ -193,7 +193,7 @@ class PassedOver:
             return False
         starts = []
         for alternative in task.job.alternatives:
-            request = self._context.requests.get(alternative.groups)
+            request = self._context.requests.of_alternative(alternative)
             if alternative.cut_at:
                 return False
             if not isinstance(request, Reason):
@@ -205,7 +205,7 @@ class PassedOver:
         """Record the kind of a passed job without types and alternatives, for ``pass_plain``."""
         job, rules = task.job, task.rules
         if task.types is NO_TYPES and len(job.alternatives) == 1 and not rules.is_now_only:
-            request = self._context.requests.get(job.alternatives[0].groups)
+            request = self._context.requests.of_alternative(job.alternatives[0])
             for _, kind in self._kinds_of(job, task.types, rules, task):
                 self._plain[id(request), rules.has_quotas] = kind
 
@@ -296,7 +296,7 @@ class PassedOver:
 
     def _is_monotone(self, task: PlacementTask) -> bool:
         """Return whether a job without room before a date also has none when fewer resources are free."""
-        requests = [self._context.requests.get(each.groups) for each in task.job.alternatives]
+        requests = [self._context.requests.of_alternative(each) for each in task.job.alternatives]
         return self._has_fixed_space(task) and all(isinstance(each, Reason) or each.is_monotone for each in requests)
 
     def _has_fixed_space(self, task: PlacementTask) -> bool:
@@ -510,7 +510,7 @@ class PassedOver:
         if is_counted and not self._context.bookings.quotas.counts_all:
             return False
         for alternative in task.job.alternatives:
-            request = self._context.requests.get(alternative.groups)
+            request = self._context.requests.of_alternative(alternative)
             if isinstance(request, Reason):
                 continue
             if not (request.is_monotone and request.is_steady) or (is_counted and not request.is_fixed):
@@ -599,6 +599,9 @@ class PassedOver:
         if self._has_quotas or job.promised:
             return Footprint(task.space, best.resources, self._end(task, best), EVERYTHING)
         linked = self._arrays.get(job.array_id, 0) if job.array_limit else 0
+        memory = self._context.spaces.memory
+        if memory and job.alternative(best.alternative).memory:  # jobs beside it on its nodes may need their memory
+            linked |= memory.nodes.around(best.resources) | 1 << memory.nodes.size  # also those of other spaces
         return Footprint(task.space, best.resources, self._end(task, best), best.resources | linked)
 
     def _early_touching(self, claim: Footprint, before: int) -> dict[int, Turn]:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from oar.lib.base.sizes import format_memory
 from oar.lib.base.times import format_date, format_duration
 from oar.lib.jobs.records import StateChange
 from oar.lib.jobs.states import JobState, LaunchFault
@@ -40,7 +41,8 @@ class ReasonCode(StrEnum):
     IMPOSSIBLE = ("IMPOSSIBLE", "the cluster has no such resources",
         "impossible", "because no resources satisfied its request",
         "``group``: the clause of the request; ``matching``: number of resources that satisfy its conditions;"
-        " ``nearest``: the number that would fit")
+        " ``nearest``: the number that would fit. For lack of memory: ``memory``: MiB of the request, ``per_core`` or"
+        " per node; ``largest``: MiB of the largest node")
     CONDITION = ("CONDITION", "a condition of its request cannot be evaluated, or takes too much time",
         "condition", "because its conditions could not be evaluated",
         "``group``: the clause of the request; ``trouble``: why its conditions cannot be evaluated")
@@ -52,6 +54,10 @@ class ReasonCode(StrEnum):
         "resources", "for resources that others used",
         "``date``: end of the last job; ``jobs`` that end then; ``count``: their number. With ``overdue``: these"
         " jobs and the ``advance_reservations`` exceed their time, and there is no date")
+    MEMORY = ("MEMORY", "its resources are free, but too little memory of their nodes",
+        "memory", "for memory",
+        "``date``: when there is enough; ``memory``: MiB of the request, ``per_core`` or per node; ``node``: one that"
+        " has ``resources`` free, and ``free`` MiB")
     RESERVATION = ("RESERVATION", "reservations have them",
         "reservation {reservations[0]}", "behind reservations",
         "``date``: end of the last one; ``reservations``, or the numbers of ``advance_reservations``; ``jobs`` that"
@@ -238,6 +244,9 @@ def _named(noun: str, names: Sequence[object], count: int | None = None) -> str:
 
 @_sentence_of(ReasonCode.IMPOSSIBLE)
 def _impossible(data: Mapping[str, Any]) -> str:
+    if "memory" in data:
+        largest = format_memory(data["largest"])
+        return f"Too few nodes have the {_memory_text(data)} that it asks for; the largest has {largest}."
     text = f"No resources of this cluster satisfy {data['group']}, even when nothing runs."
     if data.get("matching") == 0:
         return f"{text} No resource matches the conditions."
@@ -273,6 +282,18 @@ def _busy(data: Mapping[str, Any]) -> str:
         return f"Enough resources are free for long enough from {format_date(data['date'])} on."
     jobs = _named("job", data["jobs"], data["count"])
     return f"Its resources are taken until {format_date(data['date'])} at the latest, by {jobs}."
+
+
+def _memory_text(data: Mapping[str, Any]) -> str:
+    return f"{format_memory(data['memory'])} of memory per {'core' if data['per_core'] else 'node'}"
+
+
+@_sentence_of(ReasonCode.MEMORY)
+def _memory(data: Mapping[str, Any]) -> str:
+    count = data["resources"]
+    free = f"{count} core{'s' * (count != 1)} and {format_memory(data['free'])} free"
+    until = format_date(data["date"])
+    return f"It asks for {_memory_text(data)}, which is not free before {until}: {data['node']} has {free}."
 
 
 @_sentence_of(ReasonCode.RESERVATION)

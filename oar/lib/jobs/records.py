@@ -141,6 +141,13 @@ class Group(NamedTuple):
     levels: tuple[Level, ...]
 
 
+class Memory(NamedTuple):
+    """The memory that an alternative asks on each of its nodes."""
+
+    mib: int
+    is_per_core: bool = False  #: for each of its resources there, else for the node
+
+
 class Moldable(NamedTuple):
     """One alternative (one ``-l``) of a job, as stored."""
 
@@ -149,6 +156,7 @@ class Moldable(NamedTuple):
     walltime: int
     groups: tuple[Group, ...] = ()
     default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
+    memory: Memory | None = None  #: None = its memory is not counted
 
 
 class Queue(NamedTuple):

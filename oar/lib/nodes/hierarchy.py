@@ -191,6 +191,23 @@ class Layout:
                 self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
         return self._having[name]
 
+    def contains(self, name: str, owners: Sequence[int]) -> bool:
+        """Return whether the resources of each owner have one value of a property.
+
+        ``owners``: a number for each resource; -1 = none.
+        """
+        if name not in self._columns:
+            return False
+        pairs = {pair for pair in zip(owners, self._columns[name], strict=True) if pair[0] >= 0}
+        return len(pairs) == len({owner for owner, _ in pairs})
+
+    def matches(self, name: str, owners: Sequence[int]) -> bool:
+        """Return whether the blocks of a property are the resources of each owner; ``owners`` as in ``contains``."""
+        if not self.contains(name, owners):
+            return False
+        pairs = {pair for pair in zip(owners, self._columns[name], strict=True) if pair[0] >= 0}
+        return len(pairs) == len({value for _, value in pairs})
+
     def partition(self, names: tuple[str, ...], inside: ResourceSet = EVERYWHERE) -> _Partition:
         """Return the blocks of the last property, nested in the blocks of the properties before it.
 
@@ -553,6 +570,11 @@ class RequestFit:
         """Whether ``fit`` always selects exactly ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
 
+    @property
+    def is_of_units(self) -> bool:
+        """Whether each block is one resource."""
+        return all(isinstance(group, _Units) for group in self.groups)
+
     def parts(self, bounds: Sequence[int]) -> "list[CountedBlocks] | None":
         """Return the blocks between each two neighbouring bounds; return None if the request cannot be divided.
 
@@ -643,6 +665,10 @@ class Hierarchy:
         self._nests: dict[tuple[ResourceSet, ResourceSet, tuple[str, ...]], _Nest | None] = {}
         self._block_orders: dict[tuple[int, ResourceSet], TakingOrder] = {}
         self._units: dict[tuple[int, ResourceSet], BlockUnits | None] = {}
+
+    @property
+    def order(self) -> TakingOrder:
+        return self._order
 
     def request(self, groups: tuple[PooledGroup, ...]) -> RequestFit:
         """Return the ``RequestFit`` of a request.

@@ -301,7 +301,7 @@ class _ChangeDecision:
         inside = reservation.resources | self._context.usable.shared
         longest = reservation.latest_job_end - max(self._now, reservation.start)
         for alternative in job.alternatives:
-            request = self._context.requests.get(alternative.groups)
+            request = self._context.requests.of_alternative(alternative)
             is_short = alternative.walltime <= longest or (alternative.cut_at and longest > 0)
             if is_short and (isinstance(request, Reason) or request.fit(inside)):
                 return True

@@ -15,6 +15,7 @@ from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import Alternative, PlannedReservation, RequestGroup
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.memory_requests import MemoryRequest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.base.resource_set import ResourceSet
@@ -100,7 +101,8 @@ class PlacementReasons:
     def _find_obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
         usable = self._usable
         if not query.request.fit(usable.present):
-            return self._impossible(alternative)
+            lack = self._lack_of_memory(alternative)
+            return lack or self._impossible(alternative)
         if query.usable != usable.present and not query.request.fit(query.usable):
             return self._not_alive(alternative)
         if types.inner and self._spaces.size_of(types.inner) < query.request.least:
@@ -118,6 +120,13 @@ class PlacementReasons:
         suspected, absent = members & usable.suspected, members & usable.absent & ~usable.wakeable
         counts = suspected.bit_count(), absent.bit_count()
         return reasons.not_alive(resources.nodes_of(suspected), resources.nodes_of(absent), counts)
+
+    def _lack_of_memory(self, alternative: Alternative) -> Reason | None:
+        """Return the reason of a request that could be satisfied if memory were not counted."""
+        memory, ledger = alternative.memory, self._spaces.memory
+        if not (memory and ledger and self._is_satisfied(alternative.groups)):
+            return None
+        return reasons.too_little_memory(memory, max(ledger.nodes.capacities, default=0))
 
     def _impossible(self, alternative: Alternative) -> Reason:
         """Name the first group that cannot be satisfied with those before it, and the quantity that could be."""
@@ -186,7 +195,28 @@ class PlacementReasons:
             return reasons.reservation_busy(around.number, start, jobs)
         if not jobs and task.types.inner:
             return reasons.container_until(task.types.inner, start)
-        return self._until_others_end(start, jobs, last)
+        return self._too_little_memory(task, placement) or self._until_others_end(start, jobs, last)
+
+    def _too_little_memory(self, task: PlacementTask, placement: Placement) -> Reason | None:
+        """Return the reason of a job that could start now if memory were not counted, with the node of most use."""
+        ledger = self._spaces.memory
+        if ledger is None or placement.job_id != task.job.id:  # jobs with memory are in no wave
+            return None
+        alternative = task.job.alternative(placement.alternative)
+        request = self._requests.of_alternative(alternative)
+        if not (alternative.memory and isinstance(request, MemoryRequest)):
+            return None
+        is_reservation = task.rules.is_reservation
+        usable = self._usable.by(task.types, is_reservation=is_reservation)[1] & self._usable.alive
+        now = self._snapshot.now
+        end = now + alternative.walltime + self._snapshot.settings.security_time
+        free = task.space.free_between(now, end, task.types.shared_keys) & usable & request.base.reach
+        if not request.base.fit(free):
+            return None
+        number, count = ledger.nodes.nodes_of(free).most_common(1)[0]
+        mib = ledger.free(number, now, end, with_besteffort=task.types.is_besteffort)
+        node = ledger.nodes.names[number]
+        return reasons.waits_for_memory(placement.start, alternative.memory, node, (count, max(mib, 0)))
 
     def not_yet(self, task: PlacementTask, begin: int) -> Reason:
         """Return why a job may not start before ``begin``, regardless of free resources."""

@@ -74,8 +74,10 @@ class PlacementSearch:
         if task.job.promised or has_plugin(task.job) or (task.rules.has_quotas and self._quotas.has_rules):
             return False
         for alternative in task.job.alternatives:
-            request = self._requests.get(alternative.groups)
-            if alternative.cut_at or isinstance(request, Reason) or not (request.is_monotone and request.is_steady):
+            request = self._requests.of_alternative(alternative)
+            if alternative.cut_at or alternative.memory or isinstance(request, Reason):
+                return False
+            if not (request.is_monotone and request.is_steady):
                 return False
         return True
 
@@ -316,9 +318,8 @@ class PlacementSearch:
         if isinstance(query, Reason) or not best.resources & ~self._usable.alive:
             return best
         placement = replace(best, resources=promised.resources)
-        free = task.space.free_between(now, now + query.duration, query.keys) & query.usable
-        free &= ~self._usable.leaving_before(best.end + self._settings.security_time)
-        is_possible = not placement.resources & ~free and query.request.fit(placement.resources) == placement.resources
+        leaving = self._usable.leaving_before(best.end + self._settings.security_time)
+        is_possible = not placement.resources & leaving and task.space.can_give(query, now, placement.resources)
         is_allowed = is_possible and self._bookings.allow(
             task.job, task.types, placement, has_quotas=task.rules.has_quotas
         )
@@ -359,7 +360,7 @@ class PlacementSearch:
 
         Its resources are free until then.  The later the start, the more resources qualify.
         """
-        slots, end = task.space.slots, alternative.cut_at
+        (slots, query), end = task.space.seen_by(query), alternative.cut_at
         starts = sorted({start for start in (begin, *slots.starts()) if begin <= start < end})
 
         def resources(start: int) -> ResourceSet:
@@ -457,7 +458,8 @@ class PlacementSearch:
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, rules: PlacementRules
     ) -> SlotQuery | Reason:
         """Return the query of an alternative; return the reason if its request cannot be evaluated."""
-        request: RequestFit | Reason = self._requests.get(alternative.groups, is_distant=rules.is_distant)
+        groups, memory = alternative.groups, alternative.memory
+        request: RequestFit | Reason = self._requests.get(groups, memory, is_distant=rules.is_distant)
         if types.find and self._plugins and isinstance(request, RequestFit):
             request = self._plugins.fit(job, alternative, types.find)
         if isinstance(request, Reason):

@@ -64,13 +64,14 @@ def _may_lead(job: WaitingJob, types: ParsedTypes) -> bool:
     """Return whether the next equal job loses exactly the resources of this one, and nothing else."""
     is_alone = types.container or types.sharing_key or types.shared_keys or types.tokens
     is_plain = job.reservation is Reservation.NONE and job.promised is None and len(job.alternatives) == 1
-    return is_plain and not (is_alone or job.alternatives[0].cut_at or has_plugin(job))
+    return is_plain and not (is_alone or job.alternatives[0].cut_at or job.alternatives[0].memory or has_plugin(job))
 
 
 def _is_same_request(alternatives: Sequence[Alternative], asked: Alternative) -> bool:
-    return (
-        len(alternatives) == 1 and alternatives[0].walltime == asked.walltime and alternatives[0].groups == asked.groups
-    )
+    if len(alternatives) != 1:
+        return False
+    (other,) = alternatives
+    return other.walltime == asked.walltime and other.groups == asked.groups and other.memory == asked.memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,8 @@ class Placer:
         # for a besteffort job, the lasting resources depend on each start tried
         has_lasting_resources = task.types.is_besteffort and not self._requests.are_robust(task.job)
         is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
+        # memory that others free or use is not among the differences that are recorded
+        is_by_rule &= not any(alternative.memory for alternative in task.job.alternatives)
         return SearchRecord(
             jobs,
             task.window,

@@ -95,7 +95,8 @@ class Bookings:
         job_id, first = next(iter(placements.items()))
         end = first.end + self._security_time
         if len(placements) == 1:
-            occupation = Occupation(job_id, first.start, end, first.resources)
+            memory = self.spaces.memory.use(job_id, first.alternative, first.resources) if self.spaces.memory else None
+            occupation = Occupation(job_id, first.start, end, first.resources, memory=memory)
         else:
             taken = union(placement.resources for placement in placements.values())
             occupation = Occupation(job_id, first.start, end, taken, placements)

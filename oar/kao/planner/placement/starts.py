@@ -3,7 +3,7 @@
 See docs/design/planner.rst, "Starts" and "Besteffort jobs".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, is_inside
@@ -11,6 +11,7 @@ from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Reason
 from oar.kao.facts.snapshot import PlannedReservation, RunningJob, WaitingJob
 from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.placement.round_context import RoundContext
+from oar.kao.planner.resources.node_memory import MemoryLedger
 from oar.kao.planner.resources.resource_holders import Holder, ResourceHolders
 from oar.lib.base.resource_set import ResourceSet, from_positions, positions
 from oar.lib.jobs.states import DependencyCondition, JobState
@@ -121,6 +122,7 @@ class Starts:
         self._usable = context.usable
         self._decisions = context.decisions
         self._dependencies = dependencies
+        self._memory = context.spaces.memory
         self._holders = ResourceHolders(context.snapshot, context.types, context.usable.shared)
 
     @property
@@ -222,7 +224,27 @@ class Starts:
         types = self._types[job.id]
         if types.is_besteffort or not self._holders.has_besteffort:
             return []
-        return [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
+        there = [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
+        return there + self._in_memory(self._memory, placement, there) if self._memory else there
+
+    def _in_memory(self, ledger: MemoryLedger, placement: Placement, leaving: Sequence[RunningJob]) -> list[RunningJob]:
+        """Return the besteffort jobs whose memory a booked placement needs, the latest first; ``leaving``: others."""
+        use = ledger.use(placement.job_id, placement.alternative, placement.resources) or ()
+        found = list(leaving)
+        besteffort = [holder.job for holder in self._holders.all if holder.types.is_besteffort and holder.job.memory]
+        besteffort.sort(key=lambda job: (job.start_time, job.id), reverse=True)
+        for number in use:
+            uses = {
+                job.id: ledger.nodes.use(job.memory, job.resources).get(number, 0) if job.memory else 0
+                for job in besteffort
+            }
+            left = ledger.free(number, placement.start, placement.end) - sum(uses.values())
+            left += sum(uses.get(job.id, 0) for job in found)
+            for job in besteffort:
+                if left < 0 and uses[job.id] and job not in found:
+                    found.append(job)
+                    left += uses[job.id]
+        return found[len(leaving) :]
 
     def _give(self, kill: Kill | None) -> None:
         """Record an order; only the first order to each job in a round counts."""

@@ -2,8 +2,11 @@
 
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Reason
-from oar.kao.facts.snapshot import RequestGroup, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import Alternative, RequestGroup, Snapshot, WaitingJob
+from oar.kao.planner.resources.memory_requests import MemoryRequests
+from oar.kao.planner.resources.node_memory import NodeMemory
 from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.records import Memory
 from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.nodes.states import ResourceState
@@ -43,34 +46,41 @@ class CompiledRequests:
         self._hierarchies = [Hierarchy(layout, resources.order, everything)]
         if resources.reservation_order != resources.order:
             self._hierarchies.append(Hierarchy(layout, resources.reservation_order, everything))
-        self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
+        self._compiled: dict[tuple[object, ...], RequestFit | Reason] = {}
+        self._memory_requests = MemoryRequests(NodeMemory(resources)) if resources.memory else None
         self._sized: ResourceSet = 0  #: the resources of which ``_sizes`` tells what requests take
         self._sizes: dict[RequestFit, int] = {}
 
-    def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
+    def get(
+        self, groups: tuple[RequestGroup, ...], memory: Memory | None = None, *, is_distant: bool = False
+    ) -> RequestFit | Reason:
         """Return a compiled request, or why it is invalid; ``is_distant``: in the order of distant reservations."""
-        key = groups, is_distant
+        key = groups, memory, is_distant
         request = self._compiled.get(key)
         if request is None:
-            request = self._compiled[key] = self._compile(groups, self._hierarchies[-1 if is_distant else 0])
+            request = self._compiled[key] = self._compile(groups, memory, self._hierarchies[-1 if is_distant else 0])
         return request
+
+    def of_alternative(self, alternative: Alternative) -> RequestFit | Reason:
+        """Return the compiled request of an alternative, or why it is invalid."""
+        return self.get(alternative.groups, alternative.memory)
 
     def reach(self, job: WaitingJob) -> ResourceSet:
         """Return all resources that any alternative of a job may get."""
         reach = 0
         for alternative in job.alternatives:
-            request = self.get(alternative.groups)
+            request = self.of_alternative(alternative)
             reach |= 0 if isinstance(request, Reason) else request.reach
         return reach
 
     def are_robust(self, job: WaitingJob) -> bool:
         """Return whether occupying resources that a job does not take never changes what it takes."""
-        requests = [self.get(alternative.groups) for alternative in job.alternatives]
+        requests = [self.of_alternative(alternative) for alternative in job.alternatives]
         return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
 
     def size(self, job: WaitingJob, resources: ResourceSet) -> int:
         """Return how many of these resources the first alternative takes if all are free; 0 if not satisfiable."""
-        request = self.get(job.alternatives[0].groups) if job.alternatives else None
+        request = self.of_alternative(job.alternatives[0]) if job.alternatives else None
         if not isinstance(request, RequestFit):
             return 0
         if resources != self._sized:
@@ -83,12 +93,17 @@ class CompiledRequests:
     def filter_text(self, group: RequestGroup) -> str:
         return self._pools[group.pool].text
 
-    def _compile(self, groups: tuple[RequestGroup, ...], hierarchy: Hierarchy) -> RequestFit | Reason:
+    def _compile(
+        self, groups: tuple[RequestGroup, ...], memory: Memory | None, hierarchy: Hierarchy
+    ) -> RequestFit | Reason:
         for group in groups:
             unknown = [level.property for level in group.levels if not hierarchy.layout.knows(level.property)]
             trouble = f'there is no property "{unknown[0]}"' if unknown else self._pools[group.pool].trouble
             if trouble or not group.levels:
                 return reasons.unreadable_request(self.filter_text(group), group.levels, trouble or "it asks nothing")
-        return hierarchy.request(
-            tuple(PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups)
+        pooled = tuple(
+            PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups
         )
+        if memory and self._memory_requests:
+            return self._memory_requests.request(hierarchy, pooled, memory)
+        return hierarchy.request(pooled)

@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import ResourceColumns, RunningJob, Settings, Snapshot
+from oar.kao.planner.resources.node_memory import MemoryUse
 from oar.lib.base.resource_set import ResourceSet, positions, without
 from oar.lib.jobs.states import JobState
 
@@ -62,6 +63,7 @@ class Occupation(NamedTuple):
     end: int
     resources: ResourceSet
     wave: Mapping[int, Placement] | None = None  #: of a wave: the placements of its jobs
+    memory: MemoryUse | None = None  #: None = its memory is not counted
 
     def holders(self) -> Iterator[tuple[int, ResourceSet]]:
         if self.wave is None:

@@ -15,9 +15,11 @@ from oar.kao.facts.job_types import ParsedTypes, SharingKey
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps
+from oar.kao.planner.resources.memory_requests import MemoryRequest
+from oar.kao.planner.resources.node_memory import MemoryLedger, MemoryNeed, MemorySlots
 from oar.kao.planner.resources.resource_holders import Endings, Occupation, held_resources
 from oar.kao.planner.resources.sections import Sections, section_bounds
-from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest
+from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest, fit_at
 from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.base.resource_set import ResourceSet
@@ -101,9 +103,16 @@ class Space:
         key: SpaceKey = (COMMON, False),
         lent: Sequence[Occupation] = (),
         bounds: Sequence[int] = (),
+        memory: MemoryLedger | None = None,
     ) -> None:
-        """``lent``: the resources that its containers lend to it; ``bounds``: those of the sections, () without any."""
+        """``lent``: the resources that its containers lend to it; ``bounds``: those of the sections, () without any.
+
+        ``memory``: the memory in use, of all spaces; None: it is not counted.
+        """
         self.key = key
+        self._memory = memory
+        self._empty = slots.copy() if memory else slots  #: the slots before the first occupant, if memory is counted
+        self._memory_slots: dict[MemoryNeed, MemorySlots] = {}
         self._bounds = bounds
         self._sections = Sections(bounds, slots) if bounds else None
         self.lent = [(each.start, each.end, each.resources) for each in lent]
@@ -140,6 +149,8 @@ class Space:
         self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
     ) -> SlotMatch | None:
         """Return the earliest match of a query, as ``slot_search.earliest`` does."""
+        if isinstance(query.request, MemoryRequest):
+            return earliest(*self.seen_by(query), begin, latest, check)
         if self._sections and self._sections.can_search(query.request):
             return self._sections.updated(self.occupants).earliest(query, begin, latest, check)
         blocks = query.request.blocks
@@ -156,7 +167,33 @@ class Space:
 
     def fit_at(self, query: SlotQuery, start: int) -> ResourceSet:
         """Return the resources that the request takes at exactly ``start``; return 0 if it is not satisfied."""
+        if isinstance(query.request, MemoryRequest):
+            return fit_at(*self.seen_by(query), start)
         return query.request.fit(self.free_between(start, start + query.duration, query.keys) & query.usable)
+
+    def seen_by(self, query: SlotQuery) -> tuple[SlotSet, SlotQuery]:
+        """Return the slots in which a query is searched, and the query for them: with memory, these are others."""
+        request, ledger = query.request, self._memory
+        if not isinstance(request, MemoryRequest) or ledger is None:
+            return self.slots, query
+        need = request.need
+        view = self._memory_slots.get(need)
+        if view is None:
+            view = MemorySlots(self._empty, need, ledger, is_besteffort=self.key[1])
+            self._memory_slots[need] = view
+        usable = query.usable | (need.all_shares if need.per_share else 0)
+        return view.updated(self.occupants), query._replace(request=request.measured, usable=usable)
+
+    def can_give(self, query: SlotQuery, start: int, resources: ResourceSet) -> bool:
+        """Return whether a request can have exactly these resources from ``start`` for its duration."""
+        end, shares = start + query.duration, 0
+        if isinstance(query.request, MemoryRequest):
+            slots, query = self.seen_by(query)
+            free = slots.free_between(start, end, query.keys) & query.usable
+            shares = free & query.request.need.all_shares if isinstance(query.request, MemoryRequest) else 0
+        else:
+            free = self.free_between(start, end, query.keys) & query.usable
+        return not resources & ~free and query.request.fit(resources | shares) == resources
 
     def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
         """Return whether an occupant has taken resources of a match between its start and ``end``.
@@ -184,6 +221,12 @@ class Space:
 
     def enter(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Enter a job; a besteffort job is entered only in the copy for besteffort jobs."""
+        if occupation.memory and self._memory:
+            self._memory.charge(occupation.start, occupation.end, occupation.memory, types)
+        self._enter(occupation, types)
+
+    def _enter(self, occupation: Occupation, types: ParsedTypes) -> None:
+        """Enter a job whose memory is counted already."""
         if types.is_besteffort:
             self._besteffort.append((occupation, types))
             if self._for_besteffort:
@@ -216,6 +259,7 @@ class Space:
         """Return a space with the same jobs, for trial placements."""
         slots = self._slots if self._sections else self.slots
         space = Space(slots.copy(), self.key)
+        space._memory, space._empty = self._memory, self._empty
         space.lent, space._bounds = self.lent, self._bounds
         space._sections = self._sections.copy() if self._sections else None
         space.occupants, space._in_slots = list(self.occupants), self._in_slots
@@ -224,9 +268,9 @@ class Space:
         return space
 
     def with_slots(self, slots: SlotSet, lent: Sequence[Occupation]) -> "Space":
-        space = Space(slots, self.key, lent, self._bounds)
+        space = Space(slots, self.key, lent, self._bounds, self._memory)
         for occupation, types in (*self.entered, *self._besteffort):
-            space.enter(occupation, types)
+            space._enter(occupation, types)
         return space
 
 
@@ -242,6 +286,7 @@ class Spaces:
         self._settings = snapshot.settings
         self._everything = snapshot.resources.everything
         self._bounds = section_bounds(snapshot.resources)
+        self.memory = MemoryLedger(snapshot) if snapshot.resources.memory else None
         self.usable = UsableResources(snapshot)
         self.common = self._empty_common()  #: the space of all jobs that are in no container
         self._spaces = {COMMON: self.common}
@@ -255,23 +300,23 @@ class Spaces:
         for reservation in snapshot.waiting:
             if reservation.granted:
                 window = self._frames.get(reservation.id)
-                occupation = (
-                    _taken(reservation.id, window) if window else reservation_occupation(reservation, self._settings)
-                )
+                occupation = _taken(reservation.id, window) if window else self._reserved(reservation)
                 self.of(types[reservation.id]).enter(occupation, types[reservation.id])
 
     def common_without(self, job_ids: Collection[int]) -> Space:
         space = self._empty_common()
         for occupation, types in self.common.entered:
             if occupation.job_id not in job_ids:
-                space.enter(occupation, types)
+                space._enter(occupation, types)
         return space
 
     def find(self, name: str) -> Space | None:
         """Return the space of a container by its name or job id; return None if it is not open yet."""
         name = self._names.get(name, name)
         if name not in self._spaces and name in self._lent:
-            self._spaces[name] = Space(self._lent_slots(name), (name, False), self._lent[name], self._bounds)
+            self._spaces[name] = Space(
+                self._lent_slots(name), (name, False), self._lent[name], self._bounds, self.memory
+            )
         return self._spaces.get(name)
 
     def opens_at(self, name: str) -> int:
@@ -301,7 +346,7 @@ class Spaces:
 
     def _empty_common(self) -> Space:
         slots = SlotSet(self._now, self._everything, self.usable.present)
-        return Space(self._without_leaving(slots), bounds=self._bounds)
+        return Space(self._without_leaving(slots), bounds=self._bounds, memory=self.memory)
 
     def _without_leaving(self, slots: SlotSet) -> SlotSet:
         """Occupy the resources that are withdrawn, from that date on."""
@@ -335,7 +380,16 @@ class Spaces:
         if window:
             return _taken(job.id, window)
         end = max(job.end, self._now) + self._settings.security_time
-        return Occupation(job.id, job.start_time, end, held_resources(job, snapshot.resources, snapshot.settings))
+        held = held_resources(job, snapshot.resources, snapshot.settings)
+        use = self.memory.nodes.use(job.memory, job.resources) if job.memory and self.memory else None
+        return Occupation(job.id, job.start_time, end, held, memory=use)
+
+    def _reserved(self, job: WaitingJob) -> Occupation:
+        """Return the occupation of an accepted reservation, with its memory."""
+        occupation = reservation_occupation(job, self._settings)
+        if not (self.memory and job.granted):
+            return occupation
+        return occupation._replace(memory=self.memory.use(job.id, job.granted.alternative, occupation.resources))
 
     def _open_at_first(self, job: PlannedJob, types: ParsedTypes) -> None:
         """Open the space of a container that is running or an accepted reservation."""

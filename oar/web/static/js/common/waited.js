@@ -3,7 +3,7 @@ import { t } from "./words.js";
 
 export const WAITED = {
   IMPOSSIBLE: t("waited.IMPOSSIBLE"), CONDITION: t("waited.CONDITION"), NOT_ALIVE: t("waited.NOT_ALIVE"),
-  BUSY: t("waited.BUSY"), RESERVATION: t("waited.RESERVATION"), ADVANCE: t("waited.ADVANCE"),
+  BUSY: t("waited.BUSY"), MEMORY: t("waited.MEMORY"), RESERVATION: t("waited.RESERVATION"), ADVANCE: t("waited.ADVANCE"),
   RESERVED: t("waited.RESERVED"), NO_SLOT: t("waited.NO_SLOT"), QUOTA: t("waited.QUOTA"),
   DEPENDENCY: t("waited.DEPENDENCY"), CONTAINER: t("waited.CONTAINER"), POSTPONED: t("waited.POSTPONED"),
   DEADLINE: t("waited.DEADLINE"), TOKEN: t("waited.TOKEN"), ARRAY: t("waited.ARRAY"), LIMIT: t("waited.LIMIT"),
