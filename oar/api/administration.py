@@ -27,7 +27,7 @@ from oar.lib.bus import control_client, frames
 from oar.lib.bus.frames import Status, StatusQuestion
 from oar.lib.bus.messages import Wake
 from oar.lib.submission import admission, admission_rules, rule_changes
-from oar.lib.submission.resource_request import format_request
+from oar.lib.submission.resource_request import texts_of
 from oar.lib.submission.sql_admission import AdmissionRule
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class TryRules(NamedTuple):
             "name": proposal.spec.name,
             "types": list(proposal.spec.types),
             "properties": proposal.spec.properties,
-            "resources_asked": [format_request(request.groups, request.walltime) for request in proposal.requests],
+            "resources_asked": texts_of(proposal.requests),
             "resources": admitted.size,
             "output": text_of(admitted.output),
         }

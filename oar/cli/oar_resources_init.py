@@ -36,7 +36,7 @@ _MEMORY = "mem"
 class HostUnits(NamedTuple):
     host: str
     units: Sequence[NewResource]
-    memory: int  #: GiB
+    memory: Mapping[str, int]  #: GiB in the property "mem", MiB in MEMORY_PROPERTY
     is_known: bool  #: it has resources already
 
 
@@ -111,7 +111,7 @@ def main(
     else:
         lines = property_lines(missing, oarproperty) if units else []
         for host in units:
-            memory = f"-p {_MEMORY}={host.memory}"
+            memory = " ".join(f"-p {name}={size}" for name, size in host.memory.items())
             lines += resource_lines(host.units, memory, repair=host.is_known, oarnodesetting=oarnodesetting)
         _write(path, lines, verbose=verbose, is_sure=is_sure)
     return A_HOST_FAILED if answers.failed else 0
@@ -170,7 +170,7 @@ def _resources(
     with context.database.snapshot() as tx:
         existing = {resource.network_address for resource in tx.resources.of_nodes(answers.machines)}
         last, columns = machines.last_numbers(tx), tx.resources.columns()
-    hosts = []
+    hosts, counted = [], context.runtime.config.memory_property
     for host, machine in answers.machines.items():
         if host in existing and not update:
             context.warn(
@@ -178,9 +178,11 @@ def _resources(
             )
             continue
         units, last = topology.units_of_machine(host, machine, last, each_thread=each_thread)
-        hosts.append(HostUnits(host, units, machine.memory, host in existing))
+        memory = {_MEMORY: machine.memory} | ({counted: machine.mib} if counted else {})
+        hosts.append(HostUnits(host, units, memory, host in existing))
     has_gpus = any(unit.gpu is not None for host in hosts for unit in host.units)
-    needed = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
+    needed = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus)))
+    needed |= dict.fromkeys((_MEMORY, *([counted] if counted else [])), False)
     return hosts, {name: is_text for name, is_text in needed.items() if name not in columns}
 
 
@@ -213,8 +215,8 @@ def _execute(context: Context, hosts: Sequence[HostUnits], missing: Mapping[str,
     count = 0
     with context.database.begin() as tx:
         for host in hosts:
-            columns = {**tx.resources.columns(), _MEMORY: "integer"}
-            memory = changes.sound([properties.check(_MEMORY, str(host.memory), columns)])
+            columns = {**tx.resources.columns(), **dict.fromkeys(host.memory, "integer")}
+            memory = changes.sound([properties.check(name, str(size), columns) for name, size in host.memory.items()])
             act = machines.repair if host.is_known else machines.create
             count += len(act(tx, context.user, host.units, memory, missing))
             missing = {}

@@ -22,7 +22,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.submission import admission_rules, rule_changes
 from oar.lib.submission.options import initial_request, spec_of
 from oar.lib.submission.preparation import Proposal
-from oar.lib.submission.resource_request import format_request
+from oar.lib.submission.resource_request import texts_of
 from oar.lib.submission.rule_changes import BadRuleText
 from oar.lib.submission.sql_admission import AdmissionRule
 
@@ -370,8 +370,8 @@ def _result(proposal: Proposal) -> Iterator[tuple[str, object]]:
     spec = proposal.spec
     yield "user", spec.user
     yield "job_type", proposal.job_type
-    for request in proposal.requests:
-        yield "resource_request", format_request(request.groups, request.walltime)
+    for text in texts_of(proposal.requests):
+        yield "resource_request", text
     yield "properties", spec.properties
     yield "properties_applied_after_validation", proposal.later_properties
     yield "reservation_date", proposal.start and format_date(proposal.start)

@@ -33,7 +33,19 @@ INTERRUPTED = 1
         "oarsub --app jupyter -l core=2,walltime=4:00": "Run JupyterLab on a node for four hours.",
     },
     topics={
-        "Resources": ("-l", "-p", "--nodelist", "--exclude", "-q", "--project", "-t", "--ar", "--verify"),
+        "Resources": (
+            "-l",
+            "--mem",
+            "--mem-per-core",
+            "-p",
+            "--nodelist",
+            "--exclude",
+            "-q",
+            "--project",
+            "-t",
+            "--ar",
+            "--verify",
+        ),
         "Start, order and restarts": ("-r", "--hold", "-a", "--max-restarts", "--estimate"),
         "Command, files and environment": (
             "-S",

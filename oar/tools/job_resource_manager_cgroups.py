@@ -8,7 +8,8 @@ Data (JSON).  All actions: ``oar_tmp_directory``, ``cpuset_path`` (null: keys an
 optional), ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``,
 ``node_file_db_fields_distinct_values``, ``first_nodes`` (of the node file, optional), ``array_id``, ``array_index``,
 ``stdout_file``, ``stderr_file``, ``launching_directory``, ``job_name``, ``project``, ``walltime``,
-``walltime_seconds``, ``types``.  ``sweep``: ``jobs`` = [{``job_id``, ``name``}] that may be here.
+``walltime_seconds``, ``types``, ``memory_limits`` (MiB by node, optional).  ``sweep``: ``jobs`` = [{``job_id``,
+``name``}] that may be here.
 
 ``clean`` says one line ``{"job_id": n, "usage": {...}, "reason": {...}}`` with what the job used on this node, and what
 oarexec found here when something of the job failed (null: nothing, see ``node_faults``); ``sweep`` one line
@@ -184,7 +185,8 @@ def make_group(data: "Data", confinement: "Confinement", groups: "Groups") -> No
             if confinement.leaves.shared:
                 cpus = share_cpus(data, cpus)
         mems = memory_nodes(data, cpus)
-        groups.create(confinement.leaves, cpus, mems, memory_limit(data, cpus), process_limit(data, cpus))
+        memory = asked_memory(data, confinement, groups) or memory_limit(data, cpus)
+        groups.create(confinement.leaves, cpus, mems, memory, process_limit(data, cpus))
         allowed = node_devices.allowed_devices(data) if node_base.options_of(data).get("devices") else None
         if allowed is not None:
             node_devices.restrict(groups, confinement.leaves.payload, allowed)
@@ -232,6 +234,15 @@ def memory_nodes(data: "Data", cpus: "set[int]") -> "set[int]":
     if node_base.options_of(data).get("mem_nodes") == "all":
         return set()
     return node_kernel.memory_nodes_of(cpus)
+
+
+def asked_memory(data: "Data", confinement: "Confinement", groups: "Groups") -> "int | None":
+    """Return the memory that the job asked for here, in bytes; None if it asked for none, or it cannot be limited.
+
+    Several jobs in a group of a forced name have one limit: it is not that of one of them.
+    """
+    mib: "int | None" = (data.get("memory_limits") or {}).get(node_base.this_node())
+    return mib << 20 if mib and groups.has_memory() and not confinement.leaves.shared else None
 
 
 def memory_limit(data: "Data", cpus: "set[int]") -> "int | None":

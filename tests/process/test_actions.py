@@ -28,7 +28,7 @@ from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.notices import tell
 from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.dispatch import Action, ActionKind
-from tests.builders import add_job, add_resources, for_no_reason, state_of
+from tests.builders import add_job, add_resources, execute_sql, for_no_reason, state_of
 from tests.process.node_box import NODE
 from tests.process.this_machine import free_ports, text_in, wait_until
 from tests.process.world import Nowhere, World, end, slowed
@@ -188,6 +188,17 @@ def test_a_job_that_ran_out_of_memory_is_told_with_peak_and_limit(
     assert figures["limit"] == 64 << 20
     assert figures["peak"] == pytest.approx(64 << 20, rel=0.1)
     (world.box.home("alice") / "go").unlink()
+
+
+def test_a_job_has_the_memory_that_it_asked_for_and_no_more(world: World) -> None:
+    world.context = replace(world.context, config=world.context.config.replace(memory_property="memory"))
+    job_id = world.job("exec python3 -c 'y = []\nwhile True: y.append(bytes(1 << 22))'")
+    execute_sql(world.database, "UPDATE moldable_job_descriptions SET memory_per_core = 64")
+    launch_job(world.context, job_id)
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    cause = world.cause(job_id)
+    assert (cause.code, cause.data["nodes"][NODE]["limit"]) == (EndCode.OUT_OF_MEMORY, 64 << 20)
 
 
 def test_an_end_whose_report_was_lost_is_fetched_from_the_node(world: World) -> None:

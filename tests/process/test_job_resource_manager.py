@@ -328,6 +328,21 @@ def test_memory_is_limited_where_the_site_wants_it(box: NodeBox) -> None:
     assert (ended["code"], (box.home("alice") / "out18").read_text()) == (0, "137\n")
 
 
+def test_a_job_is_limited_to_the_memory_that_it_asked_for(box: NodeBox) -> None:
+    grow = "python3 -c 'y = []\nwhile True: y.append(bytes(1 << 22))'; echo $?"
+    job = box.job_data(20, command=grow, stdout_file="out20")
+    job["init"]["options"] = {"memory": True}  # its share would be more
+    job["init"]["memory_limits"] = {NODE: 64, "other": 1}
+    with box.launch(job) as launch:
+        launch.until("oarexec is initialized and ready to do the job")
+        launch.go()
+        launch.end()
+    ended = box.ended(job)
+    assert ended["usage"]["oom_kills"] >= 1
+    assert ended["usage"]["memory_limit"] == 64 << 20
+    assert (ended["code"], (box.home("alice") / "out20").read_text()) == (0, "137\n")
+
+
 def test_suspending_freezes_the_payload_and_not_oarexec(box: NodeBox) -> None:
     job = box.job_data(19, command="while :; do date +%N > beat; sleep 0.01; done")
     box.start(job)

@@ -249,7 +249,7 @@ def test_requests_of_the_guide_can_be_read() -> None:
     requests = [text.removeprefix("-l ").strip('"') for text in literals(GUIDE) if text.startswith("-l ")]
     assert len(requests) > 15
     for request in requests:
-        parse_request(request)
+        parse_request(request, with_memory=True)
 
 
 def test_dependencies_of_the_guide_can_be_read() -> None:

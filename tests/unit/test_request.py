@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.base.errors import BadRequest
-from oar.lib.jobs.records import Group, Level, Moldable
+from oar.lib.jobs.records import Group, Level, Memory, Moldable
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission import resource_request
 from oar.lib.submission.resource_request import (
@@ -157,12 +157,49 @@ requests = st.builds(
     st.lists(st.builds(Group, filters, levels), min_size=1, max_size=3).map(tuple),
     st.none() | st.integers(1, 10**6),
     st.just(False),  # a job that grows is told by its type
+    st.none() | st.builds(Memory, st.integers(1, 2**40), st.booleans()),
 )
 
 
 @given(requests)
 def test_text_of_a_request_reads_back_as_the_same_request(asked: ResourceRequest) -> None:
-    assert parse_request(resource_request.format_request(asked.groups, asked.walltime)) == asked
+    (text,) = resource_request.texts_of([asked])
+    assert parse_request(text, with_memory=True) == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("core=2,mem=8G", Memory(8192)),
+        ("core=2,walltime=1:0,mem=1.5GiB", Memory(1536)),
+        ("mem_per_core=500M,walltime=1:0,core=2", Memory(500, is_per_core=True)),
+        ("mem=1T", Memory(1 << 20)),
+        ("core=2/mem=8", None),
+        ("core=2+mem=8", None),
+    ],
+)
+def test_memory_is_behind_a_comma(text: str, memory: Memory | None) -> None:
+    assert parse_request(text, with_memory=True).memory == memory
+
+
+@pytest.mark.parametrize("value", ["8", "8X", "-1G", "0G", "G", "", "1e3G", "٣G", "9999999999999T", "1.5.5G", "8G8"])
+def test_what_is_no_size_of_memory_is_refused_with_its_name(value: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_request(f"core=1,mem={value}", with_memory=True)
+    assert f'"{value}" is not a size of memory' in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_the_key_mem_is_a_property() -> None:
+    (asked,) = [parse_request("core=1,mem=8")]
+    assert (asked.memory, asked.groups[1].levels) == (None, (Level("mem", 8),))
+
+
+def test_memory_is_given_once() -> None:
+    with pytest.raises(BadRequest, match="cannot recognize"):
+        parse_request("core=1,mem=8G,mem=1G", with_memory=True)
+    with pytest.raises(BadRequest, match="memory is given twice"):
+        parse_request("mem=8G,core=1,mem=1G", with_memory=True)
 
 
 @given(st.text(max_size=40))

@@ -161,6 +161,7 @@ _PROPERTIES = (
     Config.node_file_db_field,
     Config.node_file_db_field_distinct_values,
     Config.job_resource_manager_property_db_field,
+    Config.memory_property,
 )
 _ORDERS = (Config.scheduler_resource_order, Config.scheduler_resource_order_adv_reservations)
 #: Keys whose values may be different for each queue.

@@ -35,6 +35,7 @@ from oar.lib.config.kinds import (
     PORT,
     PORTS,
     POSITIVE,
+    PROPERTY,
     PROXIES,
     REQUEST,
     SECONDS,
@@ -183,6 +184,13 @@ class Config(Values):
         one_of(DependencyCondition.OK, DependencyCondition.ANY, DependencyCondition.NOT_OK, DependencyCondition.START),
         DependencyCondition.OK,
         "How a job must have ended that others wait for with oarsub -a.",
+    )
+    memory_property = unset(
+        PROPERTY,
+        "Property of resources with the MiB of memory of their node; not set = memory of jobs is not counted.",
+    )
+    memory_default_per_core = Key(
+        INTEGER, 0, "MiB for each core of jobs that ask for no memory; 0 = their memory is not counted."
     )
     max_alternatives = Key(POSITIVE, 50, "Maximum number of alternatives (-l) of a job.")
     max_array_size = Key(POSITIVE, 10000, "Maximum number of jobs in an array.")

@@ -226,6 +226,12 @@ def some_of(*choices: str) -> ValueKind[Words]:
     return ValueKind(f"list of: {', '.join(choices)}", read, " ".join)
 
 
+def _read_property(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text, re.ASCII):
+        raise ValueError("write the name of a property, as oarproperty --list shows it")
+    return text
+
+
 def _read_port(text: str) -> int:
     port = at_least(0).read(text)
     if port > 65535:
@@ -485,6 +491,7 @@ def per_queue(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
 
 
 TEXT: ValueKind[str] = ValueKind("text", str)
+PROPERTY: ValueKind[str] = ValueKind("property of resources", _read_property)
 BOOLEAN: ValueKind[bool] = ValueKind("yes | no", _read_boolean, lambda value: "yes" if value else "no")
 ANY_INTEGER: ValueKind[int] = at_least(-(2**62))
 INTEGER: ValueKind[int] = at_least(0)

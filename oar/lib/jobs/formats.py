@@ -203,11 +203,12 @@ def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
     if set(map(len, of.moldables)) == {1}:
         alternatives: Any = Moldable._make(zip(*chain.from_iterable(of.moldables), strict=True))
         walltimes = alternatives.walltime
-        keys: list[object] = list(zip(map(id, alternatives.groups), walltimes, strict=True))
+        keys: list[object] = list(zip(map(id, alternatives.groups), walltimes, alternatives.memory, strict=True))
     else:
         walltimes = list(map(walltime_of, of.moldables, job.assigned_moldable, of.prediction))
         keys = [
-            tuple([(id(moldable.groups), moldable.walltime) for moldable in moldables]) for moldables in of.moldables
+            tuple([(id(moldable.groups), moldable.walltime, moldable.memory) for moldable in moldables])
+            for moldables in of.moldables
         ]
     requests = dict(zip(keys, of.moldables, strict=True))
     texts = {key: format_wanted_resources(moldables) for key, moldables in requests.items()}

@@ -148,6 +148,11 @@ class Memory(NamedTuple):
     is_per_core: bool = False  #: for each of its resources there, else for the node
 
 
+def memory_of(per_node: int, per_core: int) -> Memory | None:
+    """Return the memory of an alternative from its columns, of which at most one is not 0."""
+    return Memory(per_core or per_node, per_core > 0) if per_core or per_node else None
+
+
 class Moldable(NamedTuple):
     """One alternative (one ``-l``) of a job, as stored."""
 

@@ -11,7 +11,7 @@ from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import ENDED, LIVE, NO_FRAME
 from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.jobs.fields import COLUMNS
-from oar.lib.jobs.records import Dependency, Job, JobKeys, StateChange, date_of_start
+from oar.lib.jobs.records import Dependency, Job, JobKeys, Memory, StateChange, date_of_start, memory_of
 from oar.lib.jobs.states import FINAL, Accounted, Index, JobState, JobType, Reservation
 from oar.lib.nodes.records import Resource
 
@@ -294,7 +294,8 @@ class EndedSummary(NamedTuple):
 #: cannot return columns that are added later. JSON takes three times as long, which matters for many resources.
 FEW_RESOURCES = 8
 _READ = Prepared(f"""
-    SELECT j.job_id, COALESCE(m.moldable_walltime, 0), i.reservation_id,
+    SELECT j.job_id, COALESCE(m.moldable_walltime, 0), COALESCE(m.memory_per_node, 0), COALESCE(m.memory_per_core, 0),
+        i.reservation_id,
         ARRAY(SELECT t.type FROM job_types t WHERE t.job_id = j.job_id AND t.types_index = 'CURRENT'
               ORDER BY t.job_type_id),
         ARRAY(SELECT a.resource_id FROM assigned_resources a
@@ -316,6 +317,7 @@ class JobDetail(NamedTuple):
     """Data about a job from other tables than ``jobs``."""
 
     walltime: int  #: of the alternative that has its resources, 0 if there is none
+    memory: Memory | None  #: of that alternative
     reservation_id: int | None  #: of the advance reservation that it is in
     types: tuple[str, ...]  #: those that are valid
     resources: frozenset[int]  #: that it has now
@@ -324,10 +326,11 @@ class JobDetail(NamedTuple):
 
 
 def _detail(row: Row) -> JobDetail:
-    _, walltime, reservation_id, types, resources, rows, challenge, private_key, public_key = row
+    _, walltime, per_node, per_core, reservation_id, types, resources, rows, challenge, private_key, public_key = row
     read_rows = json.loads(rows) if rows else []
     return JobDetail(
         walltime,
+        memory_of(per_node, per_core),
         reservation_id,
         tuple(types),
         frozenset(resources),

@@ -193,6 +193,7 @@ class FoundMachine(NamedTuple):
 
     threads: tuple[FoundThread, ...]  #: in order
     memory: int  #: GiB, rounded up
+    mib: int  #: the same in MiB, rounded down
     gpus: tuple[int, ...] = ()
 
 
@@ -204,7 +205,7 @@ def parse_description(text: str) -> FoundMachine:
     if not threads or len(kibibytes) != 1:
         raise BadTopology("it must report its processors and its memory")
     gpus = sorted(numbers[0] for numbers in _of_kind(lines, "gpu", 1))
-    return FoundMachine(tuple(threads), -(-kibibytes[0] // _KIB_PER_GIB), tuple(gpus))
+    return FoundMachine(tuple(threads), -(-kibibytes[0] // _KIB_PER_GIB), kibibytes[0] >> 10, tuple(gpus))
 
 
 def _of_kind(lines: Iterable[str], kind: str, count: int) -> Iterator[list[int]]:

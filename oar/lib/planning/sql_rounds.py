@@ -14,7 +14,7 @@ from oar.lib.bus.messages import Topic
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.jobs.live_jobs import LiveJob
-from oar.lib.jobs.records import Dependency, Level
+from oar.lib.jobs.records import Dependency, Level, Memory, memory_of
 from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.nodes.states import ResourceState
@@ -41,8 +41,10 @@ _TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id""")
 #: A request is read table by table: each time by an index, whatever the database knows of the sizes.
 _MOLDABLES = Prepared("""
-    SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime, resources FROM moldable_job_descriptions
-    WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s) ORDER BY moldable_id""")
+    SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime, resources, memory_per_node,
+        memory_per_core
+    FROM moldable_job_descriptions WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s)
+    ORDER BY moldable_id""")
 _GROUPS = Prepared("""
     SELECT res_group_id, res_group_moldable_id, res_group_property FROM job_resource_groups
     WHERE res_group_index = 'CURRENT' AND res_group_moldable_id = ANY(%s) ORDER BY res_group_id""")
@@ -55,7 +57,8 @@ _HELD_CONTAINERS = """
     WHERE j.state = 'Hold' AND t.types_index = 'CURRENT' AND (t.type = 'container' OR t.type LIKE 'container=%')
     ORDER BY j.job_id"""
 _WALLTIMES = Prepared("""
-    SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)""")
+    SELECT moldable_id, moldable_walltime, memory_per_node, memory_per_core
+    FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)""")
 _ASSIGNED = Prepared("""
     SELECT moldable_job_id, array_agg(resource_id) FROM assigned_resources
     WHERE assigned_resource_index = 'CURRENT' GROUP BY moldable_job_id""")
@@ -175,6 +178,7 @@ class MoldableRow:
     groups: tuple[GroupRow, ...]
     default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
     resources: int = 0  #: that it would take, as far as its admission knew it
+    memory: Memory | None = None  #: None = its memory is not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +264,16 @@ class Rounds(Table):
         for group_id, moldable_id, text in group_rows:
             groups[moldable_id].append(GroupRow(text or "", tuple(levels[group_id])))
         moldables: dict[int, list[MoldableRow]] = defaultdict(list)
-        for moldable_id, job_id, walltime, *rest in rows:
-            moldables[job_id].append(MoldableRow(moldable_id, job_id, walltime, tuple(groups[moldable_id]), *rest))
+        for moldable_id, job_id, walltime, default, size, *memory in rows:
+            asked = tuple(groups[moldable_id])
+            row = MoldableRow(moldable_id, job_id, walltime, asked, default, size, memory_of(*memory))
+            moldables[job_id].append(row)
         return {job_id: tuple(alternatives) for job_id, alternatives in moldables.items()}
 
-    def walltimes(self, moldables: Collection[int]) -> dict[int, int]:
-        """Return the current walltimes of alternatives."""
-        return dict(self._tx.rows(_WALLTIMES, (list(moldables),))) if moldables else {}
+    def walltimes(self, moldables: Collection[int]) -> dict[int, tuple[int, Memory | None]]:
+        """Return the current walltimes of alternatives, and their memory."""
+        rows = self._tx.rows(_WALLTIMES, (list(moldables),)) if moldables else ()
+        return {moldable_id: (walltime, memory_of(*memory)) for moldable_id, walltime, *memory in rows}
 
     def held_containers(self) -> list[tuple[int, str]]:
         """Return the jobs on hold that are containers, each with its container type."""

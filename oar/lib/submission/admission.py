@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.base.errors import BadCondition
 from oar.lib.config.files import Config
-from oar.lib.jobs.records import Group
-from oar.lib.jobs.states import ProjectMode
+from oar.lib.jobs.records import Group, Memory
+from oar.lib.jobs.states import JobTypeName, ProjectMode
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED, Cluster, UnknownProperty, asker_of, open_cluster
 from oar.lib.submission.preparation import Proposal
-from oar.lib.submission.resource_request import ResourceRequest
+from oar.lib.submission.resource_request import JobTypes, ResourceRequest
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -58,7 +58,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
     if amended.spec.types:
         reservation_entry.check_no_frame(tx, amended.spec.types)
     _check_queue_after_rules(tx, proposal, amended)
-    return Admission(amended, output, _sizes(cluster, amended, proposal))
+    return Admission(amended, output, _sizes(cluster, config, amended, proposal))
 
 
 def _admit_inside(
@@ -75,7 +75,7 @@ def _admit_inside(
     _check_queue_after_rules(tx, proposal, amended, reservation.queue)
     amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
-    sizes = _sizes(cluster, amended, proposal)
+    sizes = _sizes(cluster, config, amended, proposal)
     reservation_entry.check_fits(cluster, reservation, amended, proposal, tx.now)
     types = (*amended.spec.types, reservation.entry_type)
     return Admission(amended._replace(spec=amended.spec._replace(types=types)), output, sizes, reservation)
@@ -148,8 +148,20 @@ def _amend(
         default_walltimes=_default_walltimes(proposal.requests, amended.requests),
     )
     warnings = preparation.check_types(amended, config, tx.now) if amended.spec.types else ()
-    amended = _with_project_of_rules(tx, config, proposal.spec.project, amended)
+    amended = _with_project_of_rules(tx, config, proposal.spec.project, _with_memory(config, amended))
     return amended._replace(warnings=(*amended.warnings, *warnings)), output
+
+
+def _with_memory(config: Config, amended: Proposal) -> Proposal:
+    """Return a proposal with the default memory of the site in requests that name none.  Raises BadSubmission."""
+    types = JobTypes(amended.spec.types)
+    checks.check_memory(amended.requests, types)
+    if not (config.memory_property and config.memory_default_per_core) or JobTypeName.CONTAINER in types:
+        return amended
+    default = Memory(config.memory_default_per_core, is_per_core=True)
+    return amended._replace(
+        requests=tuple(request._replace(memory=request.memory or default) for request in amended.requests)
+    )
 
 
 @contextmanager
@@ -259,7 +271,7 @@ def _check_queue_after_rules(
         check_queue(tx, amended.spec.queue, of_reservation)
 
 
-def _sizes(cluster: Cluster, amended: Proposal, proposal: Proposal) -> list[int]:
+def _sizes(cluster: Cluster, config: Config, amended: Proposal, proposal: Proposal) -> list[int]:
     """Return how many resources each alternative would take.  Raises BadSubmission if one can never be satisfied.
 
     ``amended``, ``proposal``: the proposal after and before the rules.  For an advance reservation, one satisfiable
@@ -268,14 +280,18 @@ def _sizes(cluster: Cluster, amended: Proposal, proposal: Proposal) -> list[int]
     properties = amended.spec.properties or ""
     sizes, one_is_enough = [], amended.is_advance_reservation
     for number, request in enumerate(amended.requests):
+        enough = checks.condition_on_memory(request, config)
         try:
-            size = cluster.size(request.groups, properties)
+            size = cluster.size(request.groups, " AND ".join(f"({each})" for each in (properties, enough) if each))
+            is_for_memory = size is None and bool(enough) and cluster.size(request.groups, properties) is not None
         except UnknownProperty as error:
             raise BadSubmission(Code.REQUEST, str(error), prefix="# ") from None
         except BadCondition as error:
             raise BadSubmission(Code.REQUEST, str(error)) from None
         if size is None and one_is_enough and request is not amended.requests[-1]:
             continue
+        if is_for_memory:
+            raise checks.too_little_memory(request)
         if size is None:
             lack = cluster.lack(request.groups, properties, proposal.conditions_of_user(request, number))
             text = f"There are not enough resources for your request\n# {lack}"

@@ -28,7 +28,7 @@ from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.options import JobOptions
 from oar.lib.submission.preparation import Proposal
-from oar.lib.submission.resource_request import JobTypes, ResourceRequest, format_request, parse_request
+from oar.lib.submission.resource_request import JobTypes, ResourceRequest, parse_request, texts_of
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -146,7 +146,11 @@ def alter(
     outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)
     is_anew = bool(changes.named & {"requests", "advance_reservation"})
     requests = tuple(  # a default walltime is computed again
-        ResourceRequest(moldable.groups, None if is_anew and moldable.default_walltime else moldable.walltime)
+        ResourceRequest(
+            moldable.groups,
+            None if is_anew and moldable.default_walltime else moldable.walltime,
+            memory=moldable.memory,
+        )
         for moldable in moldables
     )
     present = _proposal(config, job, outside, requests, JobChanges(), now=now)._replace(
@@ -180,7 +184,7 @@ def _present_texts(job: Job, requests: Sequence[ResourceRequest], changes: JobCh
     names = [name for name in ("name", "properties", "queue", "project", "notify") if name in changes.named]
     texts = [f"{name} = {getattr(job, name)!r}" for name in names]
     if changes.requests is not None:
-        texts.append(f"requests = {tuple(format_request(request.groups, request.walltime) for request in requests)!r}")
+        texts.append(f"requests = {tuple(texts_of(requests))!r}")
     return ", ".join(texts)
 
 
@@ -249,23 +253,31 @@ def _proposal(
     )
     options = JobOptions(interactive=job.job_type is JobType.INTERACTIVE, requests=changes.requests or ())
     prepared = preparation.prepare(options, spec, config, now)
-    return prepared._replace(requests=_requests(prepared.requests, changes.requests, present))
+    named = [parse_request(text, with_memory=bool(config.memory_property)) for text in changes.requests or ()]
+    return prepared._replace(requests=_requests(prepared.requests, named, present))
 
 
 def _requests(
-    completed: tuple[ResourceRequest, ...], texts: tuple[str, ...] | None, present: tuple[ResourceRequest, ...]
+    completed: tuple[ResourceRequest, ...], named: Sequence[ResourceRequest], present: tuple[ResourceRequest, ...]
 ) -> tuple[ResourceRequest, ...]:
     """Return the requests of the altered job; parts that a new ``-l`` does not name come from the present request.
 
-    ``texts``: each new ``-l``; ``completed``: the same, parsed and completed as for a new job.
+    ``named``: each new ``-l``; ``completed``: the same, completed as for a new job.
     """
-    if texts is None:
+    if not named:
         return present
-    named = [parse_request(text) for text in texts]
-    if not any(request.groups for request in named) and len(named) == 1:  # only a new walltime, for all alternatives
-        return tuple(ResourceRequest(request.groups, named[0].walltime) for request in present)
+    if not any(request.groups for request in named) and len(named) == 1:  # only new values, for all alternatives
+        (new,) = named
+        return tuple(
+            ResourceRequest(before.groups, new.walltime or before.walltime, memory=new.memory or before.memory)
+            for before in present
+        )
     return tuple(
-        ResourceRequest(whole.groups if new.groups else before.groups, new.walltime or before.walltime)
+        ResourceRequest(
+            whole.groups if new.groups else before.groups,
+            new.walltime or before.walltime,
+            memory=new.memory or before.memory,
+        )
         for new, whole, before in zip_longest(named, completed, present[: len(named)], fillvalue=present[0])
     )
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.sizes import format_memory, parse_memory
 from oar.lib.base.texts import is_storable
 from oar.lib.config.files import Config
-from oar.lib.jobs.records import Group, JobSpec
+from oar.lib.jobs.records import Group, JobSpec, Memory
 from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.options import JobOptions
 from oar.lib.submission.resource_request import JobTypes, ResourceRequest, name_nodes, parse_request
@@ -251,14 +252,60 @@ def check_alternatives(texts: Sequence[str], most: int) -> None:
         raise BadSubmission(Code.SYNTAX, text)
 
 
-def parse_requests(texts: Iterable[str], config: Config) -> tuple[ResourceRequest, ...]:
-    """Parse each ``-l``; add the default resources to a request without resources.  Raises BadSubmission."""
+#: Said of memory where it is not counted.
+NO_MEMORY = "this site does not count memory (MEMORY_PROPERTY is not set)"
+
+
+def parse_memory_options(options: JobOptions, config: Config) -> Memory | None:
+    """Return the memory of the alternatives that name none.  Raises BadSubmission."""
+    if options.memory is None and options.memory_per_core is None:
+        return None
+    if not config.memory_property:
+        raise BadSubmission(Code.REQUEST, f"{NO_MEMORY}.")
+    if options.memory is not None and options.memory_per_core is not None:
+        raise BadSubmission(Code.REQUEST, "--mem and --mem-per-core cannot be used together.")
     try:
-        requests = [parse_request(text) for text in texts] or [ResourceRequest()]
+        return Memory(parse_memory(options.memory or options.memory_per_core or ""), options.memory is None)
     except BadRequest as error:
-        raise BadSubmission(Code.SYNTAX, str(error)) from None
+        raise BadSubmission(Code.REQUEST, f"{error}.") from None
+
+
+def check_memory(requests: Iterable[ResourceRequest], types: JobTypes) -> None:
+    """Raise BadSubmission if a container asks for memory."""
+    if JobTypeName.CONTAINER in types and any(request.memory for request in requests):
+        raise BadSubmission(Code.REQUEST, "a container reserves no memory: its inner jobs ask for it.")
+
+
+def condition_on_memory(request: ResourceRequest, config: Config) -> str:
+    """Return the condition of nodes that have the memory of a request at all; '' = it names none."""
+    if not (request.memory and config.memory_property):
+        return ""
+    return f"{config.memory_property} >= {request.memory.mib}"
+
+
+def too_little_memory(request: ResourceRequest) -> BadSubmission:
+    """Return the error of a request whose memory too few nodes have."""
+    memory = request.memory or Memory(0)
+    asked = f"{format_memory(memory.mib)} of memory{' per core' if memory.is_per_core else ''}"
+    text = f"There are not enough resources for your request\n# too few nodes have {asked}: ask for less memory"
+    return BadSubmission(Code.REQUEST, text, prefix="# ", verify=False)
+
+
+def parse_requests(texts: Iterable[str], config: Config, memory: Memory | None = None) -> tuple[ResourceRequest, ...]:
+    """Parse each ``-l``; add the default resources to a request without resources.  Raises BadSubmission.
+
+    ``memory``: that of the requests that name none.
+    """
+    try:
+        requests = [parse_request(text, with_memory=bool(config.memory_property)) for text in texts]
+    except BadRequest as error:
+        is_memory = not config.memory_property and any(re.search(r"\bmem(_per_core)?\s*=", text) for text in texts)
+        raise BadSubmission(Code.SYNTAX, f"{error}\n# {NO_MEMORY}" if is_memory else str(error)) from None
     default = parse_request(config.oarsub_default_resources).groups
-    return tuple(request._replace(groups=_with_default(request.groups, default)) for request in requests)
+    return tuple(
+        request._replace(groups=_with_default(request.groups, default), memory=request.memory or memory)
+        for request in requests or [ResourceRequest()]
+    )
 
 
 def _with_default(groups: Sequence[Group], default: Sequence[Group]) -> tuple[Group, ...]:
@@ -279,7 +326,7 @@ def named(requests: Sequence[ResourceRequest], columns: Iterable[str], config: C
     """Replace ``nodes`` and ``node`` with the node property, unless the site has a column with this name."""
     names = frozenset(columns)
     return tuple(
-        ResourceRequest(name_nodes(request.groups, names, config.oarsub_nodes_resources), request.walltime)
+        request._replace(groups=name_nodes(request.groups, names, config.oarsub_nodes_resources), grows=False)
         for request in requests
     )
 

@@ -79,6 +79,10 @@ class JobOptions(NamedTuple):
         kind=Kind.FLAG, in_scripts=False)] = False
     requests: Annotated[Texts, Option(("-l", "--resource"), "Resources and walltime.", "REQUEST", Kind.TEXTS,
         completes="requests")] = ()
+    memory: Annotated[Text, Option(("--mem",), "Memory on each node of the job.", "SIZE",
+        api="Memory on each node of the job, such as `8G`.")] = None
+    memory_per_core: Annotated[Text, Option(("--mem-per-core",), "Memory for each core of the job.", "SIZE",
+        api="Memory for each core of the job, such as `2G`.")] = None
     array: Annotated[ArraySize | None, Option(("--array",), "Submit an array of N jobs; at most M run at a time.",
         "N[%M]", Kind.ARRAY)] = None
     parameter_file: Annotated[Text, Option(("--array-param-file",), "Submit one job for each line of FILE.", "FILE",

@@ -81,7 +81,7 @@ def prepare(options: JobOptions, spec: JobSpec, config: Config, now: int) -> Pro
     spec = app_jobs.with_app(options, spec, config)
     checks.check_modes(options, spec)
     checks.check_alternatives(options.requests, config.max_alternatives)
-    requests = checks.parse_requests(options.requests, config)
+    requests = checks.parse_requests(options.requests, config, checks.parse_memory_options(options, config))
     checks.check_array(options, spec, config.max_array_size)
     if options.advance_reservation is not None:
         checks.check_advance_reservation(options.advance_reservation)

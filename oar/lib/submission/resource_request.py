@@ -1,6 +1,6 @@
 """The resource language of ``-l`` and the job types of ``-t``: text -> values -> text.
 
-    {gpu='YES'}/switch=1/host=2/core=4+{type='licence'}/licence=1,walltime=1:30
+    {gpu='YES'}/switch=1/host=2/core=4+{type='licence'}/licence=1,mem=8G,walltime=1:30
 
 A filter is SQL and may contain any of ``, + / = { }`` inside its quoted strings.  The text is therefore parsed from
 left to right and never split at a character that may be part of a filter.
@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from oar.lib.base.errors import BadRequest
+from oar.lib.base.sizes import parse_memory, write_memory
 from oar.lib.base.times import DURATION_FORMS, format_duration, parse_duration
-from oar.lib.jobs.records import Group, Level, Moldable
+from oar.lib.jobs.records import Group, Level, Memory, Moldable
 from oar.lib.jobs.states import JobLetter, JobTypeName
 
 #: Quantities that are words, as they are stored.
@@ -30,6 +31,7 @@ NODE_ALIASES = frozenset({"nodes", "node"})
 
 _LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([0-9]{1,10}|[A-Za-z_]+)\s*\Z", re.ASCII)
 _WALLTIME = re.compile(r"\s*walltime\s*=([^,]*)")
+_MEMORY = re.compile(r"\s*mem(_per_core)?\s*=([^,]*)")
 _LARGEST_QUANTITY = 2**31 - 1
 #: Each level is a question within a question to the database, each group a part of one: text grows with both.
 MOST_LEVELS = 16
@@ -46,40 +48,48 @@ class ResourceRequest(NamedTuple):
     groups: tuple[Group, ...] = ()
     walltime: int | None = None  #: seconds; None = not given
     grows: bool = False  #: it may last longer, as far as that delays nobody: ``walltime=best[:walltime]``
+    memory: Memory | None = None  #: None = not given
 
 
-def parse_request(text: str) -> ResourceRequest:
-    """Parse the argument of one ``-l``.
+def parse_request(text: str, *, with_memory: bool = False) -> ResourceRequest:
+    """Parse the argument of one ``-l``; ``with_memory``: ``mem`` and ``mem_per_core`` are memory, not properties.
 
-    >>> parse_request("/cpu=2,walltime=1:30")
-    ResourceRequest(groups=(Group(filter='', levels=(Level(property='cpu', quantity=2),)),), walltime=5400, grows=False)
+    >>> parse_request("/cpu=2,walltime=1:30")[:2]
+    ((Group(filter='', levels=(Level(property='cpu', quantity=2),)),), 5400)
 
     Raises BadRequest; the message names the invalid part.
     """
-    return _RequestReader(text).request()
+    return _RequestReader(text, with_memory=with_memory).request()
 
 
 class _RequestReader:
     """Parses a request from left to right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, with_memory: bool) -> None:
         self._text = text
         self._at = 0
+        self._has_memory = with_memory
+        self._memory: Memory | None = None
         self._walltime: int | None = None
         self._grows = False
 
     def request(self) -> ResourceRequest:
         self._skip_separators()
-        has_walltime = self._read_walltime()
-        if has_walltime and self._done():
-            return ResourceRequest((), self._walltime, self._grows)
-        if has_walltime:
-            self._at += 1  # skip the comma after a leading walltime
+        has_value = self._read_walltime() or self._read_memory()
+        while has_value:
+            if self._done():
+                return ResourceRequest((), self._walltime, self._grows, self._memory)
+            self._at += 1  # skip the comma after a leading walltime, or memory
+            has_value = self._read_memory() if not self._memory else self._walltime is None and self._read_walltime()
         groups = [self._group()]
         while not self._done():
             if self._peek() not in "+,":
                 raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
             if self._read_walltime(behind=self._separators()):
+                self._read_memory(behind=self._separators())
+                break
+            if self._read_memory(behind=self._separators()):
+                self._read_walltime(behind=self._separators())
                 break
             self._skip_separators()
             groups.append(self._group())
@@ -87,7 +97,18 @@ class _RequestReader:
                 raise BadRequest(f'more than {MOST_GROUPS} parts are joined with "+": use levels, or several jobs')
         if not self._done():
             raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
-        return ResourceRequest(tuple(groups), self._walltime, self._grows)
+        return ResourceRequest(tuple(groups), self._walltime, self._grows, self._memory)
+
+    def _read_memory(self, behind: str = "") -> bool:
+        """Parse ``mem=...`` or ``mem_per_core=...`` if it is next, as ``_read_walltime`` does."""
+        match = _MEMORY.match(self._text, self._at + len(behind))
+        if not match or "+" in behind or not self._has_memory:
+            return False
+        if self._memory:
+            raise BadRequest(f"memory is given twice: {self._text.strip()}")
+        self._at = match.end()
+        self._memory = Memory(parse_memory(match[2]), bool(match[1]))
+        return True
 
     def _read_walltime(self, behind: str = "") -> bool:
         """Parse ``walltime=...`` if it is next (at the beginning, or after a comma); return whether it was."""
@@ -226,21 +247,30 @@ def format_group(group: Group) -> str:
     return condition + "".join(f"/{level.property}={format_quantity(level.quantity)}" for level in group.levels)
 
 
-def format_request(groups: Iterable[Group], walltime: int | None) -> str:
+def format_request(groups: Iterable[Group], walltime: int | None, memory: Memory | None = None) -> str:
     """Return the text of one ``-l``.
 
     >>> format_request((Group("", (Level("host", 2),)),), 3600)
     '/host=2,walltime=1:0:0'
     """
     parts = ["+".join(format_group(group) for group in groups)]
+    if memory:
+        parts.append(f"mem{'_per_core' if memory.is_per_core else ''}={write_memory(memory.mib)}")
     if walltime is not None:
         parts.append(f"walltime={format_duration(walltime)}")
     return ",".join(part for part in parts if part)
 
 
+def texts_of(requests: Iterable[ResourceRequest]) -> list[str]:
+    """Return the text of each ``-l``."""
+    return [format_request(request.groups, request.walltime, request.memory) for request in requests]
+
+
 def format_wanted_resources(moldables: Iterable[Moldable]) -> str:
     """Return the ``wanted_resources`` of oarstat: ``-l "..." `` for each alternative, each followed by a space."""
-    return "".join([f'-l "{_format_stored(moldable.groups, moldable.walltime)}" ' for moldable in moldables])
+    return "".join(
+        [f'-l "{_format_stored(moldable.groups, moldable.walltime, moldable.memory)}" ' for moldable in moldables]
+    )
 
 
 #: Many jobs ask for the same.

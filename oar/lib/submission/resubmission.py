@@ -147,7 +147,7 @@ def _alternative(
     if default:
         is_cut = reservation is not None and not reservation.is_flexible
         walltime = min(default, reservation_entry.longest(reservation, tx.now)) if is_cut and reservation else default
-    return NewAlternative(walltime, moldable.groups, default)
+    return NewAlternative(walltime, moldable.groups, default, memory=moldable.memory)
 
 
 def _submitted_walltime(moldable: Moldable, job: Job, change: "WalltimeChange") -> int:

@@ -134,9 +134,12 @@ def amend(
     values = _read(before, after, output)
     values["queue"] = values["queue"] or config.queue
     values["project"] = values["project"] or config.project
+    asked: tuple[ResourceRequest, ...] = values["requests"]
+    memories = [request.memory for request in proposal.requests]  # rules neither see nor change it
+    memories += memories[:1] * (len(asked) - len(memories))
     values["requests"] = tuple(
-        ResourceRequest(request.groups, request.walltime or config.default_job_walltime)
-        for request in values["requests"]
+        ResourceRequest(request.groups, request.walltime or config.default_job_walltime, memory=memory)
+        for request, memory in zip(asked, memories, strict=False)
     )
     spec = {field: value for field, value in values.items() if field in JobSpec._fields}
     beside = {field: value for field, value in values.items() if field not in spec}

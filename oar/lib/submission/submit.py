@@ -280,7 +280,10 @@ def new_alternatives(admission: Admission) -> list[NewAlternative]:
     """Return the rows of the alternatives of an admitted job."""
     proposal = admission.proposal
     rows = zip(proposal.requests, proposal.default_walltimes, admission.sizes, strict=True)
-    return [NewAlternative(request.walltime or 0, request.groups, default, size) for request, default, size in rows]
+    return [
+        NewAlternative(request.walltime or 0, request.groups, default, size, request.memory)
+        for request, default, size in rows
+    ]
 
 
 def job_message(spec: JobSpec, *, letter: JobLetter, resources: int, walltime: int) -> str:

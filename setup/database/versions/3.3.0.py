@@ -65,7 +65,10 @@ def upgrade():
     op.execute(
         "CREATE INDEX accounting_costs_by_project ON public.accounting_costs (accounting_project, window_start)"
     )
-    op.execute("ALTER TABLE public.moldable_job_descriptions ADD COLUMN resources integer NOT NULL DEFAULT 0")
+    op.execute(
+        "ALTER TABLE public.moldable_job_descriptions ADD COLUMN resources integer NOT NULL DEFAULT 0,"
+        " ADD COLUMN memory_per_node bigint NOT NULL DEFAULT 0, ADD COLUMN memory_per_core bigint NOT NULL DEFAULT 0"
+    )
     op.execute(
         "CREATE TABLE public.audit_log (audit_id bigserial PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
         " person varchar(255) NOT NULL DEFAULT '', via varchar(8) NOT NULL DEFAULT 'command'"

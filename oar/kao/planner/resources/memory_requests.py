@@ -87,9 +87,34 @@ def _fit_with(
 
 
 def _fit_measured(base: RequestFit, nodes: NodeMemory, order: TakingOrder, free: ResourceSet) -> ResourceSet:
-    missing = nodes.everything & ~(free >> nodes.size)
-    resources = free & nodes.everything
-    return _fit_with(base, nodes, order, dict(nodes.nodes_of(missing)), resources) if missing else base.fit(resources)
+    resources, shares = free & nodes.everything, free >> nodes.size
+    excess = resources & ~shares  # the shares of a node are its first bits: without excess they are enough
+    if not excess:
+        return base.fit(resources)
+    if order.is_plain and nodes.are_runs:
+        return base.fit(_with_shares(nodes, resources, shares, excess))
+    missing = nodes.everything & ~shares
+    return _fit_with(base, nodes, order, dict(nodes.nodes_of(missing)), resources)
+
+
+def _with_shares(nodes: NodeMemory, resources: ResourceSet, shares: ResourceSet, excess: ResourceSet) -> ResourceSet:
+    """Return of the resources of each node the lowest ones, as many as it has shares.
+
+    Sets are written as digits, the lowest first: that is faster than operations on the whole set for each node.
+    """
+    digits, of_shares = f"{resources:b}"[::-1], f"{shares:b}"[::-1]
+    pieces, done = [], 0
+    for number in nodes.touched(excess):
+        low, high = nodes.bits[number][0], nodes.bits[number][-1] + 1
+        at, end = low, min(high, len(digits))
+        for _ in range(of_shares.count("1", low, high)):
+            at = digits.find("1", at, end) + 1
+            if not at:  # there are more shares than resources
+                at = end
+                break
+        pieces += [digits[done:at], "0" * (end - at)]
+        done = end
+    return int(("".join(pieces) + digits[done:])[::-1], 2)
 
 
 class MemoryRequests:

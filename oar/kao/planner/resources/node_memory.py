@@ -52,6 +52,7 @@ class NodeMemory:
                 self.capacities[number] = min(self.capacities[number], mib)
         self.names = list(numbers)
         self.bits = bits  #: the resources of each node
+        self.are_runs = all(each[-1] - each[0] == len(each) - 1 for each in bits)  #: whether each is a run of bits
         self.everything = (1 << self.size) - 1
 
     def nodes_of(self, resources: ResourceSet) -> Counter[int]:
@@ -59,6 +60,16 @@ class NodeMemory:
         counts = Counter(self.node_of[bit] for bit in positions(resources))
         del counts[-1]
         return counts
+
+    def touched(self, members: ResourceSet) -> Iterator[int]:
+        """Iterate over the nodes of a set of resources, if each is a run of bits."""
+        digits = bin(members)[:1:-1]
+        at = digits.find("1")
+        while at >= 0:
+            number = self.node_of[at]
+            if number >= 0:
+                yield number
+            at = digits.find("1", self.bits[number][-1] + 1 if number >= 0 else at + 1)
 
     def on(self, numbers: Iterable[int]) -> ResourceSet:
         """Return all resources of some nodes."""

@@ -158,6 +158,7 @@ def _job(proposal: Proposal, first: int, index: int, dependencies: Sequence[Depe
             request.walltime or 0,
             tuple(GroupRow(group.filter, group.levels) for group in request.groups),
             proposal.default_walltimes[choice],
+            memory=request.memory,
         )
         for choice, request in enumerate(proposal.requests)
     )

@@ -9,6 +9,7 @@ from oar.lib.base.errors import ConfigError
 from oar.lib.base.resource_set import ResourceSet, from_positions
 from oar.lib.config.files import Config
 from oar.lib.nodes.hierarchy import FINEST, numbering
+from oar.lib.nodes.records import PropertyValue
 from oar.lib.nodes.states import ResourceState
 from oar.lib.planning.sql_rounds import ResourceRow, Rounds, Version
 
@@ -74,6 +75,7 @@ class ResourceNumbering:
     """Reads and numbers the resources; caches them as long as nothing changes."""
 
     def __init__(self, config: Config) -> None:
+        self._memory = config.memory_property or ""
         self._orders = config.scheduler_resource_order, config.scheduler_resource_order_adv_reservations
         self._numbered: NumberedResources | None = None
 
@@ -85,7 +87,8 @@ class ResourceNumbering:
         names = sorted(properties & version.columns)
         key = (version, *names)
         if self._numbered is None or self._numbered.key != key:
-            self._numbered = self._number(key, names, self._rows(rounds, names))
+            memory = [self._memory] if self._memory in version.columns else []
+            self._numbered = self._number(key, names, self._rows(rounds, names + memory))
         return self._numbered
 
     def _rows(self, rounds: Rounds, names: Sequence[str]) -> list[ResourceRow]:
@@ -113,8 +116,15 @@ class ResourceNumbering:
             order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
             reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
             columns={name: tuple(values[index] for index in order) for name, values in properties.items()},
+            memory=tuple(_mib(row.values[-1]) for row in rows if len(row.values) > len(names)),
         )
         if self._numbered and self._numbered.columns == columns:
             columns = self._numbered.columns
         bits = {number: bit for bit, number in enumerate(columns.ids)}
         return NumberedResources(key, columns, bits, columns.where(columns.states, ResourceState.ABSENT))
+
+
+def _mib(value: PropertyValue) -> int:
+    """Return a value of MEMORY_PROPERTY; 0 if it is none."""
+    text = str(value or "").strip()
+    return int(text) if text.isascii() and text.isdecimal() else 0

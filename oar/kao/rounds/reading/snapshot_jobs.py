@@ -21,7 +21,7 @@ from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.situation import Alterations, HypotheticalJob
 from oar.lib.db.transaction import Transaction
 from oar.lib.jobs.live_jobs import shared
-from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.records import Dependency, Memory
 from oar.lib.jobs.states import CURRENT, JobState, JobTypeName, Reservation
 from oar.lib.planning.sql_rounds import DependencyRow, GroupRow, JobRow, MoldableRow, Rounds
 
@@ -101,7 +101,7 @@ class JobRows:
 
     running: Sequence[JobRow]  #: those that hold resources
     running_types: Mapping[int, tuple[str, ...]]  #: by job id
-    walltimes: Mapping[int, int]  #: of running jobs, by alternative
+    walltimes: Mapping[int, tuple[int, Memory | None]]  #: of running jobs, by alternative, with their memory
     killed: set[int]
     assigned: Mapping[int, Sequence[int]]  #: alternative -> resource ids
     dependencies: Sequence[DependencyRow]
@@ -221,6 +221,7 @@ class SnapshotJobs:
     def running(self, row: JobRow, now: int) -> RunningJob:
         """Return the record of a job that holds resources; its start is at most ``now``, even after a clock change."""
         rows = self._rows
+        walltime, memory = rows.walltimes.get(row.moldable, (0, None))
         checkpoint_asked, is_checkpoint_over = rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
             *shared(row),
@@ -228,13 +229,14 @@ class SnapshotJobs:
             is_killed=row.id in rows.killed,
             alternative=row.moldable,
             start_time=min(row.start_time, now),
-            walltime=rows.walltimes.get(row.moldable, 0),
+            walltime=walltime,
             suspended_time=rows.suspended.get(row.id, 0),
             resources=self._resources.members(rows.assigned.get(row.moldable, ())),
             checkpoint=row.checkpoint,
             checkpoint_asked=checkpoint_asked,
             is_checkpoint_over=is_checkpoint_over,
             turn=rows.turns.get(row.id, 0),
+            memory=memory,
         )
 
     def required(self, jobs: Mapping[int, CachedJob], held: Collection[int]) -> tuple[RequiredJob, ...]:
@@ -257,8 +259,9 @@ class SnapshotJobs:
     def _alternative(self, row: JobRow, moldable: MoldableRow, cut: WalltimeCut | None) -> Alternative:
         groups = tuple(self._group(row, group) for group in moldable.groups)
         if cut and moldable.default_walltime:
-            return Alternative(moldable.id, min(moldable.default_walltime, cut.longest), groups, cut.date)
-        return Alternative(moldable.id, moldable.walltime, groups)
+            walltime = min(moldable.default_walltime, cut.longest)
+            return Alternative(moldable.id, walltime, groups, cut.date, moldable.memory)
+        return Alternative(moldable.id, moldable.walltime, groups, memory=moldable.memory)
 
     def _group(self, row: JobRow, group: GroupRow) -> RequestGroup:
         """Return the record of a group; equal groups share one object."""

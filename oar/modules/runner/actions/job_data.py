@@ -7,6 +7,7 @@ See docs/design/nodes.rst, "Job resource manager".
 
 import hashlib
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.db.user_sql import satisfying
 from oar.lib.jobs import output_names
 from oar.lib.jobs.curves import PERIOD
-from oar.lib.jobs.records import Job, JobKeys, JobRun
+from oar.lib.jobs.records import Job, JobKeys, JobRun, Memory
 from oar.lib.jobs.states import JobType, JobTypeName, Reservation
 from oar.lib.nodes.records import Resource
 from oar.lib.nodes.states import NodeCheck
@@ -47,6 +48,7 @@ class JobData:
     run: JobRun | None
     advance_reservation: AdvanceReservation | None = None  #: the one that it is in
     first_hosts: frozenset[str] = frozenset()  #: nodes that come before the others of the job
+    memory: Memory | None = None  #: that its alternative asks for
     gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
 
     @cached_property
@@ -103,6 +105,15 @@ class JobData:
             return config.deploy_hostname if "deploy_hostname" in config.changed else own_server(config)
         return config.cosystem_hostname if "cosystem_hostname" in config.changed else own_server(config)
 
+    def memory_limits(self, config: Config) -> dict[str, int]:
+        """Return the MiB that the job may use on each of its nodes; {} if it asked for none, or none is counted."""
+        memory = self.memory if config.memory_property else None
+        if memory is None:
+            return {}
+        counted = (row for row in self.resources if row.type != config.scheduler_resources_always_assigned_type)
+        counts = Counter(row.network_address for row in counted if row.network_address)
+        return {node: memory.mib * (count if memory.is_per_core else 1) for node, count in counts.items()}
+
     def processors(self, config: Config) -> dict[str, list[str]]:
         """Return the processors of the job by node, for the nodes that must be prepared.
 
@@ -151,6 +162,7 @@ def read_details(tx: Transaction, jobs: Sequence[Job]) -> dict[int, JobData]:
             run=run,
             advance_reservation=reservation,
             first_hosts=_first_hosts(tx, reservation, resources, run),
+            memory=detail.memory,
             gpu_hosts=_gpu_hosts(tx, resources),
         )
     return found
@@ -190,8 +202,9 @@ def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, .
 
 def manager_data(data: JobData, config: Config) -> dict[str, Any]:
     """Return the input of the job resource manager for ``init``. A site's own manager also gets it for ``clean``."""
-    job = data.job
+    job, memory = data.job, data.memory_limits(config)
     return {
+        **({"memory_limits": memory} if memory else {}),
         "job_id": job.id,
         "name": job.cpuset_name,
         "user": job.user,
