@@ -19,6 +19,7 @@ from oar.lib.jobs.states import JobState
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.planning.sql_rounds import ResourceRow, Rounds
 from oar.lib.runtime import Runtime
+from oar.lib.submission.resource_request import format_job_message
 from tests.builders import add_resources, execute_sql, for_no_reason
 from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a fixture
 
@@ -170,7 +171,7 @@ def test_reasons_and_messages_that_have_not_changed_are_not_formatted_again(
     for _ in range(3):  # the first one starts a job
         scheduler.round()
     stored = mock.Mock(wraps=plan_writer._stored)
-    formatted = mock.Mock(wraps=job_messages.format_job_message)
+    formatted = mock.Mock(wraps=format_job_message)
     monkeypatch.setattr(plan_writer, "_stored", stored)
     monkeypatch.setattr(job_messages, "format_job_message", formatted)
     scheduler.round()
