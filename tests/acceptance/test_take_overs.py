@@ -156,11 +156,11 @@ def test_a_take_over_while_a_job_is_deleted_one_suspended_and_a_reservation_begi
         scene = Scene(cluster, stops)
         deleted, suspended = scene.submit([Step("TIMER_ARMED", LATE), Step("Suspended", LATE)])
         scene.wait_for_start(deleted, suspended)
+        number = ask(scene.alice, "-a +25 -d 300 -l /resource_id=1")
+        job = scene.alice.submit(f"--ar {number} -l /resource_id=1,walltime=0:1 'echo ran >> in-$OAR_AR_ID'")
         scene.alice.run(f"oardel {deleted}")
         cluster.as_user("root").run(f"oarhold -r {suspended}")
         stops.wait_for([deleted, suspended])
-        number = ask(scene.alice, "-a +5 -d 300 -l /resource_id=1")
-        job = scene.alice.submit(f"--ar {number} -l /resource_id=1,walltime=0:1 'echo ran >> in-$OAR_AR_ID'")
         servers.do(active, fault)
         try:
             servers.wait_for_take_over(servers.other(active), fault)
