@@ -83,6 +83,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
             "-g",
             "--ascii",
             "--density",
+            "--accuracy",
         ),
         "Repeated output": ("--watch", "--follow", "--top"),
         "Format": ("--fields", "--format", "--no-header", "--color", "-D", "-X", "-Y", "-J"),
@@ -118,6 +119,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
     help="Explain why these jobs wait or waited, and when they start.",
 )
 @option("--start", "starts", is_flag=True, help="Show when jobs are predicted to start, and what they wait for.")
+@option("--accuracy", is_flag=True, help="Show how far jobs started from their predictions, by queue (see --since).")
 @option("--change", is_flag=True, help="With --explain: show the change that would let the job start now.")
 @optional_argument("--usage", "usage", jobs=True, metavar="[JOBS]", help="Show the CPU and memory usage of these jobs.")
 @option("--limits", is_flag=True, help="Show your limits, or those of --user: quotas, waiting jobs, fair share.")
@@ -217,6 +219,7 @@ class OarstatOptions(NamedTuple):
     resources: bool
     explain: tuple[str | None, ...]
     starts: bool
+    accuracy: bool
     change: bool
     usage: tuple[str | None, ...]
     limits: bool
@@ -270,6 +273,8 @@ class OarstatOptions(NamedTuple):
             and self._has_others_than(
                 *("follow", "jobs", "arrays", "users", "queue", "since", "machine", "arguments"),
             ),
+            "--accuracy can only be combined with --since and a machine format": self.accuracy
+            and (self.color != "never" or self._has_others_than("accuracy", "since", "machine", "watch")),
             "--top can only be combined with --user": self.top and self._has_others_than("top", "users"),
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
             "--density needs --gantt, without --ascii": self.density and (self.gantt is None or self.ascii),
@@ -346,6 +351,8 @@ class _Oarstat:
             from oar.cli.oarstat_parts.me import overview_text
 
             return overview_text(context, machine)
+        if options.accuracy:
+            return _accuracy(context, options.since, machine)
         if options.gantt is not None:
             dates = _dates(context, options.gantt, "--gantt")
             is_density, as_chart = options.density, options.ascii
@@ -643,6 +650,20 @@ def _density(context: Context, dates: tuple[int, int], machine: Format | None) -
     if machine:
         return dump({density.node: density.record for density in densities}, machine)
     return oarstat_tables.density_table(densities)
+
+
+def _accuracy(context: Context, since: str | None, machine: Format | None) -> str:
+    from oar.cli.oarstat_parts import tables as oarstat_tables
+
+    with context.database.snapshot() as tx:
+        start = tx.now - 7 * 86400 if since is None else parse_date(since, tx.now, is_past=True)
+        errors = tx.job_waits.prediction_errors(start)
+    if machine:
+        queues = {row.queue: row._asdict() for row in errors if row.queue is not None}
+        return dump(
+            {"queues": queues, "all": next((row._asdict() for row in errors if row.queue is None), {})}, machine
+        )
+    return oarstat_tables.accuracy_table(errors)
 
 
 def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:

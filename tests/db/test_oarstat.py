@@ -595,6 +595,26 @@ def test_the_density_is_the_share_of_each_node_that_was_used(cluster: Cluster) -
     ]
 
 
+def test_the_accuracy_says_how_far_jobs_started_from_their_first_predictions(cluster: Cluster) -> None:
+    assert cluster.shows("--accuracy") == "No job with a prediction has started since then.\n"
+    for number, (queue, real) in enumerate([("default", NOW - 40), ("default", NOW - 10), ("night", NOW - 50)]):
+        cluster.execute(
+            "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, near_date, near_start, real_start)"
+            " VALUES (%s, %s, %s, %s, 0, 0, %s)", number + 1, queue, NOW - 90, NOW - 40, real)  # fmt: skip
+    assert cluster.shows("--accuracy", "--since", "1d").splitlines() == [
+        "Queue                Jobs  Error of half  Error of 90 %  Later than predicted",
+        "default                 2          0:0:0         0:0:30                 50.0%",
+        "night                   1         0:0:10         0:0:10                  0.0%",
+        "(all)                   3         0:0:10         0:0:30                 33.3%",
+    ]
+    told = json.loads(cluster.shows("--accuracy", "-J"))
+    assert (told["all"]["jobs"], told["queues"]["night"]["half"], told["queues"]["default"]["late"]) == (3, 10, 1)
+    refused = cluster.oarstat("--accuracy", "-j", "1")
+    assert (refused.exit, refused.err) == (
+        1, "# Error: --accuracy can only be combined with --since and a machine format\n"
+    )  # fmt: skip
+
+
 WINDOW = (NOW - NOW % 86400, NOW - NOW % 86400 + 86399)
 DAYS = f"{format_date(WINDOW[0])}, {format_date(WINDOW[1] + 1)}"
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oar.lib.history.gantt import NodeDensity
     from oar.lib.jobs.curves import Curve
     from oar.lib.jobs.records import Job, NodeUsage
+    from oar.lib.jobs.sql_waits import Errors
 
 Record = Mapping[str, object]
 
@@ -279,6 +280,20 @@ def density_table(densities: Sequence["NodeDensity"]) -> str:
     lines = [f"{'Node':<24} {'Used':>8} {'Besteffort':>11} {'Unusable':>9}"]
     for row in densities:
         lines.append(f"{padded(visible(row.node), 24)} {row.used:>8.1%} {row.besteffort:>11.1%} {row.unusable:>9.1%}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+# -- accuracy of predictions -----------------------------------------------------------------------------------------
+
+
+def accuracy_table(errors: Sequence["Errors"]) -> str:
+    """Return how far jobs started from their first predicted start: a line for each queue, and one for all."""
+    if not errors:
+        return "No job with a prediction has started since then.\n"
+    lines = [f"{'Queue':<16} {'Jobs':>8} {'Error of half':>14} {'Error of 90 %':>14} {'Later than predicted':>21}"]
+    for row in sorted(errors, key=lambda row: (row.queue is None, row.queue)):
+        name, half, most = row.queue or "(all)", format_duration(row.half), format_duration(row.most)
+        lines.append(f"{padded(visible(name), 16)} {row.jobs:>8} {half:>14} {most:>14} {row.late / row.jobs:>21.1%}")
     return "".join(f"{line}\n" for line in lines)
 
 
