@@ -343,14 +343,8 @@ class _Oarstat:
             if options.advance_reservation:
                 return _bills(context, dates, user, options)
             return _accounting(context, dates, user, machine, header=not options.no_header)
-        if options.limits:
-            from oar.cli.oarstat_parts.limits import limits_text
-
-            return limits_text(context, user or context.user.name, machine)
-        if options.me:
-            from oar.cli.oarstat_parts.me import overview_text
-
-            return overview_text(context, machine)
+        if options.limits or options.me:
+            return _of_user(context, user, machine, with_jobs=options.me)
         if options.accuracy:
             return _accuracy(context, options.since, machine)
         if options.gantt is not None:
@@ -650,6 +644,16 @@ def _density(context: Context, dates: tuple[int, int], machine: Format | None) -
     if machine:
         return dump({density.node: density.record for density in densities}, machine)
     return oarstat_tables.density_table(densities)
+
+
+def _of_user(context: Context, user: str | None, machine: Format | None, *, with_jobs: bool) -> str:
+    if with_jobs:
+        from oar.cli.oarstat_parts.me import overview_text
+
+        return overview_text(context, machine)
+    from oar.cli.oarstat_parts.limits import limits_text
+
+    return limits_text(context, user or context.user.name, machine)
 
 
 def _accuracy(context: Context, since: str | None, machine: Format | None) -> str:

@@ -599,8 +599,8 @@ def test_the_accuracy_says_how_far_jobs_started_from_their_first_predictions(clu
     assert cluster.shows("--accuracy") == "No job with a prediction has started since then.\n"
     for number, (queue, real) in enumerate([("default", NOW - 40), ("default", NOW - 10), ("night", NOW - 50)]):
         cluster.execute(
-            "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, near_date, near_start, real_start)"
-            " VALUES (%s, %s, %s, %s, 0, 0, %s)", number + 1, queue, NOW - 90, NOW - 40, real)  # fmt: skip
+            "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start, real_start)"
+            " VALUES (%s, %s, %s, %s, %s)", number + 1, queue, NOW - 90, NOW - 40, real)  # fmt: skip
     assert cluster.shows("--accuracy", "--since", "1d").splitlines() == [
         "Queue                Jobs  Error of half  Error of 90 %  Later than predicted",
         "default                 2          0:0:0         0:0:30                 50.0%",
