@@ -7,7 +7,7 @@ import click
 
 from oar.cli.common.administration import note, warn_of_policies
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import ADMIN, Stop, option
+from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.cli.oarqueue import print_queues
 from oar.lib.access.records import User
 from oar.lib.base.errors import ServerUnavailable
@@ -50,7 +50,7 @@ _DATES = frozenset({"start", "last_start"})
 @option("--announce", metavar="TEXT", help="Show TEXT to all users, on the pages and after oarsub.")
 @option("--until", metavar="DATE", help="With --announce: show it until DATE.")
 @option("--announcements", "list_announcements", is_flag=True, help="List the announcements.")
-@option("--withdraw", multiple=True, type=int, metavar="ID", help="Withdraw an announcement.")
+@option("--withdraw", multiple=True, type=NUMBER, metavar="ID", help="Withdraw an announcement.")
 @click.argument("tag", required=False)
 def main(
     context: Context,

@@ -91,7 +91,7 @@ def test_the_agent_of_desktop_computers_is_one_file_that_needs_nothing_else(tmp_
     program = trees[0] / name
     assert program.read_bytes() == (trees[1] / name).read_bytes()
     shown = subprocess.run([program, "--help"], cwd="/", env={}, capture_output=True, text=True, check=True)
-    assert shown.stdout.startswith("Usage: oar-agent [options] URL\n")
+    assert shown.stdout.startswith("Usage: oar-agent [options] URL...\n")
 
 
 def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ DECIDING = frozenset(
         *("energy_saving_nodes_keepalive",),
         *("external_scheduler_max_failures", "extra_metasched", "extra_metasched_config", "fairsharing_enabled"),
         *("job_priority", "max_job_per_queues_group_scheduling_round", "metascheduler_mode", "priority_conf_file"),
-        *("quotas", "quotas_all_nb_resources_mode", "quotas_conf_file", "quotas_window_time_limit"),
+        *("memory_property", "quotas", "quotas_all_nb_resources_mode", "quotas_conf_file", "quotas_window_time_limit"),
         *("projects", "reservation_precedence", "reservation_replace_after", "reservation_waiting_resources_timeout"),
         *("scheduler_available_suspended_resource_type", "scheduler_backfill_depth", "scheduler_besteffort_duration"),
         *("scheduler_besteffort_kill_duration_before_reservation", "scheduler_fairsharing_coef_project"),
