@@ -140,13 +140,20 @@ TIMES = 4  #: the layout that shows when jobs start and end
     "--watch",
     "watch",
     attached=True,
+    lasts=True,
     metavar="[=SECONDS]",
     help="Repeat the output every SECONDS until interrupted (default: 2).",
 )
-@option("--top", is_flag=True, help="Show cluster, queues and jobs live on the terminal; keys: h for help, q to quit.")
+@option(
+    "--top",
+    is_flag=True,
+    lasts=True,
+    help="Show cluster, queues and jobs live on the terminal; keys: h for help, q to quit.",
+)
 @option(
     "--follow",
     is_flag=True,
+    lasts=True,
     help="Print events as they happen, one per line; for given jobs and arrays until they end.",
 )
 @option(

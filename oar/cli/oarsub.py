@@ -76,7 +76,7 @@ INTERRUPTED = 1
     exit_codes={KeyboardInterrupt: INTERRUPTED, Hangup: INTERRUPTED, NoSuchJob: Code.CONNECT},
 )
 @optional_argument(
-    "-C", "--connect", numeric=True, is_list=False, metavar="[ID]", help="Open a shell in a running job."
+    "-C", "--connect", numeric=True, is_list=False, lasts=True, metavar="[ID]", help="Open a shell in a running job."
 )
 @oarsub_options.options
 @machine_formats

@@ -54,8 +54,8 @@ fi
 """
 #: Long-running commands, and patterns that match their options; if a match is no such option, the shell is superfluous.
 _STAY = {
-    "oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*",
-    "oarstat": "--wa* | --fol*",
+    "oarsub": "--wa* | --in* | --co* | --rese* | --ap* | -[ICr]* | -[vkDXYJS]*[ICr]*",
+    "oarstat": "--w* | --fol* | --t*",
     "qrsub": "-*",
 }
 
@@ -71,9 +71,13 @@ if [ ! "$by_sudo" ] && [ -S {socket} ] && [ -x {perl} ]; then
     exec {perl} {client} {socket} {version} {wrapper} {name} "$@"
 fi
 """
-#: Commands that use the terminal or wait for hours do not go to the service.
+#: Commands that use the terminal or wait for hours do not go to the service, which refuses them as well: their options
+#: are declared with ``lasts``.
 _NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
-_LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa* | --fol*"}
+_LONG = {
+    "oarsub": "--wa* | --in* | --con* | --ap* | -[IC]* | -[vkDXYJS]*[IC]*",
+    "oarstat": "--w* | --fol* | --t*",
+}
 
 
 @dataclass(frozen=True)

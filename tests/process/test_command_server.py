@@ -260,6 +260,11 @@ def test_a_configuration_of_ones_own_goes_by_sudo(server: CommandServer) -> None
     assert server.ask_once("oarstat", env={"OARCONFFILE": "/dev/null"}) == by_sudo()
 
 
+@pytest.mark.parametrize("words", [["oarstat", "--to"], ["oarsub", "--app", "jupyter"]])
+def test_what_lasts_goes_by_sudo_though_the_wrapper_asks(server: CommandServer, words: list[str]) -> None:
+    assert server.ask_once(*words) == by_sudo(*words[1:])
+
+
 @pytest.mark.parametrize("stream", [0, 2])
 def test_a_closed_stream_goes_by_sudo(server: CommandServer, stream: int) -> None:
     words = ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *server.command("oarstat")]

@@ -2,13 +2,15 @@
 
 import re
 import socket
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from installer import tables
+from installer import programs, tables
 
 from oar.cli.command_server import manager, request
 from oar.cli.command_server.caller import BESIDE_ANSWER, LONGEST, longest_time
@@ -21,6 +23,8 @@ from oar.cli.command_server.process_assignment import (
     QueuedRequest,
 )
 from oar.cli.command_server.request import BadRequestError, CallerLimits, CommandRequest
+from oar.cli.common.options import PlainOption
+from oar.cli.common.start_up import load
 from oar.lib.base.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
@@ -320,3 +324,53 @@ def test_no_process_ever_answers_another_user_than_its_owner(steps: list[tuple[i
             places.ready(made, now)
             made += 1
         assert len(places.processes) <= 6 * HELD_FACTOR
+
+
+# -- commands that use the terminal or wait for hours ------------------------------------------------------------------
+
+
+def spellings_of_lasting_options(command: str) -> Iterator[str]:
+    """Yield all forms of the options that are declared with ``lasts``: short, in a bundle, cut short."""
+    main = load(request.module_of(command))
+    options = [option for option in main.params if isinstance(option, PlainOption)]
+    bundled = [option for option in options if (option.is_flag or option.count) and not option.is_eager]
+    flags = [name[1:] for option in bundled for name in option.opts if len(name) == 2]
+    for name in (name for option in options if option.lasts for name in option.opts):
+        if name.startswith("--"):
+            yield from (form for end in range(3, len(name) + 1) if main.lasts([form := name[:end]]) or end == len(name))
+        else:
+            yield from (name, *(f"-{flag}{name[1:]}" for flag in flags))
+
+
+LASTING = {
+    "oarsub": {"-I", "-C", "--wait", "--app"},
+    "oarstat": {"--watch", "--follow", "--top"},
+}
+
+
+@pytest.mark.parametrize("command", sorted(request.COMMANDS))
+def test_every_option_that_lasts_is_in_the_lists_of_the_wrapper(command: str) -> None:
+    forms = set(spellings_of_lasting_options(command))
+    assert LASTING.get(command, set()) <= forms
+    for patterns in (programs._LONG.get(command, ""), programs._STAY.get(command, "")):
+        missed = [form for form in forms if not any(fnmatchcase(form, each) for each in patterns.split(" | "))]
+        assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        *(("oarsub", words) for words in ("--app jupyter", "--ap=7", "-l core=1 -I", "-SI x", "-C7", "--wai ls")),
+        *(("oarstat", words) for words in ("--top", "--to -u bob", "--watch=3", "-fu --follow")),
+    ],
+)
+def test_a_process_of_the_service_refuses_what_lasts(command: str, words: str) -> None:
+    assert load(request.module_of(command)).lasts(words.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("oarsub", "-n top -- ls -I"), ("oarsub", "--nonsense"), ("oarstat", "-u top"), ("oarnodes", "-s")],
+)
+def test_a_process_of_the_service_takes_other_commands(command: str, words: str) -> None:
+    assert not load(request.module_of(command)).lasts(words.split())

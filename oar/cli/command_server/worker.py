@@ -162,7 +162,8 @@ class Worker:
             close_all(streams)
             caller.end(error.exit_code)
             return False
-        if not leaves_room(request.limits):
+        lasts = load(module_of(request.command)).lasts(request.arguments)  # the wrapper of another version asked
+        if lasts or not leaves_room(request.limits):
             close_all(streams)
             caller.refuse()
             return True

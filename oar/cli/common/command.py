@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from oar.cli.common.option_reader import OptionReader
-from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style, name_of
+from oar.cli.common.options import (
+    ADMIN,
+    EXIT_BAD_OPTION,
+    USER,
+    BadOption,
+    PlainOption,
+    Stop,
+    Style,
+    canonical_name,
+    name_of,
+)
 from oar.cli.common.process import Hangup, ignoring_terminal_stops, limited_lookups, prepare_process
 from oar.lib.access import name_service
 from oar.lib.access.records import User
@@ -344,6 +354,16 @@ class Command(click.Command):
             way_out = f"See: {self.name} {'-help' if self.style.words else '--help'}"
             raise click.UsageError(f"Unexpected argument: {extra[0]}: {self.name} takes {number}. {way_out}")
         return extra
+
+    def lasts(self, arguments: Sequence[str]) -> bool:
+        """Return whether an option lets the command use the terminal or wait for hours."""
+        lasting = {canonical_name(option.opts) for option in self.params if getattr(option, "lasts", False)}
+        if not lasting:
+            return False
+        reader = OptionReader(self.params, self.style, signed_operands=self.signed_operands)
+        with suppress(BadOption):  # the command reports it
+            reader.read(arguments)
+        return not lasting.isdisjoint(reader.options)
 
     def spell(self, names: Collection[str]) -> str:
         """Return the spellings of options, in the order of the help.  ``names``: of their values."""

@@ -186,11 +186,18 @@ class PlainOption(click.Option):
     """An option whose help is used unchanged: click would load ``inspect`` to remove its indentation."""
 
     def __init__(
-        self, declarations: Sequence[str], *, help: str | None = None, join: Join | None = None, **settings: Any
+        self,
+        declarations: Sequence[str],
+        *,
+        help: str | None = None,
+        join: Join | None = None,
+        lasts: bool = False,
+        **settings: Any,
     ) -> None:
-        """``join``: None if the last value counts."""
+        """``join``: None if the last value counts; ``lasts``: the command uses the terminal, or waits for hours."""
         super().__init__(declarations, **settings)
         self.help = help
+        self.lasts = lasts
         self.join = Join.LIST if join is None and isinstance(self.type, NameList) else join
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
@@ -252,6 +259,7 @@ def optional_argument(
     jobs: bool = False,
     attached: bool = False,
     is_list: bool | None = None,
+    lasts: bool = False,
     help: str = "",
     metavar: str | None = None,
 ) -> Callable[[Function], Function]:
@@ -262,7 +270,7 @@ def optional_argument(
     ``attached``: its argument must follow ``=``.
     ``is_list``: all values count, not only the last one; default: only for numbers and jobs.
     """
-    settings = {"numeric": numeric, "jobs": jobs, "attached": attached, "is_list": is_list}
+    settings = {"numeric": numeric, "jobs": jobs, "attached": attached, "is_list": is_list, "lasts": lasts}
     return option(*declarations, cls=OptionalArgument, help=help, metavar=metavar, **settings)
 
 

@@ -78,11 +78,14 @@ _SETTINGS: Mapping[Kind, Mapping[str, Any]] = {
     Kind.ARRAY: {"type": _ArraySize()},
     Kind.REPETITIONS: {"count": True},
 }
+#: Options of a job with which the command uses the terminal.
+_LASTING = frozenset({"interactive"})
 #: The options of the command, by the option of a job behind which the help shows them.
 _OF_COMMAND: Mapping[str, Sequence[Decorator]] = {
     "requests": (
         option(
             "--app",
+            lasts=True,
             metavar="NAME|JOB",
             help="Start a program with web pages in a job and print its address; for a JOB, print it again.",
         ),
@@ -117,6 +120,7 @@ _OF_COMMAND: Mapping[str, Sequence[Decorator]] = {
             "--wait",
             "wait",
             attached=True,
+            lasts=True,
             metavar="[=kill]",
             help="Wait for the end of the job and exit with its status; with =kill, ^C deletes the job.",
         ),
@@ -142,6 +146,7 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
         for declare in reversed(_OF_COMMAND.get(name, ())):
             function = declare(function)
         settings = {**_SETTINGS[declared.kind], **({"type": OneOf(declared.choices)} if declared.choices else {})}
+        settings["lasts"] = name in _LASTING
         add = option(*declared.spellings, name, metavar=declared.metavar, help=declared.help, **settings)
         function = add(function)
     return function
