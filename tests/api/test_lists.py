@@ -29,7 +29,7 @@ def _fill(database: Database) -> None:
     add_reservation(database, 12, state="w")
     with database.begin() as tx:
         for _ in range(5):
-            tx.events.add(EventType.SUBMISSION_REFUSED, 0, "")
+            tx.events.add(EventType.PING_CHECKER_NODE_SUSPECTED, 0, "")
 
 
 def _lines(answer: httpx.Response) -> list[object]:
