@@ -37,7 +37,7 @@ from node_protocol import ManagerExit, ProgramAction
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pwd
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable
 
     from node_base import Data, Kinds
     from node_cgroups import Confinement, Groups, Usage
@@ -102,22 +102,10 @@ def common_lock(data: "Data") -> "contextlib.AbstractContextManager[None]":
     return node_base.locked(data["oar_tmp_directory"] + "/job_manager_lock_file", ManagerExit.COMMON_LOCK)
 
 
-@contextlib.contextmanager
-def job_lock(data: "Data", files: JobFiles) -> "Iterator[None]":
-    """Hold the lock for all that concerns a job on this node.  Within it: ``user_lock``."""
-    with node_base.job_locked(files.directory, files.job_id, ManagerExit.USER_LOCK):
-        yield
-
-
-def user_lock(data: "Data", files: JobFiles) -> "contextlib.AbstractContextManager[None]":
-    """Return the lock for all that concerns a user on this node.
-
-    Jobs with groups of their own share it; it is held alone to remove what a user leaves, and for a group of several
-    jobs.
-    """
-    is_shared = data["name"] == "%s_%d" % (data["user"], data["job_id"])
-    path = node_base.user_lock_path(files.directory, data["user"])
-    return node_base.locked(path, ManagerExit.USER_LOCK, shared=is_shared)
+def job_lock(data: "Data", files: JobFiles) -> "contextlib.AbstractContextManager[None]":
+    """Return the lock for all that concerns a job on this node; for a group of several jobs, all jobs of its user."""
+    is_shared = data["name"] != "%s_%d" % (data["user"], data["job_id"])
+    return node_base.job_locked(files.directory, data["user"], files.job_id, ManagerExit.USER_LOCK, is_shared)
 
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -133,7 +121,7 @@ def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
     oar = node_base.oar_account()
     files = JobFiles(directory, data["job_id"])
     confinement = confinement_of(data)
-    with job_lock(data, files), user_lock(data, files):
+    with job_lock(data, files):
         if not by_oarexec:
             forget_former_boot(files, data, oar)
         if confinement.exists() and (by_oarexec or not node_base.lock_is_held(files)):
@@ -385,7 +373,7 @@ def run_epilogue(data: "Data", files: JobFiles) -> "NodeError | None":
     """
     if not (node_base.options_of(data).get("epilogue") and os.path.exists(files.environment(data["user"]))):
         return None
-    with job_lock(data, files), user_lock(data, files), node_base.lives(files.directory):
+    with job_lock(data, files), node_base.lives(files.directory):
         end_processes(confinement_of(data), files, node_base.oar_account())
     try:
         node_scripts.run_epilogue(data, files)
@@ -410,14 +398,14 @@ def clean_job(data: "Data", files: JobFiles, by_oarexec: bool = False) -> "tuple
     """
     oar = node_base.oar_account()
     with job_lock(data, files):
-        with user_lock(data, files):
-            fault = (node_base.read_state(files) or {}).get("reason")
-            failure = remove_key(data, files, oar)
-            confinement = confinement_of(data)
-            if by_oarexec and confinement.groups is not None:
-                confinement.groups.leave()
-            usage = remove_processes(data, files, confinement)
-        remove_files(data, files, confinement.groups)
+        fault = (node_base.read_state(files) or {}).get("reason")
+        failure = remove_key(data, files, oar)
+        confinement = confinement_of(data)
+        if by_oarexec and confinement.groups is not None:
+            confinement.groups.leave()
+        usage = remove_processes(data, files, confinement)
+        listed = remove_files(data, files)
+    clear_user(data, files, listed, confinement.groups)
     if failure:
         raise failure
     return usage, fault
@@ -446,24 +434,28 @@ def remove_processes(data: "Data", files: JobFiles, confinement: "Confinement") 
     return usage
 
 
-def remove_files(data: "Data", files: JobFiles, groups: "Groups | None") -> None:
-    """Remove the files of a job, after all of its user if it was his last one here."""
+def remove_files(data: "Data", files: JobFiles) -> "list[str]":
+    """Remove the files of a job; return the names in the directory when this began."""
     listed = os.listdir(files.directory)  # once: they are hundreds on a node with many jobs
-    account = node_base.account_of(data["user"])
-    if account is not None and is_last_job(data, listed, groups):
-        clear_user(data, files, account, groups)
     paths = files.of_user(data["user"]) + files.of_oarexec()
     with node_base.acting_as(node_base.oar_account()):
         for path in paths:
             node_base.remove_file(path)
         node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths}, listed)
+    return listed
 
 
-def clear_user(data: "Data", files: JobFiles, account: "pwd.struct_passwd", groups: "Groups | None") -> None:
-    """Remove what a user without a job here has left, while none of his jobs can begin.
+def clear_user(data: "Data", files: JobFiles, listed: "list[str]", groups: "Groups | None") -> None:
+    """Remove all of a user whose last job here has been removed, while none of his jobs can begin.
 
-    If one has begun meanwhile, nothing is done: its clean-up does this.
+    The lock of the user held alone is enough: a job that has begun meanwhile is seen, then its clean-up does this.  The
+    lock of the removed job is free meanwhile, because jobs of other users wait for it.
+
+    ``listed``: the names in the directory after the end of the job.
     """
+    account = node_base.account_of(data["user"])
+    if account is None or not is_last_job(data, listed, groups):
+        return
     lock = node_base.open_lock(node_base.user_lock_path(files.directory, data["user"]), ManagerExit.USER_LOCK)
     limit = time.monotonic() + CLEAR_PATIENCE
     try:

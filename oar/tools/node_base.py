@@ -51,6 +51,8 @@ INDEPENDENT, DETACHED = "\0independent", "\0detached"
 #: it.
 UNSAFE, WHOLE, DURABLE = range(3)
 JOB_LOCKS = 64  #: lock files of jobs, see ``job_locked``
+LOCK_SECONDS = 60.0  #: longest wait for a lock
+GATE_SECONDS = 30.0  #: so long who shares the lock of a user lets those go first who want it alone
 
 #: What a program of root starts as the user: only there does the user's environment hold.
 AS_USER = """
@@ -332,7 +334,7 @@ def read_file(path: str) -> "bytes | None":
         return None
 
 
-def take_lock(path: str, code: int, seconds: float = 60.0, shared: bool = False) -> int:
+def take_lock(path: str, code: int, seconds: float = LOCK_SECONDS, shared: bool = False) -> int:
     """Return the descriptor of a locked file; the lock lives as long as the descriptor.
 
     ``shared``: with others who want no more.  Raises NodeError with ``code`` if another process holds the lock for
@@ -406,13 +408,67 @@ def lives(directory: str) -> "Iterator[None]":
 
 
 @contextlib.contextmanager
-def job_locked(directory: str, job_id: int, code: int) -> "Iterator[None]":
-    """Let nobody else prepare, enter or clean a job here; take this lock before that of its user.
+def job_locked(directory: str, user: str, job_id: int, code: int, alone: bool = False) -> "Iterator[None]":
+    """Let nobody else prepare, enter or clean a job here; raise NodeError with ``code`` if others do so for too long.
 
-    The files of these locks stay, each for many jobs: a lock file that is removed protects nothing.
+    It takes the lock of the user, then that of the job. Jobs of several users have the same lock file, so whoever holds
+    it never waits for a user.  ``alone``: no other job of the user is prepared, entered or cleaned meanwhile either.
     """
-    with locked("%s/jobs-%02d.lock" % (directory, job_id % JOB_LOCKS), code):
+    path = "%s/jobs-%02d.lock" % (directory, job_id % JOB_LOCKS)  # it stays: a file that is removed protects nothing
+    with user_locked(user_lock_path(directory, user), code, alone), locked(path, code):
         yield
+
+
+@contextlib.contextmanager
+def user_locked(path: str, code: int, alone: bool) -> "Iterator[None]":
+    """Share the lock of a user in here, or hold it alone; raise NodeError with ``code`` if that takes too long."""
+    fd = open_lock(path, code)
+    try:
+        if not (lock_alone(fd, path, code) if alone else lock_shared(fd, path)):
+            raise NodeError(code, "another process holds the lock %s" % path)
+        yield
+    finally:
+        os.close(fd)
+
+
+def lock_alone(fd: int, path: str, code: int) -> bool:
+    """Lock an open lock of a user alone; return whether that went within LOCK_SECONDS.
+
+    Meanwhile the gate is closed: without it, jobs that begin and end all the time could share the lock for ever.
+    """
+    limit = time.monotonic() + LOCK_SECONDS
+    gate = open_lock(gate_path(path), code)
+    try:
+        return lock_within(gate, LOCK_SECONDS) and lock_within(fd, limit - time.monotonic())
+    finally:
+        os.close(gate)
+
+
+def lock_shared(fd: int, path: str) -> bool:
+    """Share an open lock of a user; return whether that went within LOCK_SECONDS.
+
+    A gate that stays closed too long is passed: it orders those who wait, but only the lock itself protects.
+    """
+    limit = time.monotonic() + LOCK_SECONDS
+    pass_gate(path, GATE_SECONDS)
+    return lock_within(fd, limit - time.monotonic(), shared=True)
+
+
+def pass_gate(path: str, seconds: float) -> bool:
+    """Wait until nobody waits to have the lock of a user alone; return whether that was so within ``seconds``."""
+    try:
+        gate = os.open(gate_path(path), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # most users never have jobs that need it
+        return True
+    try:
+        return lock_within(gate, seconds, shared=True)
+    finally:
+        os.close(gate)
+
+
+def gate_path(path: str) -> str:
+    """Return the path of the gate of the lock of a user, which is at ``path``."""
+    return path + ".gate"
 
 
 def user_lock_path(directory: str, user: str) -> str:

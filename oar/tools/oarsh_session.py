@@ -108,9 +108,8 @@ class UserSession:
             if self.request["bypass"] in ("", "0", "no"):
                 raise self.not_found()
             self.become_shell()
-        lock = node_base.user_lock_path(self.request["runtime"], self.request["user"])
-        job = node_base.job_locked(self.request["runtime"], self.job_id(), SessionExit.NOT_ENTERED)
-        with job, node_base.locked(lock, SessionExit.NOT_ENTERED, shared=True):
+        runtime, user = self.request["runtime"], self.request["user"]
+        with node_base.job_locked(runtime, user, self.job_id(), SessionExit.NOT_ENTERED):
             confinement = self.check_job()
             if confinement is not None:
                 self.add_process_to_cpuset(confinement)

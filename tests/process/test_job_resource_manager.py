@@ -250,6 +250,21 @@ def test_nobody_prepares_a_job_while_it_is_cleaned(box: NodeBox) -> None:
         box.clean(box.job_data(job_id))
 
 
+def test_jobs_of_others_do_not_wait_for_the_leftovers_of_a_user(box: NodeBox) -> None:
+    """Two jobs have the same lock file; that of bob, his last one, is removed, and then all that he has left."""
+    ended, other = box.init_data(22, user="bob"), box.init_data(22 + 64)
+    box.jrm("init", ended)
+    with ThreadPoolExecutor(1) as threads:
+        with shared_lock(box, "bob"):  # his leftovers stay for now
+            ending = threads.submit(box.jrm, "clean", ended)
+            wait_until(lambda: not (box.runtime / "bob_22.env").exists())
+            began = box.jrm("init", other)
+            assert (began.exit, began.stderr) == (0, "")
+            assert not ending.done()
+        assert ending.result(60).exit == 0
+    box.clean(box.job_data(22 + 64))
+
+
 @contextlib.contextmanager
 def shared_lock(box: NodeBox, user: str) -> Iterator[None]:
     """Share the lock of a user, as another clean-up does."""
