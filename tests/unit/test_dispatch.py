@@ -10,6 +10,7 @@ from oar.modules.runner import bipbip_pipe
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,
     LIMITED,
+    MOST_SUSPECTS,
     TELLS_AT_A_TIME,
     TELLS_OF_A_USER,
     Action,
@@ -238,6 +239,42 @@ def test_what_breaks_off_is_tried_again_after_longer_and_longer_pauses() -> None
         pauses.append(due - now)
         now = due
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_of_many_actions_that_break_off_together_none_is_suspected() -> None:
+    """A bipbip that dies takes all its actions along; a job must not be given up for what others did."""
+    dispatch = Dispatch(limit=25, workers=1)
+    for job in range(1, MOST_SUSPECTS + 2):
+        dispatch.add(Action(ActionKind.LAUNCH, job))
+    actions = begun(dispatch, 0)
+    assert dispatch.suspects(0, 1800, 1) == set()
+    dispatch.finish(actions[0], 1)
+    assert dispatch.suspects(0, 1800, 1) == set(actions[1:])
+    assert dispatch.suspects(1, 1800, 1) == set()
+
+
+def test_a_bipbip_that_is_killed_for_an_action_makes_only_this_one_fail() -> None:
+    dispatch = Dispatch(limit=25, workers=1)
+    slow, other = Action(ActionKind.LAUNCH, 1), Action(ActionKind.LAUNCH, 2)
+    dispatch.add(slow)
+    begun(dispatch, 0)
+    dispatch.add(other)
+    begun(dispatch, 1000)
+    assert dispatch.suspects(0, 1800, 1900) == {slow}
+
+
+def test_what_breaks_off_without_a_fault_of_its_own_pauses_but_is_not_counted() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    action = Action(ActionKind.END, 1)
+    dispatch.add(action)
+    now = 0.0
+    for pause in (1, 2, 4):
+        begun(dispatch, now)
+        assert dispatch.fail(action, now, counts=False) == 0
+        assert dispatch.next_due() == now + pause
+        now += pause
+    begun(dispatch, now)
+    assert dispatch.fail(action, now) == 1
 
 
 def test_a_kill_asked_again_while_it_is_done_is_done_again() -> None:

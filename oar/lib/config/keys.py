@@ -134,7 +134,7 @@ class Config(Values):
     max_concurrent_jobs_starting_or_terminating = Key(
         POSITIVE, 25, "Launches and ends of jobs treated at a time.", aliases="MAX_CONCURRENT_JOB_TERMINATIONS"
     )
-    bipbip_workers = Key(POSITIVE, 1, "Processes that launch, end and signal jobs. Each uses at most one processor.")
+    bipbip_workers = Key(POSITIVE, 2, "Processes that launch, end and signal jobs. Each uses at most one processor.")
     bipbip_max_duration = Key(SOME_SECONDS, 1800, "Time limit of an action on a job; then it is cancelled.")
     launch_unknown_timeout = Key(SECONDS, 120, "Time for which a node is queried whether a job has started there.")
     job_curves = Key(

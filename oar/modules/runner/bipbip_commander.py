@@ -331,19 +331,24 @@ class Runner:
             self._replace(bipbip)
 
     def _replace(self, bipbip: BipbipProcess) -> None:
-        """Replace a bipbip that has ended. Its actions count as failed and are repeated."""
+        """Replace a bipbip that has ended. Its actions are repeated; those that may have caused its end have failed."""
         self._poll.remove(bipbip)
         bipbip.close()
         if self._draining is None:
             log.error("bipbip %d is gone: it is replaced", bipbip.number)
             self._started = 0  # messages of its nodes were lost meanwhile: probe their jobs
             self._start(bipbip.number)
+        limit, now = self._runtime.config.bipbip_max_duration, time.monotonic()
+        suspects = self._dispatch.suspects(bipbip.number, limit, now)
         for action in self._dispatch.of_worker(bipbip.number):
-            self._note_failure(action)
+            self._note_failure(action, counts=action in suspects)
 
-    def _note_failure(self, action: Action) -> None:
-        """Repeat a failed action. End its job if a launch or an end has failed too often."""
-        failures = self._dispatch.fail(action, time.monotonic())
+    def _note_failure(self, action: Action, *, counts: bool = True) -> None:
+        """Repeat an action that broke off. End its job if a launch or an end has failed too often.
+
+        ``counts``: it may have caused this itself.
+        """
+        failures = self._dispatch.fail(action, time.monotonic(), counts=counts)
         if failures < MAX_FAILURES or action.kind not in (ActionKind.LAUNCH, ActionKind.END):
             return
         logs.of_job(log, action.job_id).error("%s broke off %d times: the job is given up", action.kind, failures)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
 from oar.lib.bus.messages import JobAction
 from oar.lib.jobs.sql_runs import InHand
@@ -35,6 +36,8 @@ NOTICES_WAITING = 5000
 #: Limit of running scripts of the site for advance reservations.
 AR_EVENTS_AT_A_TIME = 8
 LONGEST_PAUSE = 60
+#: If more actions than these break off together, most of them have not caused it.
+MOST_SUSPECTS = 3
 
 
 class ActionKind(StrEnum):
@@ -143,6 +146,13 @@ class _Running:
     again: bool = False  #: it was added once more meanwhile
 
 
+class _Failures(NamedTuple):
+    """How often in a row an action broke off, and how often it may have caused that itself."""
+
+    breaks: int = 0
+    counted: int = 0
+
+
 class Dispatch:
     """The waiting and the running actions. All times are those of a monotonic clock."""
 
@@ -153,7 +163,7 @@ class Dispatch:
         self._launches: _Line = {}
         self._others: _Line = {}
         self._running: dict[Action, _Running] = {}
-        self._failures: dict[Action, int] = {}
+        self._failures: dict[Action, _Failures] = {}
         self._order = 0
 
     def __len__(self) -> int:
@@ -280,13 +290,27 @@ class Dispatch:
         elif running.again:
             self._again(running.action, now)
 
-    def fail(self, action: Action, now: float) -> int:
-        """Repeat a failed action after a pause. Return the number of its consecutive failures."""
+    def fail(self, action: Action, now: float, *, counts: bool = True) -> int:
+        """Repeat an action that broke off after a pause. Return the number of its consecutive failures.
+
+        ``counts``: it may have caused this itself.
+        """
         self._running.pop(action, None)
-        failures = self._failures.get(action, 0) + 1
+        former = self._failures.get(action, _Failures())
+        failures = _Failures(former.breaks + 1, former.counted + counts)
         self._failures[action] = failures
-        self._again(action, now + min(2 ** (failures - 1), LONGEST_PAUSE))
-        return failures
+        self._again(action, now + min(2**former.breaks, LONGEST_PAUSE))
+        return failures.counted
+
+    def suspects(self, worker: int, seconds: float, now: float) -> set[Action]:
+        """Return the running actions that may have caused the end of their bipbip.
+
+        It is killed for those that run longer than ``seconds``. If there is none and few run, each may be the cause; of
+        many, most are not, and none is suspected.
+        """
+        overdue = {action for number, action in self.older_than(seconds, now) if number == worker}
+        running = self.of_worker(worker)
+        return overdue or (set(running) if len(running) <= MOST_SUSPECTS else set())
 
     def give_up(self, action: Action) -> None:
         """Remove a waiting action."""
