@@ -30,7 +30,6 @@ from oar.lib.jobs import job_lists
 from oar.lib.jobs.records import Job
 
 if TYPE_CHECKING:
-    from oar.lib.jobs.privacy import Privacy
     from oar.lib.jobs.sql_listings import IdRange
 
 EXIT_NO_JOB_GIVEN = 255
@@ -429,7 +428,7 @@ class _Oarstat:
 
             width = wide_table.terminal_width()
             if width >= wide_table.LEAST_WIDTH:
-                privacy = _privacy(self._context, tx)
+                privacy = self._context.privacy(tx)
                 return wide_table.wide_table(tx, jobs, privacy, width=width, header=header, colored=is_colored)
         times = places = None
         if jobs and (options.resources or self._layout == TIMES):
@@ -597,7 +596,7 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
     from oar.lib.jobs.formats import JobRecords
     from oar.lib.jobs.views import job_columns
 
-    columns = job_columns(tx, jobs, _privacy(context, tx))
+    columns = job_columns(tx, jobs, context.privacy(tx))
     if machine:
         return pieces(JobRecords(columns), machine)
     story: render.Story | None = None
@@ -616,23 +615,17 @@ def _fields(
     from oar.lib.jobs.views import job_columns
 
     fields = oarstat_tables.read_fields(names)
-    records = JobRecords(job_columns(tx, jobs, _privacy(context, tx)))
+    records = JobRecords(job_columns(tx, jobs, context.privacy(tx)))
     if machine:
         return dump(oarstat_tables.chosen_fields(records, fields), machine)
     return oarstat_tables.fields_table(records, fields, header=header)
-
-
-def _privacy(context: Context, tx: Transaction) -> "Privacy":
-    from oar.lib.jobs.privacy import privacy_for
-
-    return privacy_for(context.runtime.config, context.user, context.managed_projects(tx))
 
 
 def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
     from oar.lib.history.gantt import gantt
 
     with context.database.snapshot() as tx:
-        record = gantt(tx, *dates, _privacy(context, tx))
+        record = gantt(tx, *dates, context.privacy(tx))
     if as_chart:
         from oar.cli.oarstat_parts import tables as oarstat_tables
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from oar.lib.db.connections import DatabaseSettings
     from oar.lib.db.transaction import Transaction
     from oar.lib.db.user_sql import Asker
+    from oar.lib.jobs.privacy import Privacy
     from oar.lib.user_files.files import Start, UserFiles
 
 #: Errors of a database that answers and cannot be changed, by the code of PostgreSQL.
@@ -242,6 +243,12 @@ class Context:
         from oar.lib.accounts.projects import controlled_by
 
         return controlled_by(tx, config, self.user)
+
+    def privacy(self, tx: "Transaction") -> "Privacy":
+        """Return what the user may see of other users' jobs."""
+        from oar.lib.jobs.privacy import privacy_for
+
+        return privacy_for(self.runtime.config, self.user, self.managed_projects(tx))
 
     def past_date(self, text: str) -> int:
         """Return the date of an option that looks back; the clock is that of the database. Raises BadRequest."""

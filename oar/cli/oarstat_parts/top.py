@@ -30,16 +30,16 @@ from oar.lib.bus.messages import Channel
 from oar.lib.db.channel_listener import ChannelListener
 from oar.lib.jobs import control
 from oar.lib.jobs.explanations import outlooks
-from oar.lib.jobs.output_names import expand
+from oar.lib.jobs.output_names import output_path
+from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import NOT_STARTED, JobState
-from oar.lib.nodes import occupancy
-from oar.lib.nodes.views import resource_views
+from oar.lib.nodes.occupancy import Condition, condition
 from oar.lib.reservations import job_deletion
-from oar.lib.submission.checks import default_file_name
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.privacy import Privacy
     from oar.lib.jobs.records import Job
 
 MIN_SECONDS, POLL_SECONDS, PART_OF_TIME = 1.0, 5.0, 10.0
@@ -155,7 +155,7 @@ class Top:
         begin = time.monotonic()
         view = getattr(self, "view", None)
         with self._context.database.snapshot() as tx:
-            board = read_board(tx, None if view and view.shows_all else user)
+            board = read_board(tx, None if view and view.shows_all else user, self._context.privacy(tx))
         self._context.database.close()  # connections are few
         now = time.monotonic()
         self._next_reading = now + max(MIN_SECONDS, (now - begin) * PART_OF_TIME)
@@ -246,56 +246,52 @@ class Top:
         self.view = self.view._replace(message=text)
 
 
-def output_path(job: "Job", stream: str) -> str:
-    """Return the path of an output file of a job."""
-    name = (job.stdout_file if stream == "stdout" else job.stderr_file) or default_file_name(job.name, stream)
-    return os.path.join(job.launching_directory, expand(name, job, None))
-
-
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_board(tx: "Transaction", user: str | None) -> Board:
-    """Return what is shown; ``user``: whose jobs, None for all."""
-    nodes = occupancy.by_node(view for view in resource_views(tx) if view.node)
-    everything = tx.jobs.live()
-    jobs = sorted((job for job in everything if user in (None, job.user)), key=_order)
+def read_board(tx: "Transaction", user: str | None, privacy: "Privacy") -> Board:
+    """Return what is shown; ``user``: whose jobs, None for all; ``privacy``: of the user who reads."""
+    ids, number = tx.listings.first_live(user, MOST_JOBS)
+    jobs = sorted(tx.jobs.select(ids), key=lambda job: (job.state in NOT_STARTED, job.id))
     return Board(
         date=tx.now,
-        nodes=_nodes(nodes),
-        resources={str(name): number for name, number in occupancy.total(nodes).numbers.items()},
-        queues=tuple(_queues(tx, everything)),
-        jobs=tuple(_jobs(tx, jobs[:MOST_JOBS])),
-        hidden=max(0, len(jobs) - MOST_JOBS),
+        nodes=_nodes(tx),
+        resources=_resources(tx),
+        queues=tuple(_queues(tx)),
+        jobs=tuple(_jobs(tx, jobs, privacy)),
+        hidden=number - len(jobs),
     )
 
 
-def _order(job: "Job") -> tuple[bool, int]:
-    return job.state in NOT_STARTED, job.id
+def _nodes(tx: "Transaction") -> dict[str, int]:
+    """Return the number of nodes that are free as a whole, of others that are Alive, and of the rest."""
+    nodes = tx.listings.capacity(())["nodes"]
+    return {"free": nodes.free, "not free": nodes.up - nodes.free, "not alive": nodes.total - nodes.up}
 
 
-def _nodes(nodes: "list[occupancy.NodeOccupancy]") -> dict[str, int]:
-    """Return the number of nodes: free ones, ones in use, and ones that take no job."""
-    numbers = dict.fromkeys(("free", "used", "unavailable"), 0)
-    for node in nodes:
-        free, used = node.numbers[occupancy.Condition.FREE], node.numbers[occupancy.Condition.USED]
-        numbers["used" if used else "free" if free else "unavailable"] += 1
+def _resources(tx: "Transaction") -> dict[str, int]:
+    numbers = dict.fromkeys(map(str, Condition), 0)
+    for alike in tx.listings.alike(tx.now):
+        kind = condition(alike.state, is_held=alike.is_held, is_reserved=alike.is_reserved, is_drained=alike.is_drained)
+        numbers[str(kind)] += alike.number
     return numbers
 
 
-def _queues(tx: "Transaction", jobs: "list[Job]") -> Iterator[TopQueue]:
+def _queues(tx: "Transaction") -> Iterator[TopQueue]:
+    numbers: dict[str, list[int]] = {}
+    for (name, state), number in tx.listings.live_by_queue().items():
+        numbers.setdefault(name, [0, 0])[state in NOT_STARTED] += number
     for queue in sorted(tx.queues.all(), key=lambda queue: (-queue.priority, queue.name)):
-        states = [job.state for job in jobs if job.queue == queue.name]
-        waiting = sum(state in NOT_STARTED for state in states)
-        if states or queue.state != "Active":
-            yield TopQueue(queue.name, str(queue.state), len(states) - waiting, waiting)
+        if queue.name in numbers or queue.state != "Active":
+            yield TopQueue(queue.name, str(queue.state), *numbers.get(queue.name, (0, 0)))
 
 
-def _jobs(tx: "Transaction", jobs: "list[Job]") -> Iterator[TopJob]:
+def _jobs(tx: "Transaction", jobs: "list[Job]", privacy: "Privacy") -> Iterator[TopJob]:
     ids = [job.id for job in jobs]
     assigned, walltimes = tx.listings.assigned(ids), tx.listings.walltimes(ids)
     waiting = {outlook.job.id: outlook for outlook in outlooks(tx, jobs)}
-    for job in jobs:
+    commands, _, _ = privacy.texts(jobs)
+    for job, command in zip(jobs, commands, strict=True):
         outlook, left, note = waiting.get(job.id), None, ""
         if job.id in assigned and outlook is None:
             nodes = assigned[job.id].nodes
@@ -304,4 +300,4 @@ def _jobs(tx: "Transaction", jobs: "list[Job]") -> Iterator[TopJob]:
             left = job.start_time + walltimes[job.id] - tx.now
         start = job.start_time if outlook is None else outlook.start or 0
         note = note if outlook is None else outlook.why
-        yield TopJob(job.id, job.user, job.name or job.command or "", job.queue, job.state, start, left, note)
+        yield TopJob(job.id, job.user, job.name or script_name(command), job.queue, job.state, start, left, note)

@@ -4,7 +4,6 @@ The program writes its port and its token into a file of the user (oar/tools/app
 file with the user's rights and prints the token on his terminal only.
 """
 
-import os
 import pwd
 import re
 import time
@@ -194,6 +193,7 @@ class AppWait:
     def _report_end(self, job: "Job | None") -> int:
         """Print why the job ended; return the exit code."""
         from oar.cli.common.render import visible
+        from oar.lib.jobs.output_names import output_path
 
         with self._database.snapshot() as tx:
             reason = sessions.end_reason(tx, self._job_id)
@@ -201,13 +201,5 @@ class AppWait:
         text = visible(reason) if reason else f"Job {self._job_id} has ended."
         click.echo(f"# {text}", err=not was_open)
         if not was_open and job is not None:
-            click.echo(f"# {job.command} was not ready. See the output: {self._stderr(job)}", err=True)
+            click.echo(f"# {job.command} was not ready. See the output: {output_path(job, 'stderr')}", err=True)
         return 0 if was_open else Code.NO_SESSION
-
-    @staticmethod
-    def _stderr(job: "Job") -> str:
-        from oar.lib.jobs.output_names import expand
-        from oar.lib.submission.checks import default_file_name
-
-        name = job.stderr_file or default_file_name(job.name, "stderr")
-        return os.path.join(job.launching_directory, expand(name, job, None))

@@ -1,5 +1,6 @@
 """Patterns in the names of output files, such as ``%jobid%``."""
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -41,3 +42,19 @@ def _template(name: str) -> tuple[str, Sequence[_Values]]:
     parts = re.split(f"({'|'.join(_VALUES)})", name)
     template = "".join("%s" if part in _VALUES else part.replace("%", "%%") for part in parts)
     return template, [_VALUES[part] for part in parts if part in _VALUES]
+
+
+def default_file_name(name: str | None, stream: str, *, by_index: bool = False) -> str:
+    """Return the default pattern of an output file; ``by_index``: that of a job of an array has its index.
+
+    >>> default_file_name("a/b", "stdout"), default_file_name(None, "stderr", by_index=True)
+    ('OAR.a_b.%jobid%.stdout', 'OAR.%arrayid%_%arrayindex%.stderr')
+    """
+    middle = f"{name.replace('/', '_')}." if name else ""
+    return f"OAR.{middle}{'%arrayid%_%arrayindex%' if by_index else '%jobid%'}.{stream}"
+
+
+def output_path(job: Job, stream: str) -> str:
+    """Return the path of an output file of a job, ``stdout`` or ``stderr``; ``%host%`` stays in it."""
+    name = (job.stdout_file if stream == "stdout" else job.stderr_file) or default_file_name(job.name, stream)
+    return os.path.join(job.launching_directory, expand(name, job, None))

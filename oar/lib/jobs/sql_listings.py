@@ -265,6 +265,9 @@ _LIVED_BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >=
 _BY_QUEUE = (
     f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
 )
+_FIRST_LIVE = f"""
+    SELECT j.job_id, count(*) OVER () FROM jobs j WHERE {LIVE} AND (%(user)s::text IS NULL OR j.job_user = %(user)s)
+    ORDER BY j.state = ANY(%(waiting)s), j.job_id LIMIT %(limit)s"""
 #: The id of a job's array. A job without array is an array of its own with a negative, and therefore unique, id.
 _ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
 _EXIT_CODE = "coalesce(j.exit_code, 0)"
@@ -690,6 +693,14 @@ class Listings(Table):
         where, parameters = _joined(list(_conditions(query)))
         (plan,) = self._tx.value(f"EXPLAIN (FORMAT JSON) SELECT FROM jobs j WHERE {where}", parameters)
         return max(number, int(plan["Plan"]["Plan Rows"]))
+
+    def first_live(self, user: str | None, limit: int) -> tuple[list[int], int]:
+        """Return the first live jobs, by id, those that have not started last, and the number of all live jobs.
+
+        ``user``: whose jobs, None for all.
+        """
+        rows = self._tx.rows(_FIRST_LIVE, {"user": user, "waiting": list(map(str, NOT_STARTED)), "limit": limit})
+        return [row[0] for row in rows], rows[0][1] if rows else 0
 
     def live_by_queue(self) -> dict[tuple[str, JobState], int]:
         return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}

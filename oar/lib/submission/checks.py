@@ -226,16 +226,6 @@ def check_cpuset_name(name: str | None, size: int) -> None:
         raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}": the jobs of an array cannot share a cpuset.')
 
 
-def default_file_name(name: str | None, stream: str, *, by_index: bool = False) -> str:
-    """Return the default pattern of an output file; ``by_index``: that of a job of an array has its index.
-
-    >>> default_file_name("a/b", "stdout"), default_file_name(None, "stderr", by_index=True)
-    ('OAR.a_b.%jobid%.stdout', 'OAR.%arrayid%_%arrayindex%.stderr')
-    """
-    middle = f"{name.replace('/', '_')}." if name else ""
-    return f"OAR.{middle}{'%arrayid%_%arrayindex%' if by_index else '%jobid%'}.{stream}"
-
-
 def check_advance_reservation(text: str) -> None:
     """Raise BadSubmission if the text is neither the number nor the name of an advance reservation."""
     if not re.match(_RESERVATION, text):

@@ -13,13 +13,14 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
 from oar.lib.history.event_types import EventType, refusal_prefix
+from oar.lib.jobs.output_names import default_file_name
 from oar.lib.jobs.records import JobSpec
 from oar.lib.jobs.script_names import script_name
 from oar.lib.jobs.states import JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
 from oar.lib.submission import dependencies, job_keys, reservation_entry
 from oar.lib.submission.admission import Admission, admit
 from oar.lib.submission.admission_rules import RuleFailed, RuleOutput
-from oar.lib.submission.checks import BadSubmission, Code, default_file_name
+from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import asker_of, open_cluster
 from oar.lib.submission.job_keys import KeyPair
 from oar.lib.submission.preparation import Proposal, growth
