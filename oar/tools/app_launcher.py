@@ -37,8 +37,8 @@ FAILED, NOT_FOUND = 1, 127
 PORTS_TRIED, STARTS = 100, 3
 #: Seconds between two looks at the port; seconds that the program gets to end.
 LOOK, GRACE = 0.1, 10
-#: Days after which a session file of a job that was killed is deleted.
-STALE_DAYS = 30
+#: Days after which a session file of a job that was killed is deleted; seconds after which a job writes its own again.
+STALE_DAYS, REFRESH = 30, 86400.0
 #: Bytes of a line of the program's output that is searched for the token as a whole.
 LONGEST_LINE = 1 << 16
 LISTENING = "0A"
@@ -112,13 +112,19 @@ class AppJob:
         assert process.stdout
         copier = threading.Thread(target=copy_without, args=(process.stdout, self.token), daemon=True)
         copier.start()
+        is_over = threading.Event()
+        keeper = threading.Thread(target=self.keep_session, args=(is_over,), daemon=True)
         try:
             self.await_listening(process)
             self.write_session()
+            keeper.start()
             write_all(b"%s is ready on port %d.\n" % (self.definition["name"].encode("ascii"), self.port))
             code = process.wait()
             return code if code >= 0 else 128 - code
         finally:
+            is_over.set()
+            if keeper.ident:
+                keeper.join()
             self.remove_session()
             end(process)
             copier.join(1)
@@ -186,6 +192,12 @@ class AppJob:
         temporary = "%s.%d" % (self.session_file, os.getpid())
         write_private(temporary, json.dumps(session))
         os.rename(temporary, self.session_file)
+
+    def keep_session(self, is_over: threading.Event) -> None:
+        """Write the session file again from time to time, so that no other job takes it for a stale one."""
+        while not is_over.wait(REFRESH):
+            with contextlib.suppress(OSError):
+                self.write_session()
 
     def remove_session(self) -> None:
         """Remove the session file."""

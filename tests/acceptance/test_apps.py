@@ -124,7 +124,7 @@ def test_a_program_that_is_not_installed_is_one_clear_line(jupyter_room: tuple[C
 def test_the_site_defines_programs_and_a_mistake_is_found_by_the_check(jupyter_room: tuple[Cluster, Path]) -> None:
     cluster, _ = jupyter_room
     root, alice = cluster.as_user("root"), cluster.as_user("alice")
-    page = "command: [python3, -m, http.server, --bind, '{address}', '{port}']\n"
+    page = "command: [python3, -m, http.server, --bind, '{address}', '{port}']\nenvironment: {TOKEN: '{token}'}\n"
     root.run("mkdir -p /etc/oar/apps.d && cat >/etc/oar/apps.d/files.yaml", stdin=page)
     with Terminal(alice, "oarsub --app files") as terminal:
         job = int(terminal.expect(r"OAR_JOB_ID=(\d+)\n")[1])

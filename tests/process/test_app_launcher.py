@@ -53,11 +53,14 @@ def web(**fields: Any) -> App:
 
 
 @contextmanager
-def launched(home: Path, program: App, ports: tuple[int, int] = PORTS) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program as a job does; it has ended afterwards."""
+def launched(
+    home: Path, program: App, ports: tuple[int, int] = PORTS, *, refresh: float = 86400
+) -> Iterator["subprocess.Popen[str]"]:
+    """Run a program as a job does; it has ended afterwards.  ``refresh``: seconds between two session files."""
+    script = HOME + script_of(program, ports, "server").replace("REFRESH = 30, 86400.0", f"REFRESH = 30, {refresh}")
     environment = {**os.environ, "OAR_JOB_ID": str(JOB), "TEST_HOME": str(home), "TMPDIR": str(home)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOME + script_of(program, ports, "server")],
+        [sys.executable, "-c", script],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -191,3 +194,16 @@ def test_a_port_that_another_user_takes_meanwhile_gets_no_session_file(tmp_path:
         _, err = process.communicate(timeout=60)
     assert "other processes take the ports of web" in err
     assert not list(tmp_path.glob(".oar/apps/server/*"))
+
+
+def test_a_job_that_runs_for_months_keeps_its_session_file(tmp_path: Path) -> None:
+    """Other jobs of its user delete old files, which jobs that were killed left behind."""
+    path = Path(session_path(str(tmp_path), "server", JOB))
+    with launched(tmp_path, web(), refresh=0.05):
+        session = session_of(tmp_path)
+        os.utime(path, (0, 0))
+        assert until(lambda: path.stat().st_mtime > 0)
+        path.unlink()
+        assert until(path.exists)
+        assert session_of(tmp_path) == session
+    assert not path.exists()

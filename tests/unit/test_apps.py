@@ -23,14 +23,14 @@ def test_a_site_has_the_programs_of_oar_without_a_directory(tmp_path: Path) -> N
 
 
 def test_a_file_of_the_site_adds_or_replaces_a_program(tmp_path: Path) -> None:
-    (tmp_path / "jupyter.yaml").write_text("command: mylab {port}\n")
+    (tmp_path / "jupyter.yaml").write_text("command: mylab {port}\nenvironment: {T: '{token}'}\n")
     (tmp_path / "ttyd.yaml").write_text(
         "title: A shell\ncommand: [ttyd, -p, '{port}']\nbefore: module load ttyd\nenvironment: {T: '{token}'}\n"
         "files: {x.conf: 'a {b} {token}'}\npath: '/?t={token}'\nseconds: 5\n"
     )
     apps = read_apps(str(tmp_path))
     assert apps.problems == ()
-    assert apps.items["jupyter"] == App("jupyter", ("mylab", "{port}"))
+    assert apps.items["jupyter"] == App("jupyter", ("mylab", "{port}"), environment={"T": "{token}"})
     assert apps.items["ttyd"] == App(
         name="ttyd",
         title="A shell",
@@ -64,6 +64,15 @@ def test_a_file_of_the_site_adds_or_replaces_a_program(tmp_path: Path) -> None:
         ("command: x {port}\nseconds: 0", "seconds: 0 is not a number from 1 to 3600"),
         ('command: x {port}\ntitle: "a\\nb"', "title: the text must be one line"),
         ("command: [x", "line 1: invalid YAML"),
+        (
+            "command: x {port}\nenvironment: {T: '{tokne}'}",
+            "environment: T: unknown name {tokne}. Use one of: address,",
+        ),
+        ("command: x {port}\nfiles: {x: 'p={tokne}'}", "files: x: unknown name {tokne}. Write {token}, or choose"),
+        ("command: x {port}\nfiles: {x: 'p={Token}'}", "files: x: unknown name {Token}. Write {token}, or choose"),
+        ("command: x {port}", "nothing uses {token}: every user of the cluster could open the program. Use it in"),
+        ("command: x {port}\npath: '/?t={token}'", "nothing uses {token}: every user of the cluster could open"),
+        (f"command: x {{port}}\n#{'x' * 65536}", "the file has more than 65536 characters"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_it(tmp_path: Path, text: str, problem: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from oar.lib.apps.builtin import BUILTIN
 from oar.lib.base.errors import BadRequest, ConfigError
 from oar.lib.base.formats import read_yaml
+from oar.lib.base.texts import nearest
 
 NAME = r"[a-z][a-z0-9_-]{0,31}"
 SUFFIX = ".yaml"
@@ -20,7 +21,7 @@ PLACEHOLDERS = ("address", "port", "prefix", "token", "directory", "user", "job"
 TOKEN = "{token}"
 #: Seconds that a program has to listen on its port.
 DEFAULT_SECONDS, MOST_SECONDS = 120, 3600
-#: Bytes of a file that are read.
+#: Characters of a file, at most.
 LARGEST = 1 << 16
 
 
@@ -54,7 +55,7 @@ def read_apps(directory: str) -> Apps:
         items.pop(name, None)
         try:
             with open(path, encoding="utf-8") as source:
-                app, found = parse_app(name, read_yaml(source.read(LARGEST)))
+                app, found = parse_app(name, read_yaml(_whole(source.read(LARGEST + 1))))
         except (OSError, ValueError) as error:
             problems.append(f"{path}: {getattr(error, 'strerror', None) or error}. Correct the file.")
             continue
@@ -62,6 +63,13 @@ def read_apps(directory: str) -> Apps:
         if not found:
             items[name] = app
     return Apps(items, tuple(problems))
+
+
+def _whole(text: str) -> str:
+    """Return the text of a file.  Raises ValueError if it was cut."""
+    if len(text) > LARGEST:
+        raise ValueError(f"the file has more than {LARGEST} characters")
+    return text
 
 
 def find_app(directory: str, name: str) -> App:
@@ -108,7 +116,7 @@ def _files(directory: str, problems: list[str]) -> Iterator[str]:
 def parse_app(name: str, content: object) -> tuple[App, list[str]]:
     """Return a definition, and all mistakes in it.
 
-    >>> parse_app("x", {"command": "x --token {token}"})[1]
+    >>> parse_app("x", {"command": "x --token {token} {port}"})[1]
     ['command: {token} would be visible in the list of processes. Use it in environment or files']
     """
     if not isinstance(content, dict):
@@ -126,7 +134,12 @@ def parse_app(name: str, content: object) -> tuple[App, list[str]]:
             problems.append(f"{key}: {error}")
     if "command" not in content:
         problems.append("the key command is missing")
-    return App(name, **fields), problems
+    app = App(name, **fields)
+    if not problems and not any(TOKEN in text for text in (*app.environment.values(), *app.files.values())):
+        problems.append(
+            f"nothing uses {TOKEN}: every user of the cluster could open the program. Use it in environment or files"
+        )
+    return app, problems
 
 
 def _text(value: object) -> str:
@@ -159,6 +172,14 @@ def _known_names(text: str) -> str:
     return text
 
 
+def _of_file(text: str) -> str:
+    """Return the content of a file, in which braces may mean other things.  Raises ValueError for a misspelt name."""
+    for name in re.findall(r"\{(\w+)\}", text):
+        if name not in PLACEHOLDERS and (meant := nearest(name, PLACEHOLDERS)):
+            raise ValueError(f"unknown name {{{name}}}. Write {{{meant}}}, or choose another name")
+    return text
+
+
 def _command(value: object) -> tuple[str, ...]:
     words = shlex.split(value) if isinstance(value, str) else value
     if not isinstance(words, list) or not words or not str(words[0]).strip():
@@ -175,8 +196,8 @@ def _path(value: object) -> str:
     return text
 
 
-def _mapping(name: str) -> Callable[[object], Mapping[str, str]]:
-    """Return a reader of names and texts; ``name``: what a name looks like."""
+def _mapping(name: str, check: Callable[[str], str]) -> Callable[[object], Mapping[str, str]]:
+    """Return a reader of names and texts; ``name``: what a name looks like; ``check`` is called with each text."""
 
     def read(value: object) -> Mapping[str, str]:
         if not isinstance(value, dict):
@@ -185,7 +206,7 @@ def _mapping(name: str) -> Callable[[object], Mapping[str, str]]:
             if not isinstance(key, str) or not re.fullmatch(name, key):
                 raise ValueError(f"bad name {key!r}")
             try:
-                _text(text)
+                check(_text(text))
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
         return value
@@ -204,8 +225,8 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "description": _line,
     "command": _command,
     "before": _visible,
-    "environment": _mapping(r"[A-Za-z_][A-Za-z0-9_]*"),
-    "files": _mapping(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
+    "environment": _mapping(r"[A-Za-z_][A-Za-z0-9_]*", _known_names),
+    "files": _mapping(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", _of_file),
     "path": _path,
     "seconds": _seconds,
 }
