@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from oar.kao.rounds.meta_sched import run
+from oar.lib.base.errors import ConfigError
 from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.history.event_types import EventType
@@ -18,7 +19,7 @@ from oar.lib.jobs.states import JobState, LaunchFault, Phase, Reservation
 from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish, launch_needs, signals
+from oar.modules.runner.actions import finish, job_data, launch_needs, signals
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.launch_needs import LaunchNeedsWatch, find_fault
@@ -263,6 +264,22 @@ def test_an_end_waits_for_the_manager_of_the_site_and_blames_no_node(world: Worl
     assert state_of(world.database, job_id) is JobState.FINISHING
     assert EventType.CPUSET_CLEAN_ERROR not in world.events(job_id)
     world.context = replace(world.context, config=good)
+    assert finish.finish(world.context, job_id) is None
+    assert world.phase(job_id) is Phase.CLEANED
+
+
+def test_an_end_waits_for_a_name_server_that_does_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frontend without a name of its own is the active server, which may have to ask for its name."""
+    job_id = world.job("true", types=["cosystem"])
+    world.ask_kill(job_id)
+    assert launch_job(world.context, job_id) is None
+    with world.database.begin() as tx:
+        tx.job_runs.update(job_id, head_host="")  # as of a job that ended before its claim
+    with monkeypatch.context() as patch:
+        patch.setattr(job_data, "own_server", Mock(side_effect=ConfigError("this host is none of a b")))
+        assert isinstance(finish.finish(world.context, job_id), RetryAfter)
+    assert state_of(world.database, job_id) is JobState.FINISHING
+    assert open_holds(world) == []
     assert finish.finish(world.context, job_id) is None
     assert world.phase(job_id) is Phase.CLEANED
 

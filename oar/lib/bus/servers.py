@@ -19,7 +19,7 @@ _OF_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
 #: Bytes of a file that are compared.
 _LONGEST_FILE = 1 << 20
 #: Seconds for which a failure to determine the own name is remembered: the name server may be slow.
-_FAILURE_SECONDS = 60.0
+_FAILURE_SECONDS = 5.0
 #: By the values of SERVER_HOSTNAME and SERVER_NAME: the problem, and until when it is repeated.
 _failures: dict[tuple[tuple[str, ...], str | None], tuple[str, float]] = {}
 

@@ -78,7 +78,18 @@ class Trace:
 
 
 def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
-    """Do the remaining steps of the end of a job: epilogue, cleaning, events."""
+    """Do the remaining steps of the end of a job: epilogue, cleaning, events.
+
+    A fault of the configuration, or of the name server that tells this host its name, postpones them.
+    """
+    try:
+        return _finish(context, job_id)
+    except ConfigError as error:
+        of_job(log, job_id).error("the end is held: %s", error)
+        return RetryAfter(HELD_SECONDS)
+
+
+def _finish(context: ActionContext, job_id: int) -> RetryAfter | None:
     data = _begin(context, job_id)
     if data is None:
         return None
