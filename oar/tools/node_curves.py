@@ -5,8 +5,9 @@ See docs/design/nodes.rst, "Curves of jobs".
 Action ``watch``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``period`` (seconds).  It runs until the
 end of its input.  After each period, unless there is nothing to tell, one line of JSON: ``seconds`` since the sample
 before; ``jobs``, for each job that was here then and is here now a list: its id, milliseconds of processor since then,
-bytes of memory now, and for a job with GPUs of which the driver tells something their number, their use since then (per
-mille, the mean) and the bytes of their memory that are taken.  ``null``: the kernel or the driver does not tell.
+bytes of memory now, and for a job with GPUs their number, their use at this moment (per mille, the mean; ``node_gpus``
+says what time it covers) and the bytes of their memory that are taken.  ``null``: the kernel does not tell, or the
+drivers do not tell of all GPUs of the job.
 
 It starts no process and writes no file.  A sample costs a look into the directory of the groups and two files for each
 job; what does not change while a job is here is read once.
@@ -47,7 +48,7 @@ class WatchedJob:
         self.job_id = job_id
         self.cpu = cpu
         self.memory = memory
-        self.gpus = gpus  #: words of ``gpudevice``
+        self.gpus = gpus  #: their names
         self.cpu_us: "int | None" = None  #: at the last sample
 
 
@@ -96,7 +97,7 @@ class Watch:
     def job(self, job_id: int, group: str, payload: str, alone: bool) -> WatchedJob:
         """Return a job that is new here."""
         cpu, memory = self.groups.live_files(group, payload, alone)
-        gpus = node_gpus.gpus_of(node_base.JobFiles(self.directory, job_id)) if self.drivers else []
+        gpus = node_gpus.gpus_of(node_base.JobFiles(self.directory, job_id))
         return WatchedJob(job_id, cpu, memory, gpus)
 
     def row(self, job: WatchedJob, gpus: "node_gpus.Readings") -> "Row":
@@ -104,7 +105,7 @@ class Watch:
         before, job.cpu_us = job.cpu_us, self.groups.cpu_us(job.cpu)
         used = None if before is None or job.cpu_us is None else max(0, job.cpu_us - before) // 1000
         row: "Row" = [job.job_id, used, node_kernel.number(job.memory) if job.memory else None]
-        return row + node_gpus.summary([gpus[word] for word in job.gpus if word in gpus])
+        return row + node_gpus.summary(job.gpus, gpus)
 
 
 def main(action: str, data: "Data") -> int:

@@ -1,11 +1,15 @@
-"""How busy the GPUs of this node are, as their drivers tell: NVIDIA's library (NVML), the files of AMD's driver.
+"""How busy the GPUs of this node are, as their drivers report: NVIDIA's library (NVML), the files of AMD's driver.
 
-Where neither is here, or a driver does not answer, nothing is told.  No process is started: ``nvidia-smi`` takes a
+The use that a driver reports covers only a short time before the query: with NVIDIA between 1/6 s and 1 s, depending on
+the GPU, with AMD less than 1 s.  It is the share of this time in which the GPU did anything at all.
+
+Where neither is here, or a driver does not answer, the use is not known.  No process is started: ``nvidia-smi`` takes a
 second of processor on a node with eight GPUs, the library some milliseconds.  It is left after each look: while it
 holds the devices, the mode of a GPU cannot be changed.
 """
 
 import glob
+import os
 import re
 
 import node_base
@@ -27,30 +31,40 @@ if TYPE_CHECKING:
 NVML = "libnvidia-ml.so.1"
 UUID_SIZE = 96
 MOST_GPUS = 256
-AMD_FILES = "/sys/class/drm/card*/device/gpu_busy_percent"
-CARD = re.compile(r"/card([0-9]+)/device/")
+#: The render node of a GPU is the device that programs compute with.  The number of its card may be another one, as
+#: where the first card is the display of the board.
+AMD_FILES = "/sys/class/drm/renderD*/device/gpu_busy_percent"
+RENDER_NODE = re.compile(r"/renderD([0-9]+)/device/")
+CARD_NAME = re.compile(r"card[0-9]+\Z")
+DRI, CARD = "/dev/dri/", "/dev/dri/card"
 
 
 class Drivers:
-    """The drivers that tell something of the GPUs here; false if there are none."""
+    """The drivers of the GPUs here."""
 
     def __init__(self, nvml: str = NVML, amd: str = AMD_FILES) -> None:
         self.library = library_of(nvml)
         self.amd = amd
 
-    def __bool__(self) -> bool:
-        return self.library is not None or bool(glob.glob(self.amd))
-
     def read(self) -> "Readings":
-        """Return what the drivers tell now, by each name of a GPU."""
+        """Return what the drivers report now, by each name of a GPU."""
         readings = dict(nvidia(self.library))
         for path in glob.glob(self.amd)[:MOST_GPUS]:
-            match = CARD.search(path)
+            match = RENDER_NODE.search(path)
             if match is not None:
+                device = os.path.dirname(path)
                 percent = node_kernel.number(path)
-                memory = node_kernel.number(path[: path.rindex("/")] + "/mem_info_vram_used")
-                readings.setdefault(match.group(1), (per_mille(percent), memory))
+                reading = (per_mille(percent), node_kernel.number(device + "/mem_info_vram_used"))
+                for name in amd_names(device, "renderD" + match.group(1)):
+                    readings.setdefault(name, reading)
         return readings
+
+
+def amd_names(device: str, render_node: str) -> "list[str]":
+    """Return the names of an AMD GPU: its number, its render node and its card."""
+    number = node_devices.number_of(DRI + render_node)
+    names = os.listdir(device + "/drm") if os.path.isdir(device + "/drm") else []
+    return [str(number), DRI + render_node] + [DRI + name for name in names if CARD_NAME.match(name)]
 
 
 def per_mille(percent: "int | None") -> "int | None":
@@ -116,19 +130,32 @@ def reading_of(library: "Any", device: "Any") -> "Reading":
 
 
 def gpus_of(files: "JobFiles") -> "list[str]":
-    """Return the GPUs of a job on this node, as ``Drivers.read`` names them."""
-    words: "dict[str, None]" = {}
+    """Return the GPUs of a job on this node, each by one name, as ``Drivers.read`` names them.
+
+    The server counts them in the same way (``oar/lib/jobs/usage.py``).
+    """
+    names: "dict[str, str]" = {}
     for value in node_base.values_here(files, "gpudevice"):
         for word in node_devices.words_of(value):
             number = node_devices.number_of(word)
-            words[word if number is None else str(number)] = None
-    return list(words)
+            key = word if number is None else str(number)
+            if key not in names or not word.startswith(CARD):
+                names[key] = word if word.startswith(DRI) else key
+    return list(names.values())
 
 
-def summary(readings: "Sequence[Reading]") -> "list[Union[int, None]]":
-    """Return the number of GPUs of a job, their mean use and the memory that is taken of them; nothing of none."""
-    if not readings:
+def summary(names: "Sequence[str]", readings: "Readings") -> "list[Union[int, None]]":
+    """Return the number of GPUs of a job, their mean use and the memory that is taken of them; nothing of none.
+
+    A figure is None unless it is known of all of them.
+    """
+    if not names:
         return []
-    uses = [use for use, _ in readings if use is not None]
-    memories = [memory for _, memory in readings if memory is not None]
-    return [len(readings), sum(uses) // len(uses) if uses else None, sum(memories) if memories else None]
+    found = [readings.get(name, (None, None)) for name in names]
+    uses = [use for use, _ in found if use is not None]
+    memories = [memory for _, memory in found if memory is not None]
+    return [
+        len(names),
+        sum(uses) // len(names) if len(uses) == len(names) else None,
+        sum(memories) if len(memories) == len(names) else None,
+    ]

@@ -4,15 +4,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import node_base
 import node_cgroups
 import node_curves
 import node_gpus
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from node_curves import Watch
 
+from oar.lib.jobs.usage import count_gpus
 from oar.lib.remote.bootstrap import TOOLS
 
 PERIOD = 30
@@ -135,34 +140,100 @@ def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_nvidia_s_library_is_asked(nvml: str) -> None:
     drivers = node_gpus.Drivers(nvml, "/none*")
-    assert drivers
     for _ in range(2):  # it is left after each look
         assert drivers.read() == {"5": (400, 1000), "G1": (400, 1000), "6": (800, None), "G2": (800, None)}
 
 
-def amd_card(directory: Path, number: int, busy: int, used: int) -> None:
-    device = directory / f"card{number}" / "device"
-    device.mkdir(parents=True)
+def amd_gpu(directory: Path, render: int, card: int, busy: int | str, used: int) -> None:
+    """Make the files of an AMD GPU with these numbers of its render node and its card."""
+    device = directory / f"renderD{render}" / "device"
+    (device / "drm" / f"card{card}").mkdir(parents=True)
+    (device / "drm" / f"renderD{render}").mkdir()
     (device / "gpu_busy_percent").write_text(f"{busy}\n")
     (device / "mem_info_vram_used").write_text(f"{used}\n")
+
+
+def amd_drivers(directory: Path) -> node_gpus.Drivers:
+    return node_gpus.Drivers("no-such-library.so", f"{directory}/renderD*/device/gpu_busy_percent")
+
+
+def write_gpus(tree: Tree, job_id: int, *values: str) -> None:
+    """Write the resources of a job on node gpu-1 with these values of gpudevice."""
+    lines = [f" gpudevice = '{value}' , network_address = 'gpu-1' , type = 'default' \n" for value in values]
+    other = " gpudevice = '2' , network_address = 'gpu-2' , type = 'default' \n"
+    (tree.runtime / f"{job_id}_resources").write_text("".join([*lines, other]))
 
 
 def test_the_gpus_of_a_job_are_told_with_it(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAKTUK_HOSTNAME", "gpu-1")
     for number, busy in enumerate((10, 30, 50)):
-        amd_card(tmp_path, number, busy, 1 << (20 + number))
-    lines = [
-        f" gpudevice = '{device}' , network_address = 'gpu-{node}' , type = 'default' \n"
-        for node, device in ((1, 0), (1, 1), (1, 1), (2, 2))
-    ]
-    (tree.runtime / "7_resources").write_text("".join(lines))
-    (tree.runtime / "8_resources").write_text(" gpudevice = '' , network_address = 'gpu-1' , type = 'default' \n")
-    watch = tree.watch(node_gpus.Drivers("no-such-library.so", f"{tmp_path}/card*/device/gpu_busy_percent"))
+        amd_gpu(tmp_path, 128 + number, number, busy, 1 << (20 + number))
+    write_gpus(tree, 7, "0", "1", "1")
+    write_gpus(tree, 8, "")
+    watch = tree.watch(amd_drivers(tmp_path))
     for _ in range(2):
         tree.use("alice_7", 1, 1)
         tree.use("alice_8", 1, 1)
         told = tree.sample(watch)
     assert told["jobs"] == [[7, 0, 1, 2, 200, 3 << 20], [8, 0, 1]]
+
+
+def test_a_job_with_a_gpu_that_is_not_read_has_no_use_of_gpus(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAKTUK_HOSTNAME", "gpu-1")
+    amd_gpu(tmp_path, 128, 0, 0, 1)
+    amd_gpu(tmp_path, 129, 1, "", 1)  # its driver does not answer
+    jobs = {7: ("0", "1"), 8: ("0", "5"), 9: ("0,GPU-1f",), 10: ("0",), 11: ("/dev/dri/card0,/dev/dri/renderD128",)}
+    for job, values in jobs.items():
+        write_gpus(tree, job, *values)
+    watch = tree.watch(amd_drivers(tmp_path))
+    for _ in range(2):
+        for job in jobs:
+            tree.use(f"alice_{job:02d}", 1, 1)
+        told = tree.sample(watch)
+    assert [row[3:] for row in sorted(told["jobs"])] == [[2, None, 2], *[[2, None, None]] * 2, *[[1, 0, 1]] * 2]
+
+
+def test_without_drivers_the_gpus_of_a_job_are_counted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAKTUK_HOSTNAME", "gpu-1")
+    write_gpus(tree, 7, "0", "1")
+    watch = tree.watch()
+    for _ in range(2):
+        tree.use("alice_7", 1, 1)
+        told = tree.sample(watch)
+    assert told["jobs"] == [[7, 0, 1, 2, None, None]]
+
+
+def test_a_card_with_another_number_than_its_render_node_is_not_the_gpu_of_a_neighbour(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first card is the display of the board: the render nodes 128 and 129 belong to the cards 1 and 2."""
+    monkeypatch.setenv("TAKTUK_HOSTNAME", "gpu-1")
+    amd_gpu(tmp_path, 128, 1, 10, 1)
+    amd_gpu(tmp_path, 129, 2, 70, 2)
+    jobs = {1: "0", 2: "1", 3: "/dev/dri/renderD129", 4: "/dev/dri/card1", 5: "/dev/dri/card0,/dev/dri/renderD128"}
+    for job, value in jobs.items():
+        write_gpus(tree, job, value)
+    watch = tree.watch(amd_drivers(tmp_path))
+    for _ in range(2):
+        for job in jobs:
+            tree.use(f"alice_{job}", 1, 1)
+        told = tree.sample(watch)
+    low, high = [1, 100, 1], [1, 700, 2]
+    assert [row[3:] for row in sorted(told["jobs"])] == [low, high, high, low, low]
+
+
+WORDS = st.sampled_from(["0", "1", "17", "/dev/nvidia0", "/dev/dri/card1", "/dev/dri/renderD129", "GPU-1f", "MIG-2"])
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=3).map(",".join), max_size=6))
+def test_server_and_node_count_the_same_gpus(values: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAKTUK_HOSTNAME", "gpu-1")
+        tree = Tree(Path(directory))
+        write_gpus(tree, 7, *values)
+        assert len(node_gpus.gpus_of(node_base.JobFiles(str(tree.runtime), 7))) == count_gpus(values)
 
 
 @pytest.mark.parametrize("action", ["watch", "other"])

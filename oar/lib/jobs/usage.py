@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 #: A processor in a value of the property of the job resource manager, or a range of them.
 _PROCESSORS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
+#: The property of resources that names GPUs, and the names of devices in it that have a number.
+GPU_PROPERTY = "gpudevice"
+_NUMBERED = re.compile(r"(?:/dev/nvidia|/dev/dri/card)?([0-9]{1,9})|/dev/dri/renderD([0-9]{1,9})")
+_FIRST_RENDER = 128
+
 #: The fields of a node's report about the usage of a job; processor time in microseconds.
 _FIGURES = ("cpu_us", "memory_peak", "memory_limit", "oom_kills", "forks_denied")
 
@@ -184,3 +189,17 @@ def count_processors(values: Iterable[str]) -> int:
     for first, last in _PROCESSORS.findall(" ".join(values)):
         processors.update(range(int(first), int(last or first) + 1))
     return len(processors)
+
+
+def count_gpus(values: Iterable[str]) -> int:
+    """Return the number of GPUs in values of ``gpudevice`` on a node, as the node counts them (``node_gpus``).
+
+    >>> count_gpus(["0", "/dev/nvidia0", "/dev/dri/card1,/dev/dri/renderD129", "GPU-1f"])
+    3
+    """
+    gpus: set[str | int] = set()
+    for word in re.findall(r"[^,+\s]+", " ".join(values)):
+        match = _NUMBERED.fullmatch(word)
+        number, render = match.groups() if match else (None, None)
+        gpus.add(int(number) if number else int(render) - _FIRST_RENDER if render else word)
+    return len(gpus)

@@ -22,6 +22,7 @@ from oar.lib.jobs import output_names
 from oar.lib.jobs.curves import PERIOD
 from oar.lib.jobs.records import Job, JobKeys, JobRun, Memory
 from oar.lib.jobs.states import JobType, JobTypeName, Reservation
+from oar.lib.jobs.usage import GPU_PROPERTY
 from oar.lib.nodes.records import Resource
 from oar.lib.nodes.states import NodeCheck
 from oar.lib.remote.protocol import ControlSignal
@@ -30,7 +31,6 @@ from oar.lib.submission import job_environment
 from oar.lib.submission.resource_request import JobTypes
 
 #: Property of a resource: the GPU of its node that goes with it.
-GPU_PROPERTY = "gpudevice"
 LOOPBACK = ("localhost", "127.", "::1")
 #: Behind ``CPUSET_PATH``: the groups of commands on frontends, which are no groups of jobs (oarsh leads into none).
 ENCLOSURES = "_commands"
