@@ -137,8 +137,8 @@ def job_curves(
     """
     with asking(request).database.snapshot() as tx:
         job = tx.jobs.get(job_id)
-        part = curve_record(tx.job_curves.of_jobs([job.id])[job.id])
-    return answer_unless_known(request, part if by_node else {**part, "nodes": {}})
+        part = curve_record(tx.job_curves.of_jobs([job.id])[job.id], by_node=by_node)
+    return answer_unless_known(request, part)
 
 
 @router.get("/v1/jobs/{job_id}/predictions", "job_predictions", "Predicted start times of a job", record=JobPredictions)

@@ -238,17 +238,17 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
 
 
 class Watcher:
-    """Monitor deadlines, and update the chronicle between the passes: Sarko is rarely busy."""
+    """Monitor deadlines; between the passes, update the chronicle and look for idle jobs: Sarko is rarely busy."""
 
     def __init__(self) -> None:
         self._chronicle = Chronicle()
         self._clock: ClockWatch | None = None
         self._idle = idle_jobs.IdleWatch()
+        self._parts: tuple[worker.Sequel, ...] = (self._chronicle, self._idle)
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
         """Run a pass. The clock watch starts with the saved state of the previous Sarko, even after a stop."""
         self._chronicle.follow(runtime)
-        self._idle.follow(runtime)
         if self._clock is None:
             with runtime.database.snapshot() as tx:
                 self._clock = ClockWatch(tx.system.read_state(ServerState.CLOCK))
@@ -256,15 +256,20 @@ class Watcher:
         with runtime.database.begin() as tx:
             tx.commit_asynchronously()
             tx.system.store_state(ServerState.CLOCK, self._clock.memory)
+        self._idle.follow(runtime)
+        while not order.goes_on and self._idle.due() == 0:
+            self._idle.go_on()
         return done
 
     def due(self) -> float | None:
-        """Return the time in seconds until the chronicle has work, None if it has none."""
-        return self._chronicle.due()
+        """Return the time in seconds until there is work between the passes, None if there is none."""
+        return min((due for part in self._parts if (due := part.due()) is not None), default=None)
 
     def go_on(self) -> None:
-        """Write the new entries of the chronicle."""
-        self._chronicle.go_on()
+        """Write the new entries of the chronicle; judge some of the jobs that may be idle."""
+        for part in self._parts:
+            if part.due() == 0:
+                part.go_on()
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.jobs.curves import (
+    MEASURED_SHARE,
     MOST_POINTS,
     PERIOD,
     Curve,
@@ -16,6 +17,7 @@ from oar.lib.jobs.curves import (
     Sample,
     aligned,
     fitting_step,
+    record,
     steps_between,
     total,
 )
@@ -53,12 +55,30 @@ def test_longer_steps_keep_the_largest_memory_and_the_mean_of_processors(
     length = min(len(cpu), len(memory))
     curve = Curve(1, "node", 0, PERIOD, cpu=cpu[:length], memory=memory[:length]).in_steps(factor * PERIOD)
     assert len(curve.cpu) == math.ceil(length / factor)
-    measured = [value for value in memory[:length] if value is not None]
-    assert max(filter(None, curve.memory), default=0) == max(measured, default=0)
-    for place, value in enumerate(curve.cpu):
-        known = [each for each in cpu[:length][place * factor : (place + 1) * factor] if each is not None]
-        assert (value is None) == (not known)
-        assert value is None or min(known) <= value <= max(known)
+    for place, (mean, most) in enumerate(zip(curve.cpu, curve.memory, strict=True)):
+        steps = range(place * factor, (place + 1) * factor)
+        known = [value for index in steps if index < length and (value := cpu[index]) is not None]
+        assert (mean is None) == (len(known) < factor)
+        assert mean is None or min(known) <= mean <= max(known)
+        amounts = [value for index in steps if index < length and (value := memory[index]) is not None]
+        assert most == (max(amounts) if len(amounts) == factor else None)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=600), st.integers(0, 3))
+def test_a_step_has_a_value_only_if_most_of_it_was_measured(measured: list[bool], doublings: int) -> None:
+    """Whether its steps were long from the beginning, or were made longer."""
+    curve: Curve | None = None
+    growing = GrowingCurve(0, PERIOD << doublings)
+    for index, is_measured in enumerate(measured):
+        if is_measured:
+            growing.add(index * PERIOD, (index + 1) * PERIOD, Sample(1000, 1))
+        curve = stored(growing, curve)
+    for step in [curve.step, 4 * curve.step] if curve else []:
+        for place, value in enumerate(curve.in_steps(step).cpu if curve else []):
+            number = step // PERIOD
+            known = sum(measured[place * number : (place + 1) * number])
+            assert value is None or known >= MEASURED_SHARE * number
+            assert value is not None or known < number or (curve and step > curve.step)
 
 
 def stored(growing: GrowingCurve, curve: Curve | None) -> Curve | None:
@@ -124,9 +144,38 @@ def test_gpus_of_a_job_count_alike_on_all_nodes() -> None:
     assert (both.gpus, both.gpu, both.gpu_memory) == (5, [200], [41])
 
 
+def test_the_use_of_gpus_is_known_only_if_all_nodes_with_gpus_report_it() -> None:
+    first, second = (
+        Curve(1, "a", 0, PERIOD, 4, [0] * 3, [0] * 3, [9] * 3, [9] * 3),
+        Curve(1, "b", 0, PERIOD, 4, [0] * 3),
+    )
+    both = total([first, second._replace(memory=[0] * 3, gpu=[None, 7], gpu_memory=[None, 7])])
+    assert both is not None
+    assert (both.gpus, both.gpu, both.gpu_memory) == (8, [None, 8, None], [None, 16, None])
+
+
+@given(st.lists(COLUMNS, min_size=1, max_size=4), st.sampled_from([0, 1, 5]))
+def test_a_total_is_the_sum_where_all_nodes_were_measured(columns: list[list[int | None]], gpus: int) -> None:
+    both = total([Curve(1, str(number), 0, PERIOD, gpus, *[column] * 4) for number, column in enumerate(columns)])
+    assert both is not None
+    assert len(both.cpu) == max(map(len, columns))
+    for place, value in enumerate(both.cpu):
+        values = [column[place] if place < len(column) else None for column in columns]
+        known = [each for each in values if each is not None]
+        assert value == both.memory[place] == (sum(known) if len(known) == len(values) else None)
+        if gpus:
+            assert both.gpu_memory[place] == value
+            assert both.gpu[place] == (None if value is None else round(value * gpus / (gpus * len(values))))
+
+
+def test_a_record_without_nodes_has_only_the_total() -> None:
+    curve = Curve(1, "a", 0, PERIOD, cpu=[1000], memory=[1])
+    assert record([curve], by_node=False) == {**record([curve]), "nodes": {}}
+
+
 def test_curves_with_different_steps_are_shown_with_the_longest() -> None:
     short, long = Curve(1, "a", 0, PERIOD, cpu=[1, 3, 5]), Curve(1, "b", 0, 2 * PERIOD, cpu=[7, 7])
-    assert [curve.cpu for curve in aligned([short, long])] == [[2, 5], [7, 7]]
+    assert [curve.cpu for curve in aligned([short, long])] == [[2, None], [7, 7]]
 
 
 def test_a_report_is_read() -> None:

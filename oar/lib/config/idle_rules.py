@@ -22,7 +22,6 @@ _RULE = re.compile(
     r"\s*%\s+for\s+(?P<idle>[0-9][^:;,]*?(?::[0-9]{1,2}){0,2}?)\s*:\s*mail"
     r"(?P<end>\s*,\s*then\s+end(?:\s+after\s+(?P<grace>[0-9][^;,]*?))?)?\s*"
 )
-_FORM = 'write a rule such as "8 GPU below 5 % for 2 h: mail, then end after 1 h"; separate rules by ;'
 
 
 class IdleRule(NamedTuple):
@@ -40,6 +39,29 @@ class IdleRule(NamedTuple):
         end = "" if self.grace is None else f", then end after {format_duration(self.grace)}"
         return f"{least}{kind} below {percent} % for {format_duration(self.seconds)}: mail{end}"
 
+    def sentence(self, kind: str) -> str:
+        """Return what the rule does, for users and administrators; ``kind``: GPU or CPU."""
+        things = "GPU" if kind == "GPU" else "core"
+        with_least = f" with at least {self.least} {things}s" if self.least > 1 else ""
+        duration = written_duration(self.seconds)
+        subject = f"jobs{with_least} that use less than {self.per_mille / 10:g} % of their {things}s for {duration}"
+        if self.grace is None:
+            return f"the owners of {subject} get a mail"
+        end = written_duration(self.grace)
+        return f"the owners of {subject} get a mail, and the jobs are ended after another {end} without more use"
+
+
+def written_duration(seconds: int) -> str:
+    """Return a duration in words, without what is 0.
+
+    >>> written_duration(7200), written_duration(90060)
+    ('2 hours', '1 day 1 hour 1 minute')
+    """
+    minutes, rest = divmod(seconds, 60)
+    parts = [(minutes // 1440, "day"), (minutes // 60 % 24, "hour"), (minutes % 60, "minute"), (rest, "second")]
+    words = [f"{number} {unit}{'s' * (number != 1)}" for number, unit in parts if number]
+    return " ".join(words) or "0 seconds"
+
 
 def parse_rules(text: str, kind: str) -> tuple[IdleRule, ...]:
     """Return the rules of a text. ``kind``: what they are about, GPU or CPU. Raises ValueError."""
@@ -49,7 +71,7 @@ def parse_rules(text: str, kind: str) -> tuple[IdleRule, ...]:
 def _parse(text: str, kind: str) -> IdleRule:
     match = _RULE.fullmatch(text)
     if match is None or ("GPU" in match["kind"].upper()) != (kind == "GPU"):
-        raise ValueError(f'"{text.strip()}" is no rule about {kind}s: {_FORM}')
+        raise ValueError(f'"{text.strip()}" is not a valid rule about idle {kind}s: {_form(kind)}')
     per_mille, seconds = round(float(match["percent"]) * 10), _duration(match["idle"])
     if not 0 < per_mille <= 1000:
         raise ValueError(f'"{match["percent"]} %" in "{text.strip()}" must be above 0 and at most 100')
@@ -58,6 +80,10 @@ def _parse(text: str, kind: str) -> IdleRule:
         raise ValueError(f'"{match["least"]}" in "{text.strip()}" must be from 1 to {_MOST}')
     grace = None if not match["end"] else _duration(match["grace"]) if match["grace"] else seconds
     return IdleRule(least, per_mille, seconds, grace)
+
+
+def _form(kind: str) -> str:
+    return f'write a rule such as "8 {kind} below 5 % for 2 h: mail, then end after 1 h", and separate rules by ;'
 
 
 def _duration(text: str) -> int:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 PERIOD = 30  #: seconds of the shortest step; nodes report what their jobs use so often
 MOST_POINTS = 240
+#: A step has a value if at least this share of it was measured. Of steps of one or two periods, this is all.
+MEASURED_SHARE = 0.75
 MIB = 1 << 20
 #: A value of a curve: None if nobody has measured it.
 Value = int | None
@@ -23,9 +25,9 @@ class Sample(NamedTuple):
 
     cpu: Value = None  #: mean, in thousandths of a processor
     memory: Value = None  #: most, in MiB
-    gpu: Value = None  #: mean of its GPUs there, per mille
-    gpu_memory: Value = None  #: most, in MiB
-    gpus: int = 0  #: number of its GPUs there that were measured
+    gpu: Value = None  #: mean of its GPUs there, per mille; None unless all of them were measured
+    gpu_memory: Value = None  #: most, in MiB; None unless all of them were measured
+    gpus: int = 0  #: number of its GPUs there
 
 
 def sample_of(values: Iterable[Value], gpus: int) -> Sample:
@@ -43,9 +45,13 @@ MERGES: tuple[Merge, ...] = (mean, max, mean, max)
 
 
 def merged(values: Iterable[Value], merge: Merge) -> Value:
-    """Return one value for several; None stands for no value."""
-    known = [value for value in values if value is not None]
-    return merge(known) if known else None
+    """Return one value for several; None if one of them was not measured."""
+    known: list[int] = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return merge(known)
 
 
 class Curve(NamedTuple):
@@ -74,12 +80,9 @@ class Curve(NamedTuple):
             curve = Curve(self.job_id, self.node, self.begin, 2 * curve.step, self.gpus, *halves)
         return curve
 
-    def at(self, index: int) -> Sample:
-        """Return the values of a step."""
-        return sample_of((column[index] if index < len(column) else None for column in self.columns), self.gpus)
-
 
 def _halved(column: Sequence[Value], merge: Merge) -> list[Value]:
+    """Return a value for each two steps; a step with a half that was not measured has none."""
     return [merged(pair, merge) for pair in zip_longest(column[::2], column[1::2])]
 
 
@@ -105,33 +108,42 @@ def total(curves: Sequence[Curve]) -> Curve | None:
     if not curves:
         return None
     curves = aligned(curves)
-    steps = [[curve.at(place) for curve in curves] for place in range(max(len(curve.cpu) for curve in curves))]
-    columns = [[_sum(step, name, len(curves)) for step in steps] for name in ("cpu", "memory")]
-    with_gpus = sum(curve.gpus > 0 for curve in curves)
+    with_gpus = [curve for curve in curves if curve.gpus > 0]
+    steps = max(len(curve.cpu) for curve in curves)
+    columns = [_sums([curve.cpu for curve in curves], steps), _sums([curve.memory for curve in curves], steps)]
     if with_gpus:
-        columns += [[_use(step, with_gpus) for step in steps], [_sum(step, "gpu_memory", with_gpus) for step in steps]]
+        columns += [_uses(with_gpus, steps), _sums([curve.gpu_memory for curve in with_gpus], steps)]
     first = curves[0]
     return Curve(first.job_id, "", first.begin, first.step, sum(curve.gpus for curve in curves), *columns)
 
 
-def _sum(step: Iterable[Sample], name: str, nodes: int) -> Value:
-    values = [value for sample in step if (value := getattr(sample, name)) is not None]
-    return sum(values) if len(values) == nodes else None
+def _sums(columns: Iterable[Sequence[Value]], steps: int) -> list[Value]:
+    """Return the sum of each step; None where a value is missing."""
+    padded = [[*column, *[None] * (steps - len(column))] for column in columns]
+    return [merged(step, sum) for step in zip(*padded, strict=True)]
 
 
-def _use(step: Iterable[Sample], nodes: int) -> Value:
-    known = [(sample.gpu, sample.gpus) for sample in step if sample.gpu is not None and sample.gpus]
-    if len(known) < nodes:
-        return None
-    return round(sum(use * gpus for use, gpus in known) / sum(gpus for _, gpus in known))
+def _uses(curves: Sequence[Curve], steps: int) -> list[Value]:
+    """Return the mean use of all GPUs in each step."""
+    gpus = sum(curve.gpus for curve in curves)
+    weighted = [[None if use is None else use * curve.gpus for use in curve.gpu] for curve in curves]
+    return [None if use is None else round(use / gpus) for use in _sums(weighted, steps)]
 
 
-def record(curves: Sequence[Curve]) -> dict[str, object]:
-    """Return the fields for machine formats: processors, bytes, fractions of GPUs."""
+def ends_of(curves: Iterable[Curve]) -> list[int]:
+    """Return the dates at which curves end."""
+    return [curve.begin + len(curve.cpu) * curve.step for curve in curves]
+
+
+def record(curves: Sequence[Curve], *, by_node: bool = True) -> dict[str, object]:
+    """Return the fields for machine formats: processors, bytes, fractions of GPUs.
+
+    ``by_node``: also the curves of each node.
+    """
     together = total(curves)
     if together is None:
         return {"begin": None, "step": None, "total": None, "nodes": {}}
-    nodes = {curve.node: _values(curve) for curve in aligned(curves)}
+    nodes = {curve.node: _values(curve) for curve in aligned(curves)} if by_node else {}
     return {"begin": together.begin, "step": together.step, "total": _values(together), "nodes": nodes}
 
 
@@ -169,7 +181,9 @@ def fitting_step(index: int) -> int:
 class _Sum:
     """Samples that become one."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: int) -> None:
+        """``step``: the length of the step that they become, in seconds."""
+        self._least = ceil(MEASURED_SHARE * step / PERIOD)
         self._sums = [0, 0, 0, 0]
         self._counts = [0, 0, 0, 0]
         self._gpus = 0
@@ -183,14 +197,14 @@ class _Sum:
                 self._counts[place] += 1
 
     def sample(self) -> Sample:
+        """Return the sample of the step; a value is None if too little of the step was measured."""
         values = zip(self._sums, self._counts, MERGES, strict=True)
-        return sample_of((_of_sum(known, count, merge) for known, count, merge in values), self._gpus)
+        return sample_of((self._of_sum(known, count, merge) for known, count, merge in values), self._gpus)
 
-
-def _of_sum(known: int, count: int, merge: Merge) -> Value:
-    if not count:
-        return None
-    return round(known / count) if merge is mean else known
+    def _of_sum(self, known: int, count: int, merge: Merge) -> Value:
+        if count < self._least:
+            return None
+        return round(known / count) if merge is mean else known
 
 
 class GrowingCurve:
@@ -221,7 +235,7 @@ class GrowingCurve:
             return  # what is stored stays
         if place != self._place or self._open is None:
             self._close()
-            self._place, self._open = place, _Sum()
+            self._place, self._open = place, _Sum(self.step)
         self._open.add(sample)
         if (index + 1) * PERIOD // self.step != place:
             self._close()

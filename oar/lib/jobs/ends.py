@@ -121,7 +121,7 @@ class EndCode(StrEnum):
         "It reached its walltime: {given} and ran for {ran}.",
         "{more_time}; or let it write checkpoints: oarsub --checkpoint")
     IDLE = ("IDLE", Outcome.CANCELLED, "it left its GPUs or cores idle, and the site ends such jobs",
-        "It {idle}. This site ends such jobs: {rule}.",
+        "It {idle}. Rule of this site: {rule}.",
         "What it used over time: oarstat --usage -f {id}")
     DELETED = "DELETED", Outcome.CANCELLED, "its owner deleted it", "Its owner {by} deleted it (oardel)."
     ADMINISTRATOR = ("ADMINISTRATOR", Outcome.CANCELLED, "an administrator deleted it",

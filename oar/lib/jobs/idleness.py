@@ -6,11 +6,12 @@ is not idle, and neither is a time in which the job was frozen. See docs/adminis
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
 from oar.lib.config.idle_rules import IdleRule
-from oar.lib.jobs.curves import PERIOD, Curve, Value, total
+from oar.lib.jobs.curves import Curve, Value, ends_of, total
 
 #: A curve that ends so many steps before now tells nothing about the job as it is.
 _FRESH_STEPS = 3
@@ -29,8 +30,8 @@ class Watched(NamedTuple):
     job_id: int
     user: str
     running_since: int  #: date of its start or of its last resumption
-    nodes: int  #: number of its nodes
     cores: int
+    gpus: Mapping[str, int]  #: number of its GPUs on each of its nodes, as its resources say
     curves: Sequence[Curve]
 
 
@@ -53,19 +54,43 @@ class Step(NamedTuple):
     ends: bool  #: False: its owner is warned
 
 
-def idle_time(job: Watched, kind: Kind, limit: int, now: int) -> Idle | None:
-    """Return the time, until now, in which a job used less than ``limit`` (per mille); None: it is not idle."""
+class Evidence(NamedTuple):
+    """What was measured of a job on all its nodes together, until a date."""
+
+    until: int  #: end of the last step that all nodes have
+    step: int
+    cpu: Sequence[Value]
+    gpu: Sequence[Value]
+
+
+def evidence(job: Watched, now: int) -> Evidence | None:
+    """Return what is known of a job; None if the last measurement of a node is old or missing, or is after ``now``."""
     curve = total(job.curves)
-    if curve is None or len(job.curves) < job.nodes:
+    if curve is None or not job.gpus or {each.node for each in job.curves} != set(job.gpus):
         return None
-    size, uses = (curve.gpus, curve.gpu) if kind is Kind.GPU else (job.cores, _shares(curve.cpu, job.cores))
-    until = curve.begin + len(uses) * curve.step
-    if not size or now - until > _FRESH_STEPS * max(curve.step, PERIOD):
+    ends = ends_of(job.curves)
+    places = (min(ends) - curve.begin) // curve.step
+    until = curve.begin + places * curve.step
+    if max(ends) > now + curve.step or now - until > _FRESH_STEPS * curve.step:
+        return None
+    return Evidence(until, curve.step, curve.cpu[:places], curve.gpu[:places] if _has_all_gpus(job) else ())
+
+
+def _has_all_gpus(job: Watched) -> bool:
+    """Return whether the nodes report as many GPUs as the job has there."""
+    return all(curve.gpus == job.gpus[curve.node] for curve in job.curves)
+
+
+def idle_time(job: Watched, known: Evidence, kind: Kind, limit: int, now: int) -> Idle | None:
+    """Return the time, until now, in which a job used less than ``limit`` (per mille); None: it is not idle."""
+    gpus = sum(job.gpus.values())
+    size, uses = (gpus, known.gpu) if kind is Kind.GPU else (job.cores, _shares(known.cpu, job.cores))
+    if not size:
         return None
     low = [use for use in takewhile(lambda use: use is not None and use < limit, reversed(uses)) if use is not None]
-    since = max(until - len(low) * curve.step, job.running_since)
-    known = low[: max(0, until - since) // curve.step]
-    return Idle(since, until, size, round(sum(known) / len(known))) if known else None
+    since = max(known.until - len(low) * known.step, job.running_since)
+    counted = low[: max(0, known.until - since) // known.step]
+    return Idle(since, min(known.until, now), size, round(sum(counted) / len(counted))) if counted else None
 
 
 def _shares(cpu: Sequence[Value], cores: int) -> list[Value]:
@@ -80,23 +105,26 @@ def judge(
 ) -> Step | None:
     """Return what is to be done about a job; an end comes before a warning.
 
-    ``warned``: the dates of the last warnings, by the text of their rule.
+    ``warned``: the dates of the last warnings, by the sentence of their rule.
     """
+    known = evidence(job, now)
+    if known is None:
+        return None
+    idle = partial(idle_time, job, known, now=now)
     steps = [
         step
         for kind, of_kind in rules.items()
         for rule in of_kind
-        if (step := _judge(job, kind, rule, warned.get(rule.text(kind)), now))
+        if (step := _judge(job, kind, rule, idle(kind, rule.per_mille), warned.get(rule.sentence(kind))))
     ]
     return max(steps, key=lambda step: step.ends, default=None)
 
 
-def _judge(job: Watched, kind: Kind, rule: IdleRule, warned: int | None, now: int) -> Step | None:
-    idle = idle_time(job, kind, rule.per_mille, now)
+def _judge(job: Watched, kind: Kind, rule: IdleRule, idle: Idle | None, warned: int | None) -> Step | None:
     if idle is None or idle.size < rule.least or idle.until - idle.since < rule.seconds:
         return None
     if warned is None or warned < idle.since:
         return Step(job, kind, rule, idle, ends=False)
-    if rule.grace is not None and min(now, idle.until) - warned >= rule.grace:
+    if rule.grace is not None and idle.until - warned >= rule.grace:
         return Step(job, kind, rule, idle, ends=True)
     return None

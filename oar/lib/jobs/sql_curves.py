@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
-from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.curves import Curve, Sample
 from oar.lib.jobs.states import JobTypeName
@@ -75,9 +75,7 @@ _IDLE_CANDIDATES = Prepared(f"""
     SELECT j.job_id, j.job_user, COALESCE(
             (SELECT max(l.date_start) FROM job_state_logs l WHERE l.job_id = j.job_id AND l.date_stop = 0),
             j.start_time),
-        (SELECT count(DISTINCT s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
-            WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
-              AND s.network_address <> '')
+        (SELECT count(*) FROM job_curves c WHERE c.job_id = j.job_id)
     FROM jobs j
     WHERE {LIVE} AND j.state = 'Running' AND j.start_time BETWEEN 1 AND %s AND j.reservation = 'None'
       AND NOT EXISTS (SELECT FROM reservation_jobs r WHERE r.job_id = j.job_id)
@@ -105,7 +103,16 @@ class IdleCandidate(NamedTuple):
     job_id: int
     user: str
     running_since: int  #: its start or last resumption
-    nodes: int
+    curves: int  #: number of its curves
+
+
+class HeldUnits(NamedTuple):
+    """The cores and the GPUs that a job has on a node: values of the properties that name them."""
+
+    job_id: int
+    node: str
+    gpus: Sequence[str]
+    cores: Sequence[str]
 
 
 class NewPoints(NamedTuple):
@@ -163,6 +170,23 @@ class JobCurves(Table):
     def idle_candidates(self, started_before: int) -> list[IdleCandidate]:
         """Return the running jobs with curves that started before a date, without those that rules do not concern."""
         return [IdleCandidate(*row) for row in self._tx.rows(_IDLE_CANDIDATES, (started_before,))]
+
+    def held_units(self, ids: Collection[int], gpu_property: str | None, core_property: str | None) -> list[HeldUnits]:
+        """Return the values of two properties that jobs have on each of their nodes. None: no such property."""
+        gpus, cores = (
+            f"s.{quoted(name, has_parameters=True)}::text" if name else "NULL::text"
+            for name in (gpu_property, core_property)
+        )
+        statement = f"""
+            SELECT j.job_id, s.network_address, array_remove(array_agg(DISTINCT {gpus}), NULL),
+                array_remove(array_agg(DISTINCT {cores}) FILTER (WHERE s.type = 'default'), NULL)
+            FROM jobs j
+            JOIN assigned_resources a
+                ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+            JOIN resources s USING (resource_id)
+            WHERE j.job_id = ANY(%s) AND s.network_address <> ''
+            GROUP BY j.job_id, s.network_address"""
+        return [HeldUnits(row[0], row[1], row[2] or (), row[3] or ()) for row in self._tx.rows(statement, (list(ids),))]
 
     def idle_warnings(self, ids: Collection[int]) -> dict[int, list[tuple[int, str]]]:
         """Return the warnings of jobs that they are idle: dates and texts."""
