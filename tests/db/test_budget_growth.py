@@ -38,11 +38,11 @@ def run_job(desk: Desk, *, project: str = "physics.cms", hours: int = 1, queue: 
     """Add a job of alice that has just begun to run on two resources."""
     database = desk.login.database
     with database.snapshot() as tx:
-        resources = tx.column("SELECT resource_id FROM resources ORDER BY 1 LIMIT 2")
+        now, resources = tx.now, tx.column("SELECT resource_id FROM resources ORDER BY 1 LIMIT 2")
     job = add_job(
         database, JobState.RUNNING, on=resources, walltime=hours * 3600, user="alice", project=project, queue=queue
     )
-    execute_sql(database, "UPDATE jobs SET start_time = %s WHERE job_id = %s", NOW, job)
+    execute_sql(database, "UPDATE jobs SET start_time = %s WHERE job_id = %s", now, job)
     return job
 
 
