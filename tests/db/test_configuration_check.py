@@ -136,7 +136,8 @@ def test_each_key_that_names_a_path_or_a_command_says_what_it_names() -> None:
         for key in Config.options()
         if key.kind.name in ("path", "command line") and key.kind.target is Target.NOTHING and not key.fixed
     }
-    assert names_nothing == {"OAR_RUN_DIR", "STAGEIN_DIR", "STAGEOUT_DIR", "PHOENIX_LOGDIR"}  # the server creates them
+    created_by_the_server = {"OAR_RUN_DIR", "STAGEIN_DIR", "STAGEOUT_DIR", "PHOENIX_LOGDIR"}
+    assert names_nothing == created_by_the_server | {"APPS_DIRECTORY"}  # without it, the site has no own programs
 
 
 def test_a_database_that_is_not_created_yet_is_no_alarm(check: Check) -> None:
