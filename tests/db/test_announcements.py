@@ -1,5 +1,7 @@
 """Announcements of administrators: stored, shown to users, withdrawn."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from oar.cli import oarnotify
@@ -44,7 +46,7 @@ def test_a_text_is_announced_listed_and_withdrawn(console: Console) -> None:
         (["--announce", "x", "--until", "2001-01-01 00:00"], "which is past: give a later date"),
         (["--announce", "x", "--until", "sometime"], "sometime"),
         (["--until", "2037-01-01 12:00"], "--until needs --announce TEXT"),
-        (["--withdraw", "77"], "there is no announcement 77: there are none"),
+        (["--withdraw", "77"], "there is no announcement 77. List them: oarnotify --announcements"),
     ],
 )
 def test_what_is_wrong_is_named_and_changes_nothing(console: Console, arguments: list[str], trouble: str) -> None:
@@ -72,8 +74,13 @@ def test_there_are_a_few_at_a_time_and_expired_ones_go(database: Database) -> No
             announcements.announce(tx, ROOT, "one more")
 
 
-def test_oarsub_shows_announcements_to_people_and_not_to_programs(login: LoginNode) -> None:
+def test_oarsub_shows_announcements_to_people_and_not_to_programs(
+    login: LoginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     execute_sql(login.database, "INSERT INTO announcements (text) VALUES (%s)", "Power cut\x1b[31m")
+    assert login.oarsub("true").out.splitlines()[-1].startswith("OAR_JOB_ID=")  # a pipe
+    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("oar.cli.oarsub_parts.submission.sys", terminal)
     assert login.oarsub("true").out.endswith("\n# Announcement: Power cut [31m\n")
     for option in ("--json", "--parsable"):
         assert "Power" not in login.oarsub(option, "true").out

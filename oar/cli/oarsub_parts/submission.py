@@ -1,6 +1,7 @@
 """The submission of one call of oarsub: prepared, sent with its job key and its file, and its answer printed."""
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -87,7 +88,7 @@ def report(call: OarsubCall, submitted: Submitted) -> None:
 
 def _show_announcements(call: OarsubCall) -> None:
     """Print the announcements of administrators, if a person reads the output."""
-    if call.printer.is_quiet:
+    if call.printer.is_quiet or not sys.stdout.isatty():  # a program may take the last line for that of the id
         return
     with suppress(DatabaseUnavailable), call.context.database.snapshot() as tx:
         for text in tx.announcements.texts():

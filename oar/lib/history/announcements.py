@@ -38,7 +38,6 @@ def withdraw(tx: "Transaction", user: User, number: int) -> "Announcement":
     """Delete an announcement; return it.  Raises BadRequest if there is none with this id."""
     announcement = tx.announcements.delete(number)
     if announcement is None:
-        known = ", ".join(str(other.id) for other in tx.announcements.shown()) or "there are none"
-        raise BadRequest(f"there is no announcement {number}: {known}")
+        raise BadRequest(f"there is no announcement {number}. List them: oarnotify --announcements")
     audit.record(tx, user, AuditAction.REMOVE, f"announcement {number}", Values(former=announcement.text))
     return announcement
