@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -106,6 +106,19 @@ def test_limits_of_a_user_are_those_of_oarstat(
     api.runtime.config = config.replace(api_accounting_private=True)
     assert anonymous.get("/v1/limits", params={"user": "nobody"}).status_code == 403
     assert nobody.get("/v1/limits").status_code == 200
+
+
+def test_the_overview_needs_a_token_that_reads_everything(
+    known: Callable[..., httpx.Client], database: Database
+) -> None:
+    job = add_job(database, user="nobody", name="secret")
+    assert known("nobody", "ro").get("/v1/me").json()["waiting"][0]["name"] == "secret"
+    for scope in ("submit", f"job:{job}"):
+        client = known("nobody", scope)
+        for path in ("/v1/me", "/ui/me"):
+            answer = client.get(path)
+            assert answer.status_code == 403
+            assert "secret" not in answer.text
 
 
 def test_the_overview_is_that_of_the_caller(

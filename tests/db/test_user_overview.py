@@ -1,6 +1,7 @@
 """``oarstat --me`` and ``GET /v1/me``: everything about a user's jobs at once; ``oarstat --usage`` of many jobs."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,10 @@ from oar.kao.rounds.user_overview import Overview
 from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.jobs.records import NodeUsage
+from oar.lib.db.transaction import Transaction
+from oar.lib.jobs import explanations
+from oar.lib.jobs.explanations import Outlook
+from oar.lib.jobs.records import Job, NodeUsage
 from oar.lib.jobs.states import JobPriority, JobState
 from tests.builders import add_job, add_resources, execute_sql
 from tests.db.test_user_limits import plan, quotas
@@ -126,6 +130,40 @@ def test_a_user_without_anything_gets_short_lines(database: Database, cores: lis
     assert lines[3].startswith("Resource hours accounted since ")
     assert lines[3].endswith(": none")
     assert lines[4:] == ["Jobs that ended in the last 30 days, by name: none", "What to change: nothing"]
+
+
+def test_many_waiting_jobs_hide_no_ended_ones_and_few_are_looked_at(
+    database: Database, cores: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_overview, "MAX_GROUPED", 2)
+    monkeypatch.setattr(user_overview, "MAX_JOBS", 2)
+    looked_at: list[int] = []
+    outlooks = explanations.outlooks
+
+    def counted(tx: Transaction, jobs: Sequence[Job]) -> list[Outlook]:
+        looked_at.append(len(jobs))
+        return outlooks(tx, jobs)
+
+    monkeypatch.setattr(explanations, "outlooks", counted)
+    for _ in range(2):
+        ended_job(database, cores[0], "sim", ran=600, cpu=600)
+    add_job(database, ENDED, on=cores[:1], user="bob", name="sim")
+    held = add_job(database, JobState.HOLD, user="alice")
+    waiting = [add_job(database, user="alice", walltime=60) for _ in range(3)]
+    places = (cores[:6], cores[6:7], cores[7:])
+    long, *short = (add_job(database, RUNNING, on=place, user="alice", walltime=90) for place in places)
+    execute_sql(
+        database, "UPDATE moldable_job_descriptions SET moldable_walltime = 900 WHERE moldable_job_id = %s", long
+    )
+    plan(database, Config())
+    found = overview(database, Config())
+    assert [(group.name, group.jobs, found.is_cut) for group in found.groups] == [("sim", 2, False)]
+    assert [job.job.id for job in found.waiting] == waiting[:2]
+    assert [job.job.id for job in found.running] == short
+    assert (found.numbers, looked_at) == ({"running": 3, "waiting": 4}, [2])
+    ended_job(database, cores[0], "post", ran=600, cpu=600)
+    assert overview(database, Config()).is_cut
+    assert held not in [job.job.id for job in found.waiting]
 
 
 def test_me_is_alone(database: Database) -> None:

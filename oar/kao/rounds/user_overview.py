@@ -1,6 +1,7 @@
 """All that a user wants to know of his jobs at once: jobs, limits, place, consumption, efficiency, what to change."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.kao.rounds.user_limits import Measure, RuleUse, UserLimits, limits_of
@@ -211,14 +212,18 @@ def number(value: float) -> str:
 
 
 def _running(tx: "Transaction", jobs: Sequence[Job]) -> tuple[RunningJob, ...]:
-    times, assigned = job_times(tx, jobs), tx.listings.assigned([job.id for job in jobs])
-    shown = [RunningJob(job, assigned[job.id].nodes if job.id in assigned else (), times[job.id]) for job in jobs]
-    return tuple(sorted(shown, key=lambda job: (job.times.remaining or 0, job.job.id))[:MAX_JOBS])
+    walltimes = tx.listings.walltimes([job.id for job in jobs])
+    first = nsmallest(MAX_JOBS, jobs, key=lambda job: (job.start_time + walltimes.get(job.id, 0), job.id))
+    times, assigned = job_times(tx, first), tx.listings.assigned([job.id for job in first])
+    shown = [RunningJob(job, assigned[job.id].nodes if job.id in assigned else (), times[job.id]) for job in first]
+    return tuple(sorted(shown, key=lambda job: (job.times.remaining or 0, job.job.id)))
 
 
 def _waiting(tx: "Transaction", jobs: Sequence[Job]) -> tuple[WaitingJob, ...]:
-    shown = [WaitingJob(outlook.job, outlook.start, outlook.why) for outlook in explanations.outlooks(tx, jobs)]
-    return tuple(sorted(shown, key=lambda job: (job.start is None, job.start or 0, job.job.id))[:MAX_JOBS])
+    starts = {number: found.start for number, found in tx.listings.predictions([job.id for job in jobs]).items()}
+    first = nsmallest(MAX_JOBS, jobs, key=lambda job: (job.id not in starts, starts.get(job.id, 0), job.id))
+    shown = [WaitingJob(outlook.job, outlook.start, outlook.why) for outlook in explanations.outlooks(tx, first)]
+    return tuple(sorted(shown, key=lambda job: (job.start is None, job.start or 0, job.job.id)))
 
 
 def _place(limits: UserLimits, projects: Collection[str]) -> Place | None:
@@ -245,8 +250,8 @@ def _hours(tx: "Transaction", user: str, month: int) -> dict[str, float]:
 
 def read_groups(tx: "Transaction", config: "Config", user: str) -> Groups:
     """Return the groups of the jobs of a user that ended lately."""
-    ids = tx.listings.live_or_ended_since(tx.now - GROUPED_SECONDS, user)
-    jobs = [job for job in tx.jobs.select(ids[-MAX_GROUPED:]) if job.is_final]
+    ids = tx.listings.ended_last(tx.now - GROUPED_SECONDS, user, MAX_GROUPED + 1)
+    jobs = tx.jobs.select(ids[:MAX_GROUPED])
     usages = job_usages(tx, jobs, config.job_resource_manager_property_db_field)
     walltimes = tx.listings.walltimes([job.id for job in jobs])
     groups = group_usages(usages, tx.job_runs.outcomes(jobs), walltimes)

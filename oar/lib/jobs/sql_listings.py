@@ -112,6 +112,9 @@ _SINCE = f"""
     UNION ALL SELECT job_id FROM jobs j
     WHERE {ENDED} AND stop_time >= %(date)s AND (%(user)s::text IS NULL OR job_user = %(user)s){{range}}"""
 _LIVE_OR_ENDED_SINCE = f"{_SINCE.format(range='')} ORDER BY job_id"
+_ENDED_LAST = f"""
+    SELECT job_id FROM jobs j WHERE {ENDED} AND stop_time >= %(date)s AND job_user = %(user)s
+    ORDER BY stop_time DESC, job_id DESC LIMIT %(limit)s"""
 _PART_SINCE = f"{_SINCE.format(range=' AND job_id >= %(first)s AND job_id < %(before)s')} ORDER BY job_id"
 #: The first job of each part. A part itself has a range of ids: a limit could make PostgreSQL read all older jobs.
 _PARTS_SINCE = f"""
@@ -498,6 +501,10 @@ class Listings(Table):
     def live_or_ended_since(self, date: int, user: str | None) -> list[int]:
         """Return the live jobs and those that ended since a date, by id; ``user`` None: the jobs of all users."""
         return self._tx.column(_LIVE_OR_ENDED_SINCE, {"date": date, "user": user})
+
+    def ended_last(self, date: int, user: str, limit: int) -> list[int]:
+        """Return the jobs of a user that ended last, newest first, of those that ended since a date."""
+        return self._tx.column(_ENDED_LAST, {"date": date, "user": user, "limit": limit})
 
     def parts_since(self, date: int, user: str | None, size: int) -> list[IdRange]:
         """Return ranges of ids in which there are so many of the jobs of ``live_or_ended_since`` each, ascending."""
