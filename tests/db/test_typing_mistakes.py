@@ -52,7 +52,8 @@ oarsub ''                                           | a command is needed | oars
 oarsub -N 2 ./job.sh                                | Unknown option: N | -l nodes=NUMBER
 oarsub --nodes=2 --time=1:00:00 job.sh              | option: nodes | -l nodes= | option: time | walltime=
 oarsub --ntasks-per-node=4 job.sh                   | -l nodes=2/core=4
-oarsub --job-name=x --mem=4G --gres=gpu:1 x         | -n NAME | -p CONDITION | -l gpu=NUMBER
+oarsub --job-name=x --gres=gpu:1 x                  | -n NAME | -l gpu=NUMBER
+oarsub --mem=4G x                                   | MEMORY_PROPERTY
 oarsub --foo --bra -z x                             | option: foo | option: bra | option: z
 oarsub -J name 'sleep 60'                           | only one command | -J prints JSON | -n NAME
 oarsub sleep 60                                     | only one command | oarsub 'sleep 60'
