@@ -2,22 +2,29 @@
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oar.cli import oarstat
 from oar.cli.common.command import invoke
 from oar.lib.access.records import User
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.curves import MOST_POINTS, PERIOD, Curve, Sample
-from oar.lib.jobs.sql_curves import CurvePlace, NewPoints
+from oar.lib.jobs.sql_curves import CurvePlace, JobCurves, NewPoints
 from oar.lib.jobs.states import JobState
 from oar.lib.remote.pool import Remote
 from oar.lib.remote.requests import RemoteSettings, Unreachable
 from oar.lib.remote.session import Lost, NodeSession, OutputLine, ProgramEnded
 from oar.lib.runtime import Runtime
-from oar.modules.runner.curves import CurveCollector
+from oar.modules.runner.bipbip_commander import Runner
+from oar.modules.runner.bipbip_pipe import WatchNodes
+from oar.modules.runner.curves import STORE_SECONDS, CurveCollector
+from oar.modules.runner.watched_nodes import WatchedNodes, most_watched, needed_connections
 from tests.builders import add_job, add_resources, execute_sql, move_job
 
 ALICE = User("alice", 1001)
@@ -80,8 +87,74 @@ def test_nodes_are_watched_while_jobs_have_processes_there(database: Database) -
     add_job(database, JobState.RUNNING, on=resources[4:5], types=["deploy"])
     add_job(database, JobState.RUNNING, on=resources[5:6], types=["noop"])
     with database.begin() as tx:
-        assert tx.job_curves.nodes(tx.now - PERIOD) == []
-        assert tx.job_curves.nodes(tx.now) == ["node-1", "node-2"]
+        assert tx.job_curves.watched_jobs(tx.now - PERIOD) == []
+        jobs = tx.job_curves.watched_jobs(tx.now)
+        assert tx.job_curves.nodes(jobs, 9) == ["node-1", "node-2"]
+        assert tx.job_curves.nodes(jobs, 1) == ["node-1"]
+        assert tx.job_curves.nodes([], 9) == []
+
+
+def test_nodes_are_read_only_when_jobs_have_begun_or_ended(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    real = JobCurves.nodes
+
+    def nodes(table: JobCurves, ids: list[int], most: int) -> list[str]:
+        reads.append(most)
+        return real(table, ids, most)
+
+    monkeypatch.setattr(JobCurves, "nodes", nodes)
+    watched = WatchedNodes(database)
+    found = []
+    for _ in range(3):
+        started(database, 10 * PERIOD)
+        for _ in range(3):
+            watched.read(9)
+        found.append(watched._nodes)
+    assert reads == [9, 9, 9]
+    assert found == [["node-1"]] * 3
+
+
+def test_the_runner_does_not_wait_for_the_nodes(database: Database) -> None:
+    started(database, 10 * PERIOD)
+    watched = WatchedNodes(database)
+    assert watched.follow(Config()) == []
+    thread = watched._thread
+    assert thread is not None
+    thread.join(60)
+    nodes = watched.follow(Config())
+    assert nodes == ["node-1"]
+    assert watched.follow(Config()) is nodes
+    assert watched._thread is thread  # it is not time yet
+    watched._next = 0.0
+    assert watched.follow(Config(job_curves=False)) == []
+
+
+def test_a_bipbip_is_told_its_nodes_when_they_change_and_when_it_is_new() -> None:
+    told: list[tuple[int, tuple[str, ...]]] = []
+
+    def bipbip(number: int) -> Any:
+        def write(message: WatchNodes) -> bool:
+            told.append((number, message.hosts))
+            return True
+
+        return SimpleNamespace(write=write)
+
+    runner: Any = Runner.__new__(Runner)
+    runner._bipbips, runner._watched = {0: bipbip(0), 1: bipbip(1)}, {}
+    runner._dispatch = SimpleNamespace(worker_of_host=lambda host: int(host[-1]) % 2)
+    nodes, more = ["node-1", "node-2"], ["node-1", "node-2", "node-3"]
+    for hosts in ([], nodes, nodes, more):
+        runner._watch(hosts)
+    assert told == [(0, ("node-2",)), (1, ("node-1",)), (1, ("node-1", "node-3"))]
+    del runner._watched[0]  # it was replaced
+    runner._watch(more)
+    assert told[3:] == [(0, ("node-2",))]
+
+
+@given(st.integers(1, 10**6))
+def test_the_proposed_number_of_connections_is_the_smallest_that_is_enough(nodes: int) -> None:
+    connections = needed_connections(nodes)
+    assert most_watched(connections) >= nodes > most_watched(connections - 1)
 
 
 class Nodes:
@@ -133,8 +206,14 @@ class Watched:
             self.collector.take((name, attempt, self.now, message))
 
     def report(self, session: FakeSession, jobs: list[Any], seconds: float = PERIOD) -> None:
+        self.write(session, json.dumps({"seconds": seconds, "jobs": jobs}), seconds)
+
+    def write(self, session: FakeSession, text: str, seconds: float = PERIOD) -> None:
+        """Let a node write a line so long after the last one."""
         self.now += seconds
-        session.requests[-1][1](OutputLine(json.dumps({"seconds": seconds, "jobs": jobs})))
+        for node in self.collector._nodes.values():
+            node.accepted = None if node.accepted is None else node.accepted - seconds
+        session.requests[-1][1](OutputLine(text))
         self.receive()
 
     def store(self) -> None:
@@ -193,10 +272,8 @@ def test_a_flood_of_reports_is_ignored(database: Database, watched: Watched) -> 
 def test_nonsense_ends_nothing(database: Database, watched: Watched) -> None:
     job = started(database, 10 * PERIOD)
     session = watch(watched, "node-1")
-    for text in ("nonsense", '{"seconds": 30, "jobs": [[1, 2]]}', "[]"):
-        watched.now += PERIOD
-        session.requests[-1][1](OutputLine(text))
-        watched.receive()
+    for text in ("nonsense", '{"seconds": 30, "jobs": [[1, 2]]}', "[]", " " * 10**6):
+        watched.write(session, text)
     watched.report(session, [[job, 30_000, 1 << 20]])
     watched.store()
     watched.report(session, [[job, 30_000, 1 << 20]])
@@ -247,6 +324,83 @@ def test_launches_keep_their_share_of_connections(watched: Watched) -> None:
     watched.collector.follow(tuple(f"node-{number}" for number in range(9)))
     watched.collector._look(watched.now)
     assert len(watched.nodes.asked) == 3
+
+
+def test_too_few_connections_are_logged_once_with_the_number_that_is_enough(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    for count in (9, 9, 9, 2, 9):
+        watched.collector.follow(tuple(f"node-{number}" for number in range(count)))
+        watched.collector.turn()
+    text = "the curves of jobs are recorded on 3 of 9 nodes only: OAR_SSH_POOL_MAX is 4. Set it to 12 or more."
+    assert [record.message for record in caplog.records] == [text, text]
+
+
+def test_invalid_reports_are_logged_together(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    session = watch(watched, "node-1")
+    for number in range(5):
+        watched.write(session, f"nonsense {number}")
+        watched.collector.turn()
+    (record,) = caplog.records
+    assert record.message.startswith("invalid reports about the usage of jobs were ignored: 1 from 1 nodes.")
+    assert record.message.endswith("from node-1: 'nonsense 0'")
+    assert watched.collector._bad_reports == {"node-1": 4}
+
+
+def test_a_flood_of_messages_leaves_the_queue_short(watched: Watched) -> None:
+    session = watch(watched, "node-1")
+    for _ in range(1000):
+        session.requests[-1][1](OutputLine("{}"))
+    assert watched.collector._messages.qsize() == 1
+
+
+class Over(BaseException):
+    """The end of an endless loop."""
+
+
+def test_messages_without_end_do_not_prevent_the_turns(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is followed by another one, and takes a second."""
+    now, turns = [watched.now], [0]
+    collector = watched.collector
+    monkeypatch.setattr("oar.modules.runner.curves.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def take(_: object) -> None:
+        now[0] += 1
+        collector._put("node-1", 0, Lost("gone"))
+        if now[0] > watched.now + 10 * STORE_SECONDS:
+            raise Over
+
+    def turn() -> None:
+        turns[0] += 1
+
+    monkeypatch.setattr(collector, "take", take)
+    monkeypatch.setattr(collector, "turn", turn)
+    collector._put("node-1", 0, Lost("gone"))
+    with pytest.raises(Over):
+        collector.run()
+    assert turns[0] >= 10
+
+
+def test_an_exception_does_not_end_the_thread_and_is_logged_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[object] = []
+
+    def take(item: object) -> None:
+        taken.append(item)
+        if len(taken) == 3:
+            raise Over
+        raise ArithmeticError("wrong")
+
+    monkeypatch.setattr(watched.collector, "take", take)
+    monkeypatch.setattr(watched.collector, "turn", lambda: None)
+    for _ in range(3):
+        watched.collector._put("node-1", 0, Lost("gone"))
+    with pytest.raises(Over):
+        watched.collector.run()
+    assert [record.message for record in caplog.records] == [
+        "the curves of jobs are incomplete: a message cannot be handled"
+    ]
 
 
 def test_another_process_continues_a_curve(database: Database, watched: Watched) -> None:

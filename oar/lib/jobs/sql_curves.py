@@ -17,14 +17,18 @@ _WITHOUT_CURVE = [
 _TYPES = ", ".join(f"'{name}'" for name in _WITHOUT_CURVE)
 _HAS_PROCESSES = f"""NOT EXISTS (
         SELECT FROM job_types t WHERE t.job_id = j.job_id AND split_part(t.type, '=', 1) IN ({_TYPES}))"""
-_NODES = Prepared(f"""
+_WATCHED_JOBS = Prepared(f"""
+    SELECT j.job_id FROM jobs j
+    WHERE {LIVE} AND j.state IN ('Running', 'Suspended', 'Resuming') AND j.start_time BETWEEN 1 AND %s
+      AND {NO_FRAME} AND {_HAS_PROCESSES}
+    ORDER BY j.job_id""")
+_NODES = Prepared("""
     SELECT DISTINCT s.network_address
     FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     JOIN resources s USING (resource_id)
-    WHERE {LIVE} AND j.state IN ('Running', 'Suspended', 'Resuming') AND j.start_time BETWEEN 1 AND %s
-      AND s.network_address <> '' AND {NO_FRAME} AND {_HAS_PROCESSES}
-    ORDER BY s.network_address""")
+    WHERE j.job_id = ANY(%s) AND s.network_address <> ''
+    ORDER BY s.network_address LIMIT %s""")
 _PLACES = Prepared(f"""
     SELECT p.job_id, p.node, COALESCE(c.begin, j.start_time), COALESCE(c.step, 0), COALESCE(cardinality(c.cpu), 0)
     FROM unnest(%s::bigint[], %s::text[]) p (job_id, node)
@@ -128,9 +132,13 @@ class NewPoints(NamedTuple):
 class JobCurves(Table):
     """Rows of ``job_curves``."""
 
-    def nodes(self, started_before: int) -> list[str]:
-        """Return the nodes with processes of running or suspended jobs that started before a date."""
-        return self._tx.column(_NODES, (started_before,))
+    def watched_jobs(self, started_before: int) -> list[int]:
+        """Return the running or suspended jobs with processes that started before a date."""
+        return self._tx.column(_WATCHED_JOBS, (started_before,))
+
+    def nodes(self, ids: Collection[int], most: int) -> list[str]:
+        """Return the nodes of jobs, by name, at most so many."""
+        return self._tx.column(_NODES, (list(ids), most)) if ids else []
 
     def places(self, pairs: Collection[Pair]) -> dict[Pair, CurvePlace]:
         """Return where the curves of jobs on nodes continue.

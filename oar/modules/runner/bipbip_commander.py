@@ -25,7 +25,6 @@ from oar.lib.db.connections import use_own_waits
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import launch_holds, recovery, retention
-from oar.lib.jobs.curves import PERIOD
 from oar.lib.jobs.ends import ExecCode
 from oar.lib.jobs.sql_runs import InHand
 from oar.lib.nodes.energy import ENERGY_ORDERS
@@ -47,6 +46,7 @@ from oar.modules.runner.dispatch import (
 )
 from oar.modules.runner.end_reports import EndReports
 from oar.modules.runner.user_notices import UserNotices
+from oar.modules.runner.watched_nodes import WatchedNodes
 
 log = logging.getLogger("runner")
 
@@ -89,8 +89,9 @@ class Runner:
         self._next_look = 0.0
         self._next_load = 0.0
         self._next_expiry = 0.0
-        self._next_watch = 0.0
-        self._watched: dict[int, tuple[str, ...]] = {}  #: the nodes whose jobs' curves each bipbip records
+        self._watched_nodes = WatchedNodes(runtime_.database)
+        #: Of each bipbip, the list of nodes for which it was last informed, and those of them that it watches.
+        self._watched: dict[int, tuple[list[str], tuple[str, ...]]] = {}
         self._draining: float | None = None
         self._parent: processes.ParentWatch | None = None
 
@@ -256,11 +257,10 @@ class Runner:
             sweeps = tx.resources.to_sweep()
             launch_needs.follow(tx, fault)
             checks = tx.launch_holds.due_nodes(launch_holds.CHECKS)
-            watched = self._nodes_to_watch(tx)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.job_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
-        self._watch(watched)
+        self._watch(self._watched_nodes.follow(config))
         self._dispatch.forget_jobs(live)
         self._add(action for job in jobs if (action := next_action(job, probe_before, started_before)))
         heads = {job.job_id: job.head_host for job in jobs}
@@ -272,21 +272,15 @@ class Runner:
             self._next_expiry = time.monotonic() + EXPIRY_SECONDS
             self._add([Action(ActionKind.EXPIRE)])
 
-    def _nodes_to_watch(self, tx: Transaction) -> list[str] | None:
-        """Return the nodes with jobs that have run for a period; None: not now."""
-        if time.monotonic() < self._next_watch:
-            return None
-        self._next_watch = time.monotonic() + PERIOD
-        return tx.job_curves.nodes(tx.now - PERIOD) if self._runtime.config.job_curves else []
-
-    def _watch(self, hosts: list[str] | None) -> None:
-        """Tell each bipbip whose jobs' curves it records, if that has changed."""
-        if hosts is None:
-            return
+    def _watch(self, hosts: list[str]) -> None:
+        """Tell each bipbip whose jobs' curves it records, if that has changed or the bipbip is new."""
         for number, bipbip in self._bipbips.items():
+            known, former = self._watched.get(number, ([], ()))
+            if known is hosts:
+                continue
             mine = tuple(host for host in hosts if self._dispatch.worker_of_host(host) == number)
-            if mine != self._watched.get(number, ()) and bipbip.write(WatchNodes(mine)):
-                self._watched[number] = mine
+            if mine == former or bipbip.write(WatchNodes(mine)):
+                self._watched[number] = hosts, mine
 
     def _add(self, actions: Iterable[Action]) -> None:
         for action in actions:

@@ -8,6 +8,7 @@ import json
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,6 +25,7 @@ from oar.lib.remote.protocol import NodeAction
 from oar.lib.remote.requests import NodeRequest
 from oar.lib.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
 from oar.lib.remote.transports import ChannelLost
+from oar.modules.runner.watched_nodes import most_watched, needed_connections
 
 log = logging.getLogger("bipbip")
 
@@ -46,8 +48,12 @@ CLOCK_SECONDS = 2.0
 #: Largest numbers of the database's columns: thousandths of processors, MiB; use of GPUs, GPUs of a node.
 _LARGEST, _MOST_GPUS = 2**31 - 1, 1024
 _LIMITS = (_LARGEST, _LARGEST, 1000, _LARGEST)
-#: Of the places for connections, that are used for watching: launches need the others.
-_SHARE = 0.75
+#: A longer line is no report of our program.
+_MOST_CHARACTERS = 1 << 19
+#: Invalid reports are logged together, this often, in seconds.
+_BAD_REPORTS_SECONDS = 3600.0
+#: Of a text of a node, so much is logged.
+_SHOWN_CHARACTERS = 200
 
 
 class Report(NamedTuple):
@@ -102,7 +108,7 @@ class _Node:
         self.request = 0
         self.is_opening = False
         self.not_before = 0.0
-        self.heard: float | None = None  #: end of the last report, by the monotonic clock
+        self.accepted: float | None = None  #: when its last line was put into the queue, by the monotonic clock
         self.jobs: dict[int, float] = {}  #: end of the last report of each job
 
 
@@ -124,7 +130,10 @@ class CurveCollector:
         self._curves: dict[Pair, GrowingCurve | None] = {}  #: None: the job does not have this node
         self._waiting: dict[Pair, list[tuple[float, float, Sample]]] = {}  #: of jobs that are not known yet
         self._offset: float | None = None  #: of the database's clock to the monotonic one
-        self._is_complaining = False
+        self._complaints: set[str] = set()  #: that are logged, and whose cause is not over
+        self._bad_reports: Counter[str] = Counter()  #: by node, that are not logged yet
+        self._bad_report = ("", "")  #: the last one, with its node
+        self._next_bad_reports = 0.0
 
     def follow(self, hosts: tuple[str, ...]) -> None:
         """Watch these nodes from now on, and no others."""
@@ -134,47 +143,85 @@ class CurveCollector:
         """Watch the nodes as long as this process lives."""
         next_turn = time.monotonic()
         while True:
-            with suppress(queue.Empty):
-                self.take(self._messages.get(timeout=max(0.01, next_turn - time.monotonic())))
+            if (pause := next_turn - time.monotonic()) > 0:  # also while messages come without end
+                with suppress(queue.Empty):
+                    self._guard("message", self.take, self._messages.get(timeout=pause))
                 continue
             next_turn = time.monotonic() + STORE_SECONDS
-            try:
-                self.turn()
-            except DatabaseUnavailable as error:
-                self._complain(f"curves of jobs have to wait: {error}")
-            except Exception:
-                log.exception("curves of jobs broke off")
+            self._guard("turn", self.turn)
 
     def turn(self) -> None:
         """Watch the wanted nodes and no others, and store what has come."""
-        self._look(time.monotonic())
-        self.store(time.monotonic())
-        self._is_complaining = False
+        now = time.monotonic()
+        self._look(now)
+        self._log_bad_reports(now)
+        try:
+            self.store(now)
+        except DatabaseUnavailable as error:
+            again = f"The next attempt is in {STORE_SECONDS:.0f} s."
+            self._complain("database", f"cannot store the curves of jobs: {error}. {again}")
+        else:
+            self._complaints -= {"database", "turn"}
 
-    def _complain(self, text: str) -> None:
-        if not self._is_complaining:
-            log.warning("%s", text)
-        self._is_complaining = True
+    def _guard(self, part: str, work: Callable[..., None], *args: object) -> None:
+        """Do a part of the work. An exception is logged once: it may not end the thread."""
+        try:
+            work(*args)
+        except Exception as error:  # noqa: BLE001
+            self._complain(part, f"the curves of jobs are incomplete: a {part} cannot be handled", error)
+
+    def _complain(self, cause: str, text: str, error: Exception | None = None) -> None:
+        """Log a fault, unless it is logged and not over."""
+        if cause not in self._complaints:
+            log.warning("%s", text, exc_info=error)
+        self._complaints.add(cause)
+
+    def _log_bad_reports(self, now: float) -> None:
+        if self._bad_reports and now >= self._next_bad_reports:
+            node, line = self._bad_report
+            number, nodes = self._bad_reports.total(), len(self._bad_reports)
+            text = "invalid reports about the usage of jobs were ignored: %d from %d nodes. The last one, from %s: %r"
+            of_nodes(log, node).warning(text, number, nodes, node, line)
+            self._bad_reports.clear()
+            self._next_bad_reports = now + _BAD_REPORTS_SECONDS
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def _look(self, now: float) -> None:
-        most = int(_SHARE * self._remote.settings.pool_max)
-        wanted = self._wanted[:most]
-        if len(wanted) < len(self._wanted):
-            self._complain(
-                f"no curves of jobs of {len(self._wanted) - most} nodes: OAR_SSH_POOL_MAX is {2 * most // 3}"
-            )
+        wanted = self._limited(self._wanted)
         for name in self._nodes.keys() - set(wanted):
             self._leave(name)
         for name in wanted:
             node = self._nodes.setdefault(name, _Node())
             if node.session is None and not node.is_opening and now >= node.not_before:
-                node.attempt, node.is_opening = node.attempt + 1, True
+                node.attempt, node.is_opening, node.accepted = node.attempt + 1, True, None
                 self._remote.session(name, partial(self._put, name, node.attempt))
 
+    def _limited(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the nodes that this process may watch."""
+        connections = self._remote.settings.pool_max
+        most = most_watched(connections)
+        if len(wanted) <= most:
+            self._complaints.discard("connections")
+            return wanted
+        self._complain(
+            "connections",
+            f"the curves of jobs are recorded on {most} of {len(wanted)} nodes only: OAR_SSH_POOL_MAX is {connections}."
+            f" Set it to {needed_connections(len(wanted))} or more.",
+        )
+        return wanted[:most]
+
     def _put(self, name: str, attempt: int, message: Event | Opened) -> None:
-        self._messages.put((name, attempt, time.monotonic(), message))
+        """Put a message of a node into the queue; of lines that come too often, only those that are on time."""
+        now = time.monotonic()
+        if isinstance(message, OutputLine):
+            node = self._nodes.get(name)
+            if node is None or (node.accepted is not None and now < node.accepted + PERIOD / 2):
+                return
+            node.accepted = now
+            if len(message.text) > _MOST_CHARACTERS:
+                message = OutputLine(message.text[:_SHOWN_CHARACTERS])
+        self._messages.put((name, attempt, now, message))
 
     def _leave(self, name: str) -> None:
         node = self._nodes.pop(name)
@@ -194,7 +241,8 @@ class CurveCollector:
             case OutputLine(text):
                 self._take_line(name, node, now, text)
             case ProgramEnded(code, stderr):
-                of_nodes(log, name).info("no curves of jobs on %s: exit code %s %s", name, code, stderr.strip()[:200])
+                text = "the curves of jobs on %s are not recorded: node_curves ended with exit code %s: %s"
+                of_nodes(log, name).info(text, name, code, stderr.strip()[:_SHOWN_CHARACTERS])
                 self._end(node, now + (UNABLE_SECONDS if 0 < code < 128 else AGAIN_SECONDS))
             case Lost():
                 self._end(node, now)
@@ -213,19 +261,18 @@ class CurveCollector:
 
     @staticmethod
     def _end(node: _Node, not_before: float) -> None:
-        node.session, node.is_opening, node.heard, node.not_before = None, False, None, not_before
+        node.session, node.is_opening, node.not_before = None, False, not_before
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _take_line(self, name: str, node: _Node, now: float, line: str) -> None:
-        """Take a report: no more than our program sends."""
-        if node.heard is not None and now < node.heard + PERIOD / 2:
-            return
+        """Take a report."""
         report = read_report(line)
         if report is None:
-            of_nodes(log, name).warning("the curves of %s: %.200r", name, line)
+            self._bad_reports[name] += 1
+            self._bad_report = name, line[:_SHOWN_CHARACTERS]
             return
-        start, node.heard = now - report.seconds, now
+        start = now - report.seconds
         for job_id, sample in report.samples.items():
             former = node.jobs.get(job_id)
             if former is None and len(node.jobs) >= MOST_JOBS:
