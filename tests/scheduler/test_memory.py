@@ -4,21 +4,32 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.placement.site_extensions import FIND_PLUGINS
 from oar.kao.planner.plan_check import faults_of
+from oar.kao.planner.resources import node_memory
+from oar.kao.planner.resources.node_memory import (
+    MOST_VIEWS,
+    SMALLEST_PART,
+    MemoryLedger,
+    MemorySlots,
+    NodeMemory,
+)
 from oar.kao.planner.schedule import Round, schedule
 from oar.lib.base.times import format_date
 from oar.lib.jobs.reasons import ReasonCode, reason_sentence
 from oar.lib.jobs.records import Memory
 from oar.lib.jobs.states import JobState, Reservation
-from tests.scheduler.builders import NOW, Cluster
+from tests.scheduler.builders import NOW, Cluster, resources
 from tests.scheduler.reference import Reference
 from tests.scheduler.test_invariants import random_cluster
 from tests.scheduler.test_placement_reuse import check_that_memory_changes_nothing, limited
+from tests.scheduler.test_plugins import planned, with_plugin
 from tests.scheduler.test_reasons import stored
 from tests.scheduler.test_urgent_pass import busy, crowded, decisions, urgent
 
@@ -191,3 +202,154 @@ def test_no_plan_has_a_fault(seed: int) -> None:
 def test_a_plan_with_the_memory_of_the_last_round_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
     check_that_memory_changes_nothing(with_memory(limited(random_cluster(seed).snapshot(), dice), seed), dice)
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[object]:
+    """Return a list that gets an item with each call of a method."""
+    calls: list[object] = []
+    function = getattr(owner, name)
+
+    def counted(*given: Any, **named: Any) -> Any:
+        calls.append(given[1:])
+        return function(*given, **named)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_users_cannot_make_more_and_more_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = count_calls(monkeypatch, MemorySlots, "__init__")
+    cluster = machine(64, 64)
+    for mib in range(20 * GIB, 20 * GIB + 500):
+        ask(cluster, "/core=1", mib)
+    result = cluster.plan()
+    assert sorted(result.start(job) or 0 for job in (1, 2, 3, 4, 5, 6, 7)) == [0] * 6 + [3601]
+    assert len(made) <= 2
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 256), st.integers(1, 1 << 21))
+def test_a_search_rounds_amounts_up_but_never_loses_a_job(capacity: int, cores: int, mib: int) -> None:
+    nodes = NodeMemory(resources({"node": ["n"] * cores}, cores, memory=(capacity,) * cores))
+    searched = nodes.searched(0, mib)
+    assert searched >= mib if mib <= capacity else searched > capacity
+    if mib <= capacity:
+        assert capacity // searched >= min(capacity // mib, cores)
+        assert searched <= max(1.13 * mib, 1.13 * (capacity >> SMALLEST_PART) + 1)
+
+
+def test_amounts_are_searched_as_few_values() -> None:
+    nodes = NodeMemory(resources({"node": ["n"] * 64}, 64, memory=(257000,) * 64))
+    assert len({nodes.searched(0, mib) for mib in range(1, 257001)}) < MOST_VIEWS
+
+
+def test_slots_that_were_not_used_for_long_are_dropped_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = count_calls(monkeypatch, MemorySlots, "__init__")
+    cluster = machine(16, 16)
+    for gib in (10, 5, 10, 5, 10, 5):
+        ask(cluster, "/core=1", gib * GIB)
+    expected, usual = cluster.plan(), len(made)
+    monkeypatch.setattr(node_memory, "MOST_VIEWS", 1)
+    assert cluster.plan().plan == expected.plan
+    assert (usual, len(made)) == (2, 2 + 6)
+
+
+def test_the_check_of_a_placement_looks_at_its_nodes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = ask(machine(*[16] * 50), "/core=6", 4 * GIB, per_core=True).snapshot()
+    round_ = Round(snapshot)
+    plan = round_.plan()
+    looked = count_calls(monkeypatch, NodeMemory, "on")
+    assert faults_of(snapshot, plan, round_.requests) == {}
+    assert len(looked) <= 2
+
+
+def test_nodes_are_numbered_once_and_only_if_a_job_asks_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = count_calls(monkeypatch, NodeMemory, "__init__")
+    cluster = machine(16, 16).job("/core=1")
+    for _ in range(2):
+        round_ = Round(cluster.snapshot())
+        assert faults_of(cluster.snapshot(), round_.plan(), round_.requests) == {}
+    assert made == []
+    ask(cluster, "/core=1", GIB)
+    for _ in range(2):
+        round_ = Round(cluster.snapshot())
+        assert faults_of(cluster.snapshot(), round_.plan(), round_.requests) == {}
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_besteffort_job_that_leaves_anyway_gives_its_memory_first(is_killed: bool) -> None:
+    cluster = machine(16)
+    for core in range(2):
+        leaves = is_killed and core == 0
+        given: dict[str, Any] = {"types": ("besteffort",), "queue": "besteffort", "is_killed": leaves}
+        cluster.run(2 << core, since=100 - core, memory=Memory(8 * GIB), **given)
+    result = ask(cluster, "/core=1", 8 * GIB).plan()
+    assert result.kills() == ({} if is_killed else {2: "KILL"})
+    assert result.started() == []
+    waits_for = 1 if is_killed else 2
+    assert str(waits_for) in result.reason(3)
+
+
+def test_two_jobs_share_the_memory_of_one_besteffort_job_that_leaves() -> None:
+    """The first job makes a besteffort job leave for its cores; the second one can have the memory of that job."""
+    cluster = machine(16)
+    for number, cores in enumerate((0x80, 0b1)):
+        given: dict[str, Any] = {"types": ("besteffort",), "queue": "besteffort"}
+        cluster.run(cores, since=100 + number, memory=Memory(8 * GIB), **given)
+    result = ask(cluster.job("/core=3"), "/core=1", 6 * GIB).plan()
+    assert result.kills() == {2: "KILL"}
+
+
+def test_the_memory_of_a_node_without_besteffort_jobs_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = count_calls(monkeypatch, MemoryLedger, "free")
+    cluster = machine(*[16] * 20).run(1, types=("besteffort",), queue="besteffort", memory=Memory(GIB))
+    assert ask(cluster, "/node=20", GIB).plan().where(2)
+    assert len(set(looked)) == 1
+
+
+def test_resources_that_every_job_has_use_no_memory() -> None:
+    cluster = machine(16, always_assigned_type="shared")
+    types = ("shared", *cluster.resources.types[1:])
+    cluster.resources = replace(cluster.resources, types=types)
+    cluster.run(0b11, memory=Memory(4 * GIB, is_per_core=True))
+    snapshot = ask(cluster, "/core=1", 12 * GIB).snapshot()
+    round_ = Round(snapshot)
+    plan = round_.plan()
+    assert [place.start for place in plan.placements] == [NOW]
+    assert faults_of(snapshot, plan, round_.requests) == {}
+
+
+def test_the_default_of_the_site_never_makes_a_node_too_small() -> None:
+    cluster = machine(16, 0)
+    for request in ("/node=1", "/node=1", "/core=5"):
+        cluster.job(request)
+    default = Memory(4096, is_per_core=True, is_default=True)
+    cluster.waiting = [
+        replace(job, alternatives=tuple(replace(each, memory=default) for each in job.alternatives))
+        for job in cluster.waiting
+    ]
+    snapshot = cluster.snapshot()
+    round_ = Round(snapshot)
+    plan = round_.plan()
+    found = [(place.start - NOW, place.resources) for place in plan.placements]
+    assert found == [(0, 0xFF), (0, 0xFF00), (3601, 0b11111)]
+    assert faults_of(snapshot, plan, round_.requests) == {}
+
+
+def test_the_default_of_the_site_is_the_share_of_each_core() -> None:
+    default = Memory(4096, is_per_core=True, is_default=True)
+    cluster = machine(16).run(0b1111, memory=default, walltime=600)
+    ask(cluster, "/core=1", 8 * GIB)
+    assert ask(cluster, "/core=1", GIB).plan().start(2) == 0
+    assert cluster.plan().start(3) == 601
+
+
+def test_a_plugin_that_chooses_a_node_with_too_little_memory_is_told() -> None:
+    cluster = machine(16, 16).run(0b1, memory=Memory(10 * GIB))
+    ask(cluster, "/core=1", 8 * GIB, types=("find=mine",))
+    ask(cluster, "/core=1", 6 * GIB)
+    result = planned(cluster, with_plugin(FIND_PLUGINS, lambda context, job, request, free: free & -free))
+    assert (result.start(2), result.start(3), result.code(2)) == (None, 0, ReasonCode.MEMORY)
+    assert reason_sentence(stored(result.plan.reasons[2])) == (
+        "It asks for 8 GiB of memory per node, but its plug-in chose 1 core of n0, which has 6 GiB free."
+    )

@@ -56,6 +56,15 @@ def waits_for_memory(date: int, memory: Memory, node: str, free: tuple[int, int]
     return Reason(ReasonCode.MEMORY, text, data)
 
 
+def plugin_without_memory(memory: Memory, node: str, free: tuple[int, int]) -> Reason:
+    """A plug-in chose resources of a node with too little memory; ``free``: resources and MiB of the node."""
+    data: dict[str, Json] = {
+        "memory": memory.mib, "per_core": memory.is_per_core, "node": node, "resources": free[0], "free": free[1],
+    }  # fmt: skip
+    text = f"its plug-in chose {free[0]} resources of {node}, which has {format_memory(free[1])} of memory free"
+    return Reason(ReasonCode.MEMORY, text, data)
+
+
 def _group(text: str, levels: Sequence[Level]) -> str:
     asked = "".join(f"/{level.property}={format_quantity(level.quantity)}" for level in levels)
     return (f"{{{text}}}" if text else "") + asked

@@ -5,9 +5,9 @@ can therefore be planned again on another machine.  Sets of resources are ints w
 A request group refers to its pool by the index in ``Snapshot.pools``, so a filter used by 1000 jobs is stored once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from oar.lib.accounts.quota_records import Quotas
 from oar.lib.base import times
@@ -22,6 +22,8 @@ from oar.lib.reservations.states import LEAVING, STARTED, ReservationState
 
 #: A date later than every date.  Never stored.
 FOREVER = times.FOREVER
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class ResourceColumns:
     #: what has been asked for so far: the same resources serve many rounds
     _answers: dict[object, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
     _leaving: dict[int, ResourceSet] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _derived: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def everything(self) -> ResourceSet:
@@ -131,6 +134,13 @@ class ResourceColumns:
         if key not in self._answers:
             self._answers[key] = self._search(column, values)
         return self._answers[key]
+
+    def once(self, make: Callable[["ResourceColumns"], T]) -> T:
+        """Return ``make(self)``.  The result is cached, as all rounds on these resources use the same one."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        result: T = self._derived[make]
+        return result
 
     def leaving(self) -> Mapping[int, ResourceSet]:
         """Return the resources that are withdrawn, by date of withdrawal."""

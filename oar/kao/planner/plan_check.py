@@ -109,7 +109,7 @@ def looking_for_faults(
             yield
         else:
             faults.setdefault(collision[0], f"it meets job {collision[1]} on the same resources")
-    for job_id, node in _without_memory(stays, check.nodes) if check.nodes else ():
+    for job_id, node in _without_memory(stays, check.nodes) if any(stay.memory for stay in stays) else ():
         faults.setdefault(job_id, f"{node} has too little memory for it")
     for stay in _outside_container(stays, spaces, _loans(snapshot, stays)):
         faults.setdefault(stay.job_id, f"it leaves its container {stay.types.inner}")
@@ -143,7 +143,10 @@ class _Check:
         self._usable = UsableResources(snapshot)
         self._requests = requests
         self._security_time = snapshot.settings.security_time
-        self.nodes = NodeMemory(snapshot.resources) if snapshot.resources.memory else None
+
+    @property
+    def nodes(self) -> NodeMemory:
+        return self._snapshot.resources.once(NodeMemory)
 
     def fault(self, job: WaitingJob, placement: Placement, *, is_external: bool) -> str:
         """Return the fault of a single placement; return '' if there is none.
@@ -184,7 +187,7 @@ class _Check:
                 end = self._frames[job.id].end
             held = held_resources(job, snapshot.resources, snapshot.settings) & not_shared
             types, is_job = parse_types_or_none(job), job.id not in self._frames
-            use = self._use(job.memory, job.resources)
+            use = self._use(job.memory, job.resources & not_shared)
             stays.append(
                 _Stay(job.id, job.start_time, end, held, types, is_new=False, is_running_job=is_job, memory=use)
             )
@@ -213,7 +216,7 @@ class _Check:
         return self._use(memory, resources)
 
     def _use(self, memory: Memory | None, resources: ResourceSet) -> MemoryUse:
-        return self.nodes.use(memory, resources) if memory and self.nodes else {}
+        return self.nodes.use(memory, resources) if memory and self._snapshot.resources.memory else {}
 
 
 def _loans(snapshot: Snapshot, stays: Iterable[_Stay]) -> dict[str, list[_Loan]]:

@@ -201,7 +201,8 @@ table(
     "moldable_job_descriptions",
     "Alternatives of a job, one for each -l. default_walltime: the walltime if it is a default of the site, else 0."
     " resources: the number that it would take, as far as its admission knew it, else 0. memory_per_node,"
-    " memory_per_core: the MiB that it asks on each node, or for each of its resources; 0: none.",
+    " memory_per_core: the MiB that it asks on each node, or for each of its resources; 0: none. Both are set for the"
+    " default of the site.",
     sequence_number("moldable_id"),
     number("moldable_job_id"),
     number("moldable_walltime"),

@@ -56,8 +56,8 @@ class ReasonCode(StrEnum):
         " jobs and the ``advance_reservations`` exceed their time, and there is no date")
     MEMORY = ("MEMORY", "its resources are free, but too little memory of their nodes",
         "memory", "for memory",
-        "``date``: when there is enough; ``memory``: MiB of the request, ``per_core`` or per node; ``node``: one that"
-        " has ``resources`` free, and ``free`` MiB")
+        "``date``: when there is enough (not there: a plug-in chose the resources); ``memory``: MiB of the request,"
+        " ``per_core`` or per node; ``node``: one that has ``resources`` free, and ``free`` MiB")
     RESERVATION = ("RESERVATION", "reservations have them",
         "reservation {reservations[0]}", "behind reservations",
         "``date``: end of the last one; ``reservations``, or the numbers of ``advance_reservations``; ``jobs`` that"
@@ -291,6 +291,9 @@ def _memory_text(data: Mapping[str, Any]) -> str:
 @_sentence_of(ReasonCode.MEMORY)
 def _memory(data: Mapping[str, Any]) -> str:
     count = data["resources"]
+    if "date" not in data:
+        chosen = f"its plug-in chose {count} core{'s' * (count != 1)} of {data['node']}"
+        return f"It asks for {_memory_text(data)}, but {chosen}, which has {format_memory(data['free'])} free."
     free = f"{count} core{'s' * (count != 1)} and {format_memory(data['free'])} free"
     until = format_date(data["date"])
     return f"It asks for {_memory_text(data)}, which is not free before {until}: {data['node']} has {free}."

@@ -146,11 +146,22 @@ class Memory(NamedTuple):
 
     mib: int
     is_per_core: bool = False  #: for each of its resources there, else for the node
+    is_default: bool = False  #: that of the site: at most the share of a resource in the memory of its node
 
 
 def memory_of(per_node: int, per_core: int) -> Memory | None:
-    """Return the memory of an alternative from its columns, of which at most one is not 0."""
-    return Memory(per_core or per_node, per_core > 0) if per_core or per_node else None
+    """Return the memory of an alternative from its columns; both are set for the default of the site."""
+    if not (per_core or per_node):
+        return None
+    return Memory(per_core or per_node, per_core > 0, per_core > 0 and per_node > 0)
+
+
+def memory_columns(memory: Memory | None) -> tuple[int, int]:
+    """Return the columns of the memory of an alternative, as ``memory_of`` reads them."""
+    if memory is None:
+        return 0, 0
+    per_node = memory.mib if memory.is_default or not memory.is_per_core else 0
+    return per_node, memory.mib if memory.is_per_core else 0
 
 
 class Moldable(NamedTuple):

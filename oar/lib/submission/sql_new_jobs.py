@@ -16,7 +16,7 @@ from oar.lib.bus.messages import Topic
 from oar.lib.db.statements import About, Prepared, Row, Statements, Table
 from oar.lib.db.system import SKIP_LOST_NUMBERS, UNNOTICED_PROMOTION
 from oar.lib.jobs.fields import COLUMNS
-from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Memory, Moldable, memory_of
+from oar.lib.jobs.records import Dependency, Group, JobKeys, JobSpec, Level, Memory, Moldable, memory_columns, memory_of
 from oar.lib.jobs.states import JobState, JobType, Reservation
 
 _NEW_IDS = Prepared(
@@ -440,9 +440,7 @@ class NewJobs(Table):
         walltimes = [alternative.walltime for alternative in alternatives]
         defaults = [alternative.default_walltime for alternative in alternatives]
         sizes = [alternative.resources for alternative in alternatives]
-        memories = [alternative.memory or Memory(0) for alternative in alternatives]
-        per_node = [0 if memory.is_per_core else memory.mib for memory in memories]
-        per_core = [memory.mib if memory.is_per_core else 0 for memory in memories]
+        per_node, per_core = map(list, zip(*(memory_columns(each.memory) for each in alternatives), strict=True))
         owners = [job_id for job_id in ids for _ in walltimes]
         columns = [values * len(ids) for values in (walltimes, defaults, sizes, per_node, per_core)]
         self._tx.execute(_MOLDABLES, (moldables, owners, *columns))

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from oar.kao.facts import reasons
-from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
-from oar.kao.facts.snapshot import Alternative, PlannedReservation, RequestGroup
+from oar.kao.facts.snapshot import Alternative, PlannedReservation, RequestGroup, WaitingJob
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.memory_requests import MemoryRequest
@@ -217,6 +217,19 @@ class PlacementReasons:
         mib = ledger.free(number, now, end, with_besteffort=task.types.is_besteffort)
         node = ledger.nodes.names[number]
         return reasons.waits_for_memory(placement.start, alternative.memory, node, (count, max(mib, 0)))
+
+    def lack_of_memory(self, job: WaitingJob, types: ParsedTypes, placement: Placement) -> Reason | None:
+        """Return the reason if a plug-in chose resources whose nodes have too little memory for the job."""
+        memory, ledger = job.alternative(placement.alternative).memory, self._spaces.memory
+        if not (memory and ledger and has_plugin(job)):
+            return None
+        end, nodes = placement.end + self._snapshot.settings.security_time, ledger.nodes
+        counts = nodes.nodes_of(placement.resources)
+        for number, mib in nodes.use(memory, placement.resources).items():
+            free = ledger.free(number, placement.start, end, with_besteffort=types.is_besteffort)
+            if free < mib:
+                return reasons.plugin_without_memory(memory, nodes.names[number], (counts[number], max(free, 0)))
+        return None
 
     def not_yet(self, task: PlacementTask, begin: int) -> Reason:
         """Return why a job may not start before ``begin``, regardless of free resources."""

@@ -272,6 +272,8 @@ class PlacementSearch:
             if not resources:
                 continue
             placement = Placement(job.id, alternative.id, start, alternative.walltime, resources)
+            if self.reasons.lack_of_memory(job, types, placement):
+                continue
             excess = self._quotas.refusal(job, types, placement) if rules.has_quotas else None
             if excess is None:
                 return placement

@@ -208,7 +208,7 @@ class Placer:
             return reasons.deadline(best.end, task.types.deadline)
         if task.types.expire and best.start > task.types.expire:
             return reasons.no_slot(f"it expires at {task.types.expire_text}")
-        return None
+        return self._placement_reasons.lack_of_memory(task.job, task.types, best)
 
     def _book(
         self, task: PlacementTask, places: Iterable[tuple[WaitingJob, Placement]], last: Mapping[int, Reason]

@@ -4,6 +4,7 @@ See docs/design/planner.rst, "Starts" and "Besteffort jobs".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, is_inside
@@ -230,21 +231,41 @@ class Starts:
     def _in_memory(self, ledger: MemoryLedger, placement: Placement, leaving: Sequence[RunningJob]) -> list[RunningJob]:
         """Return the besteffort jobs whose memory a booked placement needs, the latest first; ``leaving``: others."""
         use = ledger.use(placement.job_id, placement.alternative, placement.resources) or ()
-        found = list(leaving)
-        besteffort = [holder.job for holder in self._holders.all if holder.types.is_besteffort and holder.job.memory]
-        besteffort.sort(key=lambda job: (job.start_time, job.id), reverse=True)
+        found = {job.id: job for job in leaving}
         for number in use:
-            uses = {
-                job.id: ledger.nodes.use(job.memory, job.resources).get(number, 0) if job.memory else 0
-                for job in besteffort
-            }
-            left = ledger.free(number, placement.start, placement.end) - sum(uses.values())
-            left += sum(uses.get(job.id, 0) for job in found)
-            for job in besteffort:
-                if left < 0 and uses[job.id] and job not in found:
-                    found.append(job)
-                    left += uses[job.id]
-        return found[len(leaving) :]
+            users = self._besteffort_memory.get(number)
+            lack = sum(users.values()) - ledger.free(number, placement.start, placement.end) if users else 0
+            if not users or lack <= 0:
+                continue
+            lack -= sum(users.get(job_id, 0) for job_id in found)
+            for job_id in sorted(users.keys() - found.keys(), key=self._order_of_leaving) if lack > 0 else ():
+                if lack > 0:
+                    found[job_id] = self._besteffort[job_id]
+                    lack -= users[job_id]
+        return list(found.values())[len(leaving) :]
+
+    @cached_property
+    def _besteffort(self) -> Mapping[int, RunningJob]:
+        """Return the besteffort jobs with memory, by id."""
+        holders = self._holders.all
+        return {holder.job.id: holder.job for holder in holders if holder.types.is_besteffort and holder.job.memory}
+
+    @cached_property
+    def _besteffort_memory(self) -> Mapping[int, Mapping[int, int]]:
+        """Return the MiB of besteffort jobs, by node and job."""
+        used: dict[int, dict[int, int]] = {}
+        for job in self._besteffort.values():
+            owned = job.resources & ~self._usable.shared
+            use = self._memory.nodes.use(job.memory, owned) if self._memory and job.memory else {}
+            for number, mib in use.items():
+                used.setdefault(number, {})[job.id] = mib
+        return used
+
+    def _order_of_leaving(self, job_id: int) -> tuple[bool, int, int]:
+        """Return the sort key of a besteffort job: jobs that leave anyway come first, then the latest."""
+        job = self._besteffort[job_id]
+        stays = not (job.is_killed or job.state is JobState.FINISHING or job_id in self._decisions.kills)
+        return stays, -job.start_time, -job_id
 
     def _give(self, kill: Kill | None) -> None:
         """Record an order; only the first order to each job in a round counts."""

@@ -47,7 +47,8 @@ class CompiledRequests:
         if resources.reservation_order != resources.order:
             self._hierarchies.append(Hierarchy(layout, resources.reservation_order, everything))
         self._compiled: dict[tuple[object, ...], RequestFit | Reason] = {}
-        self._memory_requests = MemoryRequests(NodeMemory(resources)) if resources.memory else None
+        self._resources = resources
+        self._memory_requests: MemoryRequests | None = None
         self._sized: ResourceSet = 0  #: the resources of which ``_sizes`` tells what requests take
         self._sizes: dict[RequestFit, int] = {}
 
@@ -104,6 +105,7 @@ class CompiledRequests:
         pooled = tuple(
             PooledGroup(self._pools[group.pool].members & self._not_shared, group.levels) for group in groups
         )
-        if memory and self._memory_requests:
+        if memory and self._resources.memory:
+            self._memory_requests = self._memory_requests or MemoryRequests(self._resources.once(NodeMemory))
             return self._memory_requests.request(hierarchy, pooled, memory)
         return hierarchy.request(pooled)

@@ -8,9 +8,11 @@ ones in the order of selection, as many as the node has free shares.
 See docs/design/planner.rst, "Memory".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from itertools import starmap
 from operator import and_, mul
+from typing import NamedTuple
 
 from oar.kao.planner.resources.node_memory import MemoryNeed, NodeMemory
 from oar.lib.base.resource_set import ResourceSet
@@ -52,7 +54,7 @@ class _SharedRequest(MemoryRequest):
         nodes = need.nodes
         closed = [need.closed(number, mib) for number, mib in enumerate(nodes.capacities)]
         missing = {number: len(each) for number, each in enumerate(closed) if each}
-        self.fit = partial(_fit_with, base, nodes, order, missing)
+        self.fit = partial(_fit_with, base, nodes, order, _Missing(missing, nodes.on(missing)))
         self.is_satisfied = partial(fits_at_all, self.fit)
         is_plain = len(base.groups) == 1 and base.is_of_units
         self.is_monotone = base.is_monotone and is_plain
@@ -76,13 +78,22 @@ class _Measured(MemoryRequest):
         self.measured = self
 
 
+class _Missing(NamedTuple):
+    """The nodes that have fewer shares than resources."""
+
+    counts: Mapping[int, int]  #: how many fewer, by node
+    resources: ResourceSet  #: all resources of these nodes
+
+
 def _fit_with(
-    base: RequestFit, nodes: NodeMemory, order: TakingOrder, missing: dict[int, int], free: ResourceSet
+    base: RequestFit, nodes: NodeMemory, order: TakingOrder, missing: _Missing, free: ResourceSet
 ) -> ResourceSet:
-    """Take resources if some nodes have fewer shares than resources; ``missing``: how many fewer."""
-    for number, count in missing.items():
-        members = free & nodes.on((number,))
-        free ^= members ^ order.first(members, len(nodes.bits[number]) - count)
+    """Take resources if some nodes have fewer shares than resources; look at the nodes of ``free`` only."""
+    for number, count in nodes.nodes_of(free & missing.resources).items():
+        most = len(nodes.bits[number]) - missing.counts[number]
+        if count > most:
+            members = free & nodes.on((number,))
+            free ^= members ^ order.first(members, most)
     return base.fit(free)
 
 
@@ -93,8 +104,8 @@ def _fit_measured(base: RequestFit, nodes: NodeMemory, order: TakingOrder, free:
         return base.fit(resources)
     if order.is_plain and nodes.are_runs:
         return base.fit(_with_shares(nodes, resources, shares, excess))
-    missing = nodes.everything & ~shares
-    return _fit_with(base, nodes, order, dict(nodes.nodes_of(missing)), resources)
+    lacking = nodes.around(excess)
+    return _fit_with(base, nodes, order, _Missing(nodes.nodes_of(lacking & ~shares), lacking), resources)
 
 
 def _with_shares(nodes: NodeMemory, resources: ResourceSet, shares: ResourceSet, excess: ResourceSet) -> ResourceSet:
@@ -130,17 +141,19 @@ class MemoryRequests:
         counts: Sequence[int] | None = [1] * size
         if memory.is_per_core:
             counts = _counts(hierarchy, groups[0], nodes) if len(groups) == 1 else None
-        amounts = [memory.mib * count for count in counts or [1] * size]
+        amounts = [nodes.unit(at, memory) * count for at, count in enumerate(counts or [1] * size)]
         poor = nodes.on(at for at, mib in enumerate(nodes.capacities) if mib < amounts[at])
         base = hierarchy.request(tuple(PooledGroup(group.pool & ~poor, group.levels) for group in groups))
         if counts is not None:
             return MemoryRequest(base, self._need(amounts))
-        return _SharedRequest(base, self._need(amounts, memory.mib), hierarchy.order)
+        return _SharedRequest(base, self._need(amounts, has_shares=True), hierarchy.order)
 
-    def _need(self, amounts: Sequence[int], per_share: int = 0) -> MemoryNeed:
-        key = (per_share, *(() if per_share else amounts))
+    def _need(self, amounts: Sequence[int], *, has_shares: bool = False) -> MemoryNeed:
+        """Return the need of some amounts, rounded: each need has slots of its own, and users choose the amounts."""
+        searched = tuple(starmap(self._nodes.searched, enumerate(amounts)))
+        key = has_shares, searched
         if key not in self._needs:
-            self._needs[key] = MemoryNeed(self._nodes, amounts, per_share)
+            self._needs[key] = MemoryNeed(self._nodes, searched, has_shares=has_shares)
         return self._needs[key]
 
 

@@ -17,7 +17,8 @@ See docs/design/planner.rst, "Memory".
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,6 +30,11 @@ from oar.lib.jobs.records import Memory
 
 #: MiB that a job uses, by node.
 MemoryUse = Mapping[int, int]
+
+#: Slots with memory are kept of so many needs, of all spaces together.
+MOST_VIEWS = 256
+#: A search rounds amounts up to so many significant bits, and to a node's memory divided by two to the power of this.
+PRECISION, SMALLEST_PART = 4, 10
 
 
 class NodeMemory:
@@ -82,25 +88,48 @@ class NodeMemory:
     def use(self, memory: Memory, resources: ResourceSet) -> MemoryUse:
         """Return what a job uses on each of its nodes."""
         counts = self.nodes_of(resources)
-        return {number: memory.mib * (count if memory.is_per_core else 1) for number, count in counts.items()}
+        return {at: self.unit(at, memory) * (count if memory.is_per_core else 1) for at, count in counts.items()}
+
+    def unit(self, number: int, memory: Memory) -> int:
+        """Return the MiB that a job uses on a node, or for each resource there.
+
+        The default of the site is at most the share of a resource, so that a job can have the whole node.
+        """
+        return min(memory.mib, self.capacities[number] // len(self.bits[number])) if memory.is_default else memory.mib
+
+    def searched(self, number: int, mib: int) -> int:
+        """Return the MiB that must be free on a node to place a job that uses ``mib`` there.
+
+        It is at least ``mib``, and one of few values.  As many equal jobs as the node has memory and resources for
+        still fit.
+        """
+        capacity = self.capacities[number]
+        if not 0 < mib <= capacity:
+            return min(mib, capacity + 1)
+        fitting = min(capacity // mib, len(self.bits[number]))
+        least = max(mib, capacity >> SMALLEST_PART)
+        step = 1 << max(least.bit_length() - PRECISION, 0)
+        return min(-(-least // step) * step, capacity // fitting)
 
 
 class MemoryNeed:
     """What requests of one kind need of each node; there is one object of each kind."""
 
-    def __init__(self, nodes: NodeMemory, amounts: Sequence[int], per_share: int = 0) -> None:
-        """``amounts``: MiB that a request takes of each node; with ``per_share``, that for each resource."""
+    def __init__(self, nodes: NodeMemory, amounts: Sequence[int], *, has_shares: bool = False) -> None:
+        """``amounts``: MiB that a request takes of each node; with ``has_shares``, for each resource there."""
         self.nodes = nodes
-        self.per_share = per_share
+        self.has_shares = has_shares
         self._amounts = amounts
         self.all_shares = nodes.everything << nodes.size
 
     def closed(self, number: int, free: int) -> Sequence[int]:
         """Return the bits that are occupied while a node has so many MiB free: resources, or shares."""
-        bits = self.nodes.bits[number]
-        if not self.per_share:
-            return () if free >= self._amounts[number] else bits
-        return [self.nodes.size + bit for bit in bits[max(0, free) // self.per_share :]]
+        bits, amount = self.nodes.bits[number], self._amounts[number]
+        if not amount:
+            return ()
+        if not self.has_shares:
+            return () if free >= amount else bits
+        return [self.nodes.size + bit for bit in bits[max(0, free) // amount :]]
 
 
 class _Profile:
@@ -147,7 +176,7 @@ class MemoryLedger:
     """The memory that the jobs of all spaces use."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.nodes = NodeMemory(snapshot.resources)
+        self._resources = snapshot.resources
         self.charges: list[MemoryCharge] = []
         self._asked = {
             (job.id, alternative.id): alternative.memory
@@ -158,6 +187,21 @@ class MemoryLedger:
         self._common: dict[int, _Profile] = {}
         self._with_besteffort: dict[int, _Profile] = {}
         self._counted = 0  #: so many charges are in ``_with_besteffort``
+        self._views: dict[tuple[object, MemoryNeed], MemorySlots] = {}  #: the last used at the end
+
+    @cached_property
+    def nodes(self) -> NodeMemory:
+        """Return the nodes.  They are made only if a job asks for memory."""
+        return self._resources.once(NodeMemory)
+
+    def view(self, space: object, need: "MemoryNeed", make: "Callable[[], MemorySlots]") -> "MemorySlots":
+        """Return the slots of a space for a need; those that were not used for the longest time are dropped."""
+        key = space, need
+        view = self._views.pop(key, None) or make()
+        self._views[key] = view
+        if len(self._views) > MOST_VIEWS:
+            del self._views[next(iter(self._views))]
+        return view
 
     def use(self, job_id: int, alternative: int, resources: ResourceSet) -> MemoryUse | None:
         """Return what a placement of a waiting job uses; None if its memory is not counted."""
@@ -198,7 +242,7 @@ class MemorySlots:
         """``slots``: those of the space before its first occupant."""
         nodes = need.nodes
         shares = need.all_shares
-        self._slots = slots.projected(shares.__or__, nodes.everything | shares) if need.per_share else slots.copy()
+        self._slots = slots.projected(shares.__or__, nodes.everything | shares) if need.has_shares else slots.copy()
         self._begin = slots.begin
         self._need = need
         self._ledger = ledger

@@ -8,6 +8,7 @@ See docs/design/planner.rst, "Spaces".
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from oar.kao.facts import reasons
@@ -16,7 +17,7 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.facts.steps import Steps
 from oar.kao.planner.resources.memory_requests import MemoryRequest
-from oar.kao.planner.resources.node_memory import MemoryLedger, MemoryNeed, MemorySlots
+from oar.kao.planner.resources.node_memory import MemoryLedger, MemorySlots
 from oar.kao.planner.resources.resource_holders import Endings, Occupation, held_resources
 from oar.kao.planner.resources.sections import Sections, section_bounds
 from oar.kao.planner.resources.slot_search import Check, StartBounds, earliest, fit_at
@@ -112,7 +113,6 @@ class Space:
         self.key = key
         self._memory = memory
         self._empty = slots.copy() if memory else slots  #: the slots before the first occupant, if memory is counted
-        self._memory_slots: dict[MemoryNeed, MemorySlots] = {}
         self._bounds = bounds
         self._sections = Sections(bounds, slots) if bounds else None
         self.lent = [(each.start, each.end, each.resources) for each in lent]
@@ -177,11 +177,8 @@ class Space:
         if not isinstance(request, MemoryRequest) or ledger is None:
             return self.slots, query
         need = request.need
-        view = self._memory_slots.get(need)
-        if view is None:
-            view = MemorySlots(self._empty, need, ledger, is_besteffort=self.key[1])
-            self._memory_slots[need] = view
-        usable = query.usable | (need.all_shares if need.per_share else 0)
+        view = ledger.view(self, need, partial(MemorySlots, self._empty, need, ledger, is_besteffort=self.key[1]))
+        usable = query.usable | (need.all_shares if need.has_shares else 0)
         return view.updated(self.occupants), query._replace(request=request.measured, usable=usable)
 
     def can_give(self, query: SlotQuery, start: int, resources: ResourceSet) -> bool:
@@ -381,7 +378,8 @@ class Spaces:
             return _taken(job.id, window)
         end = max(job.end, self._now) + self._settings.security_time
         held = held_resources(job, snapshot.resources, snapshot.settings)
-        use = self.memory.nodes.use(job.memory, job.resources) if job.memory and self.memory else None
+        owned = job.resources & ~self.usable.shared
+        use = self.memory.nodes.use(job.memory, owned) if job.memory and self.memory else None
         return Occupation(job.id, job.start_time, end, held, memory=use)
 
     def _reserved(self, job: WaitingJob) -> Occupation:
@@ -389,7 +387,8 @@ class Spaces:
         occupation = reservation_occupation(job, self._settings)
         if not (self.memory and job.granted):
             return occupation
-        return occupation._replace(memory=self.memory.use(job.id, job.granted.alternative, occupation.resources))
+        owned = occupation.resources & ~self.usable.shared
+        return occupation._replace(memory=self.memory.use(job.id, job.granted.alternative, owned))
 
     def _open_at_first(self, job: PlannedJob, types: ParsedTypes) -> None:
         """Open the space of a container that is running or an accepted reservation."""
