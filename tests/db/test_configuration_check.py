@@ -63,6 +63,7 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
         ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost is a loopback name: "),
         ("QUEUE=defualt", "QUEUE: there is no queue defualt; there are admin, besteffort, default"),
         ("WALLTIME_INCREMENT={ fast => 60 }", "WALLTIME_INCREMENT: there is no queue fast; there are admin, "),
+        ("MEMORY_PROPERTY=network_address", "MEMORY_PROPERTY: property network_address has the type character varying"),
         ("OARSUB_NODES_RESOURCES=host_name", "OARSUB_NODES_RESOURCES: resources have no property host_name: oarprope"),
         ("OARSUB_DEFAULT_RESOURCES=/slot=1", "OARSUB_DEFAULT_RESOURCES: resources have no property slot: oarproperty"),
         ("JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD=cpusets", "JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD: resources have no"),

@@ -123,6 +123,10 @@ def test_a_script_names_it(site: Site, tmp_path: object) -> None:
         (("-l", "nodes=1,mem=lots"), '"lots" is not a size of memory'),
         (("-l", "nodes=1,mem=900G"), "too few nodes have 900 GiB of memory: ask for less memory"),
         (("-l", "nodes=2", "--mem", "9G"), "too few nodes have 9 GiB of memory: ask for less memory"),
+        (("-l", "nodes=1", "--mem-per-core", "5G"), "too few nodes have 5 GiB of memory per core: ask for less memory"),
+        (("-l", "nodes=2", "--mem-per-core", "3G"), "too few nodes have 3 GiB of memory per core: ask for less memory"),
+        (("-l", "nodes=2/resource_id=3", "--mem-per-core", "3G"), "too few nodes have 3 GiB of memory per core"),
+        (("-l", "nodes=1+{network_address='node-2'}/nodes=1", "--mem-per-core", "3G"), "too few nodes have 3 GiB"),
         (("-t", "container", "--mem", "1G"), "a container reserves no memory: its inner jobs ask for it."),
     ],
 )
@@ -162,7 +166,7 @@ def test_memory_for_each_core_is_the_limit_of_a_node_with_all_its_cores(site: Si
 
 def test_a_default_counts_jobs_that_name_none_but_no_containers(make: Made) -> None:
     site = make(memory_default_per_core=2000)
-    assert site.asked(site.submit()) == [Memory(2000, is_per_core=True)]
+    assert site.asked(site.submit()) == [Memory(2000, is_per_core=True, is_default=True)]
     assert site.asked(site.submit("--mem", "1G")) == [Memory(1024)]
     assert site.asked(site.submit("-t", "container")) == [None]
 
@@ -189,3 +193,99 @@ def test_a_copy_of_a_job_asks_for_the_same(site: Site) -> None:
     execute_sql(site.database, f"UPDATE jobs SET state = 'Terminated' WHERE job_id = {job.id}")
     assert site.oarsub("--resubmit", str(job.id)).exit == 0
     assert site.asked(site.jobs()[-1]) == [Memory(4096)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-l", "nodes=1", "--mem-per-core", "4G"),
+        ("-l", "nodes=2/resource_id=2", "--mem-per-core", "4G"),
+        ("-l", "resource_id=6", "--mem-per-core", "4G"),
+        ("-l", "{resource_id <= 2}/nodes=1", "--mem-per-core", "8G"),
+        ("-l", "nodes=1+{network_address='node-2'}/nodes=1/resource_id=2", "--mem-per-core", "4G"),
+    ],
+)
+def test_a_request_is_admitted_if_the_nodes_have_the_memory_of_its_cores(site: Site, words: Sequence[str]) -> None:
+    assert site.started() == []
+    job = site.submit(*words)
+    assert site.started() == [job.id]
+
+
+def add_licences(database: Database) -> None:
+    execute_sql(database, "ALTER TABLE resources ADD COLUMN IF NOT EXISTS licence text")
+    execute_sql(
+        database,
+        "INSERT INTO resources (type, network_address, state, licence) VALUES ('licence', '', 'Alive', 'matlab-1')",
+    )
+
+
+@pytest.mark.parametrize("words", [("--mem", "4G"), ("--mem-per-core", "4G"), ()])
+def test_resources_without_a_node_need_no_memory(make: Made, words: Sequence[str]) -> None:
+    site = make(memory_default_per_core=4096)
+    add_licences(site.database)
+    job = site.submit("-l", "{type='licence'}/licence=1+{type='default'}/nodes=1", *words)
+    only = site.submit("-l", "{type='licence'}/licence=1,walltime=1", *words)
+    assert site.started() == [job.id]
+    assert [each.id for each in site.jobs()] == [job.id, only.id]
+
+
+def test_the_default_makes_no_node_too_small_and_is_the_share_of_each_core(make: Made) -> None:
+    site = make(memory_default_per_core=8192)
+    small = site.submit("-l", "{network_address='node-2'}/nodes=1")
+    part = site.submit("-l", "{network_address='node-1'}/nodes=1/resource_id=3")
+    rest = site.submit("-l", "{network_address='node-1'}/nodes=1/resource_id=1")
+    assert site.started() == [small.id, part.id, rest.id]
+    limits = [site.limits(job) for job in (small, part, rest)]
+    assert limits == [{"node-2": 8192}, {"node-1": 12288}, {"node-1": 4096}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ALTER TABLE resources ALTER COLUMN memory TYPE text", "property memory has the type text: name a property"),
+        ("ALTER TABLE resources DROP COLUMN memory", "resources have no property memory: oarproperty --add memory"),
+    ],
+)
+def test_a_property_that_holds_no_memory_is_named_and_stops_no_other_job(
+    make: Made, statement: str, reason: str
+) -> None:
+    site = make(memory_default_per_core=1000)
+    execute_sql(site.database, statement)
+    result = site.oarsub("--mem", "1G", "true")
+    assert result.exit != 0
+    assert f"MEMORY_PROPERTY: {reason}" in result.err + result.out
+    assert "inform an administrator" in result.err + result.out
+    assert site.asked(site.submit()) == [None]
+
+
+TWO = ("-l", "nodes=2,walltime=1,mem=2G", "-l", "nodes=1,walltime=2,mem=6G")
+
+
+@pytest.mark.parametrize(
+    ("rule", "memories"),
+    [
+        ("resource_request.pop(0)", [6144]),
+        ("resource_request.reverse()", [6144, 2048]),
+        ("resource_request[:] = [each for each in resource_request if each[1] == 3600]", [2048]),
+        ("for groups, _ in resource_request:\n    groups[0]['property'] = 'resource_id > 0'", [2048, 6144]),
+        ("import copy; resource_request = copy.deepcopy(resource_request)[1:]", [6144]),
+    ],
+)
+def test_alternatives_keep_their_memory_if_a_rule_changes_the_list(
+    site: Site, rule: str, memories: Sequence[int]
+) -> None:
+    add_rules(site.database, rule, defaults=False)
+    assert site.asked(site.submit(*TWO)) == [Memory(mib) for mib in memories]
+
+
+def test_a_rule_that_replaces_alternatives_of_different_memory_is_refused(site: Site) -> None:
+    add_rules(
+        site.database,
+        "resource_request = [[groups, walltime] for groups, walltime in resource_request]",
+        defaults=False,
+    )
+    result = site.oarsub(*TWO, "true")
+    assert result.exit != 0
+    assert "a rule replaced alternatives (-l) that request different amounts of memory" in result.err + result.out
+    same = site.submit("-l", "nodes=1", "-l", "resource_id=3", "--mem", "2G")
+    assert site.asked(same) == [Memory(2048)] * 2

@@ -157,7 +157,7 @@ requests = st.builds(
     st.lists(st.builds(Group, filters, levels), min_size=1, max_size=3).map(tuple),
     st.none() | st.integers(1, 10**6),
     st.just(False),  # a job that grows is told by its type
-    st.none() | st.builds(Memory, st.integers(1, 2**40), st.booleans()),
+    st.none() | st.builds(Memory, st.integers(1, 2**40), st.booleans(), st.just(False)),  # no text names a default
 )
 
 

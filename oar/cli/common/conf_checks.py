@@ -33,6 +33,7 @@ from oar.lib.nodes import ping_checker
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
 from oar.lib.remote.key_installation import ACCOUNT
 from oar.lib.runtime import database_settings
+from oar.lib.submission.checks import is_memory_readable, unreadable_memory
 from oar.lib.submission.resource_request import parse_request
 
 
@@ -265,6 +266,8 @@ def _properties(config: Config, site: _Site) -> Iterator[str]:
         is_alias = key is Config.oarsub_default_resources and name in ("nodes", "node")
         if name and not is_alias and name not in site.columns:
             yield f"{key.key}: resources have no property {name}: oarproperty --list shows them, --add NAME adds one"
+    if config.memory_property in site.columns and not is_memory_readable(site.columns, config):
+        yield unreadable_memory(site.columns, config)
 
 
 def _quotas(config: Config, site: _Site) -> Iterator[str]:

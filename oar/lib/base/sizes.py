@@ -29,6 +29,12 @@ def parse_memory(text: str) -> int:
     return mib
 
 
+def mib_of(value: object) -> int:
+    """Return a value of MEMORY_PROPERTY; 0 if it is none."""
+    text = str(value or "").strip()
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
 def write_memory(mib: int) -> str:
     """Return a size as users write it.
 

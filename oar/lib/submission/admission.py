@@ -1,6 +1,6 @@
 """Admission of a proposal: run the site's admission rules and check that the cluster can satisfy its requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED, Cluster, UnknownProperty, asker_of, open_cluster
 from oar.lib.submission.preparation import Proposal
 from oar.lib.submission.resource_request import JobTypes, ResourceRequest
+from oar.lib.submission.sql_admission import NeededMemory
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -148,17 +149,24 @@ def _amend(
         default_walltimes=_default_walltimes(proposal.requests, amended.requests),
     )
     warnings = preparation.check_types(amended, config, tx.now) if amended.spec.types else ()
-    amended = _with_project_of_rules(tx, config, proposal.spec.project, _with_memory(config, amended))
+    amended = _with_project_of_rules(tx, config, proposal.spec.project, _with_memory(columns, config, amended))
     return amended._replace(warnings=(*amended.warnings, *warnings)), output
 
 
-def _with_memory(config: Config, amended: Proposal) -> Proposal:
-    """Return a proposal with the default memory of the site in requests that name none.  Raises BadSubmission."""
-    types = JobTypes(amended.spec.types)
+def _with_memory(columns: Mapping[str, str], config: Config, amended: Proposal) -> Proposal:
+    """Return a proposal with the default memory of the site in requests that name none.  Raises BadSubmission.
+
+    Without a usable MEMORY_PROPERTY there is no default: jobs that name no memory must not fail for it.
+    """
+    types, is_readable = JobTypes(amended.spec.types), checks.is_memory_readable(columns, config)
     checks.check_memory(amended.requests, types)
-    if not (config.memory_property and config.memory_default_per_core) or JobTypeName.CONTAINER in types:
+    if not is_readable and any(request.memory and not request.memory.is_default for request in amended.requests):
+        reason = checks.unreadable_memory(columns, config)
+        text = f"memory cannot be requested now: inform an administrator.\n# {reason}."
+        raise BadSubmission(Code.REQUEST, text, verify=False)
+    if not (is_readable and config.memory_default_per_core) or JobTypeName.CONTAINER in types:
         return amended
-    default = Memory(config.memory_default_per_core, is_per_core=True)
+    default = Memory(config.memory_default_per_core, is_per_core=True, is_default=True)
     return amended._replace(
         requests=tuple(request._replace(memory=request.memory or default) for request in amended.requests)
     )
@@ -271,6 +279,14 @@ def _check_queue_after_rules(
         check_queue(tx, amended.spec.queue, of_reservation)
 
 
+def _needed_memory(request: ResourceRequest, config: Config) -> NeededMemory | None:
+    """Return the memory that nodes must have for a request; None if it names none: every node has the default."""
+    if not (request.memory and config.memory_property) or request.memory.is_default:
+        return None
+    levels = frozenset(("network_address", config.oarsub_nodes_resources, "host"))
+    return NeededMemory(config.memory_property, request.memory, levels)
+
+
 def _sizes(cluster: Cluster, config: Config, amended: Proposal, proposal: Proposal) -> list[int]:
     """Return how many resources each alternative would take.  Raises BadSubmission if one can never be satisfied.
 
@@ -280,10 +296,10 @@ def _sizes(cluster: Cluster, config: Config, amended: Proposal, proposal: Propos
     properties = amended.spec.properties or ""
     sizes, one_is_enough = [], amended.is_advance_reservation
     for number, request in enumerate(amended.requests):
-        enough = checks.condition_on_memory(request, config)
+        memory = _needed_memory(request, config)
         try:
-            size = cluster.size(request.groups, " AND ".join(f"({each})" for each in (properties, enough) if each))
-            is_for_memory = size is None and bool(enough) and cluster.size(request.groups, properties) is not None
+            size = cluster.size(request.groups, properties, memory)
+            is_for_memory = size is None and bool(memory) and cluster.size(request.groups, properties) is not None
         except UnknownProperty as error:
             raise BadSubmission(Code.REQUEST, str(error), prefix="# ") from None
         except BadCondition as error:

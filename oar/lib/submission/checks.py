@@ -6,7 +6,7 @@ oarsub.
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from oar.lib.base.errors import BadRequest
@@ -242,6 +242,8 @@ def check_alternatives(texts: Sequence[str], most: int) -> None:
         raise BadSubmission(Code.SYNTAX, text)
 
 
+#: SQL types of properties with integers.
+INTEGER_TYPES = frozenset(("smallint", "integer", "bigint"))
 #: Said of memory where it is not counted.
 NO_MEMORY = "this site does not count memory (MEMORY_PROPERTY is not set)"
 
@@ -266,11 +268,17 @@ def check_memory(requests: Iterable[ResourceRequest], types: JobTypes) -> None:
         raise BadSubmission(Code.REQUEST, "a container reserves no memory: its inner jobs ask for it.")
 
 
-def condition_on_memory(request: ResourceRequest, config: Config) -> str:
-    """Return the condition of nodes that have the memory of a request at all; '' = it names none."""
-    if not (request.memory and config.memory_property):
-        return ""
-    return f"{config.memory_property} >= {request.memory.mib}"
+def is_memory_readable(columns: Mapping[str, str], config: Config) -> bool:
+    """Return whether MEMORY_PROPERTY is a property with integers; ``columns``: the properties with their SQL types."""
+    return columns.get(config.memory_property or "") in INTEGER_TYPES
+
+
+def unreadable_memory(columns: Mapping[str, str], config: Config) -> str:
+    """Return what is wrong with MEMORY_PROPERTY, and what an administrator does."""
+    name = config.memory_property
+    if name and name in columns:
+        return f"MEMORY_PROPERTY: property {name} has the type {columns[name]}: name a property with integers (MiB)"
+    return f"MEMORY_PROPERTY: resources have no property {name}: oarproperty --add {name} adds it"
 
 
 def too_little_memory(request: ResourceRequest) -> BadSubmission:

@@ -16,7 +16,7 @@ from oar.lib.db.user_sql import Asker, Conditions, Subject, session
 from oar.lib.jobs.records import Group, Level
 from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.resource_request import ALL, NODE_ALIASES, format_quantity
-from oar.lib.submission.sql_admission import FINEST, SMALLEST_FIRST
+from oar.lib.submission.sql_admission import FINEST, SMALLEST_FIRST, NeededMemory
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
@@ -89,10 +89,11 @@ class Cluster:
         """Return the cluster restricted to these resources."""
         return Cluster(self._conditions, resources)
 
-    def size(self, groups: Sequence[Group], properties: str) -> int | None:
+    def size(self, groups: Sequence[Group], properties: str, memory: NeededMemory | None = None) -> int | None:
         """Return how many resources of the whole cluster a request would take; None if there are too few.
 
-        ``properties``: the condition on all groups, '' means none.  Raises UnknownProperty, BadCondition.
+        ``properties``: the condition on all groups, '' means none; ``memory``: that of the nodes.
+        Raises UnknownProperty, BadCondition.
         """
         for group in groups:
             for level in group.levels:
@@ -102,8 +103,9 @@ class Cluster:
         checked = [Group(self._check(group.filter).sql, group.levels) for group in groups]
         with self._conditions.guarded() as tx:
             if len(checked) == 1:
-                return tx.submission_checks.count_resources([common, checked[0].filter], checked[0].levels, self._free)
-            rows, pools = tx.submission_checks.pools(checked, common)
+                conditions, levels = [common, checked[0].filter], checked[0].levels
+                return tx.submission_checks.count_resources(conditions, levels, self._free, memory=memory)
+            rows, pools = tx.submission_checks.pools(checked, common, memory)
         return _fit_all(checked, rows, pools, self._part)
 
     def least_size(self, groups: Sequence[Group], properties: str, condition: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.base.errors import BadRequest, UserError
 from oar.lib.config.files import Config
-from oar.lib.jobs.records import Group, JobSpec
+from oar.lib.jobs.records import Group, JobSpec, Memory
 from oar.lib.jobs.states import Reservation
 from oar.lib.submission import admission_rules
 from oar.lib.submission.feasibility import Cluster
@@ -101,8 +101,22 @@ def _questions(tx: "Transaction", cluster: Cluster, config: Config) -> dict[str,
     }
 
 
+class _ShownRequest(list[Any]):
+    """An alternative in the format of rules: ``[groups, walltime]``.
+
+    It keeps its memory if a rule removes other alternatives or changes their order.
+    """
+
+    memory: Memory | None = None
+
+
 def _shown_requests(requests: Sequence[ResourceRequest]) -> list[Any]:
-    return [[[_shown_group(group) for group in request.groups], request.walltime] for request in requests]
+    shown = []
+    for request in requests:
+        alternative = _ShownRequest(([_shown_group(group) for group in request.groups], request.walltime))
+        alternative.memory = request.memory
+        shown.append(alternative)
+    return shown
 
 
 def _shown_group(group: Group) -> dict[str, Any]:
@@ -135,15 +149,30 @@ def amend(
     values["queue"] = values["queue"] or config.queue
     values["project"] = values["project"] or config.project
     asked: tuple[ResourceRequest, ...] = values["requests"]
-    memories = [request.memory for request in proposal.requests]  # rules neither see nor change it
-    memories += memories[:1] * (len(asked) - len(memories))
+    memories = _memories(proposal.requests, after["resource_request"], output)
     values["requests"] = tuple(
         ResourceRequest(request.groups, request.walltime or config.default_job_walltime, memory=memory)
-        for request, memory in zip(asked, memories, strict=False)
+        for request, memory in zip(asked, memories, strict=True)
     )
     spec = {field: value for field, value in values.items() if field in JobSpec._fields}
     beside = {field: value for field, value in values.items() if field not in spec}
     return proposal._replace(spec=proposal.spec._replace(**spec), **beside, warnings=(*proposal.warnings, *warnings))
+
+
+def _memories(
+    requests: Sequence[ResourceRequest], shown: Sequence[Any], output: admission_rules.RuleOutput
+) -> Sequence[Memory | None]:
+    """Return the memory of each alternative after the rules, which neither see nor change it.  Raises RuleRefused.
+
+    ``requests``: the alternatives before the rules; ``shown``: those after them, as the rules left them.
+    """
+    memories = {request.memory for request in requests}
+    if len(memories) == 1:
+        return [*memories] * len(shown)
+    if not all(isinstance(alternative, _ShownRequest) for alternative in shown):
+        text = "[ADMISSION RULE] a rule replaced alternatives (-l) that request different amounts of memory"
+        raise admission_rules.RuleRefused(f"{text}. Request the same memory in each -l.", output)
+    return [alternative.memory for alternative in shown]
 
 
 def _read(before: Mapping[str, Any], after: Mapping[str, Any], output: admission_rules.RuleOutput) -> dict[str, Any]:

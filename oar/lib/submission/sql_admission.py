@@ -1,11 +1,12 @@
 """Checks of submissions (``tx.submission_checks``), and admission rules with their log (``tx.admission_rules``)."""
 
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table, quoted
-from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.records import Group, Level, Memory
 from oar.lib.nodes.records import PropertyValue
 from oar.lib.submission.resource_request import ALL, BEST_HALF
 
@@ -151,6 +152,32 @@ def _taken(quantity: int, order: BlockOrder) -> str:
     return f"CASE WHEN min(fitting) >= 1 THEN sum(size) FILTER (WHERE place <= {number}) END::bigint"
 
 
+class NeededMemory(NamedTuple):
+    """The memory that a request needs on its nodes."""
+
+    property: str  #: with the MiB of the node of a resource
+    memory: Memory
+    node_levels: frozenset[str]  #: the properties that name nodes
+
+
+def _with_memory(conditions: Sequence[str], levels: Sequence[Level], needed: NeededMemory) -> str:
+    """Return the condition on resources that have the memory.  Resources without a node need none."""
+    column, mib = quoted(needed.property), needed.memory.mib
+    if not needed.memory.is_per_core:
+        return f"network_address = '' OR {column} >= {mib}"
+    at = next((number for number, level in enumerate(levels) if level.property in needed.node_levels), 0)
+    count = prod(max(level.quantity, 1) for level in levels[at + 1 :]) if levels[at + 1 :] else "sum(present)"
+    fitting = f"LEAST(min(COALESCE({column}, 0)) / {mib}, count(*))"
+    names = ", ".join(f"level{number}" for number in range(at + 1))
+    return (
+        f"({', '.join(quoted(level.property) for level in levels[: at + 1])}) IN (SELECT {names} FROM ("
+        f"SELECT {_columns(levels[: at + 1])}count(*) AS present,"
+        f" CASE WHEN network_address = '' THEN count(*) ELSE {fitting} END AS fitting"
+        f" FROM resources WHERE {_pool(conditions, levels)} GROUP BY {names}, network_address) parts"
+        f" GROUP BY {names} HAVING sum(fitting) >= {count})"
+    )
+
+
 _OF_LIVE_JOBS = f"""
     SELECT j.job_id, j.job_user, j.properties FROM jobs j WHERE {LIVE} AND j.properties <> ''
     UNION
@@ -218,13 +245,20 @@ class SubmissionChecks(Table):
         return self._tx.column(_JOBS_OF_CPUSET, (name,))
 
     def count_resources(
-        self, conditions: Sequence[str], levels: Sequence[Level], free: str = "", order: BlockOrder = LARGEST_FIRST
+        self,
+        conditions: Sequence[str],
+        levels: Sequence[Level],
+        free: str = "",
+        order: BlockOrder = LARGEST_FIRST,
+        memory: NeededMemory | None = None,
     ) -> int | None:
         """Return how many of the resources that satisfy the conditions the levels take; None if too few satisfy them.
 
         The properties are column names; a condition may be empty.  ``free``: the condition on resources that may be
-        taken.  ``order``: which blocks are taken if their sizes differ.
+        taken.  ``order``: which blocks are taken if their sizes differ.  ``memory``: that of the nodes.
         """
+        if memory:
+            conditions = [*conditions, _with_memory(conditions, levels, memory)]
         number: int | None = self._tx.value(_outermost(_blocks(conditions, levels, free, order), levels, order))
         return number
 
@@ -240,14 +274,22 @@ class SubmissionChecks(Table):
         is_any: bool = self._tx.value("SELECT EXISTS (SELECT FROM resources)")
         return is_any
 
-    def pools(self, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
+    def pools(
+        self, groups: Sequence[Group], condition: str, memory: NeededMemory | None = None
+    ) -> tuple[list[dict[str, PropertyValue]], list[int]]:
         """Return the resources that any group could take, with the properties that the groups name, and their pools.
 
         The pool of a resource is a number whose bit *n* is set if the resource satisfies group *n*.  ``condition``: the
-        condition on all groups.
+        condition on all groups; ``memory``: that of the nodes.
         """
         names = sorted({level.property for group in groups for level in group.levels} | {FINEST})
-        tests = [f"({_pool([condition, group.filter], group.levels)}) IS TRUE" for group in groups]
+        conditions = [[condition, group.filter] for group in groups]
+        if memory:
+            conditions = [
+                [*pair, _with_memory(pair, group.levels, memory)]
+                for pair, group in zip(conditions, groups, strict=True)
+            ]
+        tests = [f"({_pool(needed, group.levels)}) IS TRUE" for needed, group in zip(conditions, groups, strict=True)]
         bits = " + ".join(f"CASE WHEN {test} THEN {1 << number} ELSE 0 END" for number, test in enumerate(tests))
         rows = self._tx.rows(f"SELECT {', '.join(map(quoted, names))}, {bits} FROM resources ORDER BY {FINEST}")
         rows = [row for row in rows if row[-1]]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from oar.kao.facts.snapshot import ResourceColumns
 from oar.lib.base.errors import ConfigError
 from oar.lib.base.resource_set import ResourceSet, from_positions
+from oar.lib.base.sizes import mib_of
 from oar.lib.config.files import Config
 from oar.lib.nodes.hierarchy import FINEST, numbering
-from oar.lib.nodes.records import PropertyValue
 from oar.lib.nodes.states import ResourceState
 from oar.lib.planning.sql_rounds import ResourceRow, Rounds, Version
 
@@ -116,15 +116,9 @@ class ResourceNumbering:
             order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].rank)),
             reservation_order=tuple(sorted(range(len(rows)), key=lambda bit: rows[bit].reservation_rank)),
             columns={name: tuple(values[index] for index in order) for name, values in properties.items()},
-            memory=tuple(_mib(row.values[-1]) for row in rows if len(row.values) > len(names)),
+            memory=tuple(mib_of(row.values[-1]) for row in rows if len(row.values) > len(names)),
         )
         if self._numbered and self._numbered.columns == columns:
             columns = self._numbered.columns
         bits = {number: bit for bit, number in enumerate(columns.ids)}
         return NumberedResources(key, columns, bits, columns.where(columns.states, ResourceState.ABSENT))
-
-
-def _mib(value: PropertyValue) -> int:
-    """Return a value of MEMORY_PROPERTY; 0 if it is none."""
-    text = str(value or "").strip()
-    return int(text) if text.isascii() and text.isdecimal() else 0

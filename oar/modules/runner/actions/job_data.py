@@ -8,11 +8,12 @@ See docs/design/nodes.rst, "Job resource manager".
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from oar.lib.base.sizes import mib_of
 from oar.lib.base.times import format_duration
 from oar.lib.bus.servers import own_server
 from oar.lib.config.files import Config
@@ -49,6 +50,7 @@ class JobData:
     advance_reservation: AdvanceReservation | None = None  #: the one that it is in
     first_hosts: frozenset[str] = frozenset()  #: nodes that come before the others of the job
     memory: Memory | None = None  #: that its alternative asks for
+    node_sizes: Mapping[str, int] = field(default_factory=dict)  #: resources of its nodes, if that is the default
     gpu_hosts: tuple[str, ...] = ()  #: nodes with GPUs of which the job has none: it may use none of them
 
     @cached_property
@@ -112,7 +114,18 @@ class JobData:
             return {}
         counted = (row for row in self.resources if row.type != config.scheduler_resources_always_assigned_type)
         counts = Counter(row.network_address for row in counted if row.network_address)
-        return {node: memory.mib * (count if memory.is_per_core else 1) for node, count in counts.items()}
+        units = self._shares(config) if memory.is_default else dict.fromkeys(counts, memory.mib)
+        limits = {node: units[node] * (count if memory.is_per_core else 1) for node, count in counts.items()}
+        return {node: mib for node, mib in limits.items() if mib}
+
+    def _shares(self, config: Config) -> dict[str, int]:
+        """Return the MiB of one resource by node if the job has the default of the site, as the planner counts it."""
+        most, shares = self.memory.mib if self.memory else 0, dict[str, int]()
+        for row in self.resources:
+            node, mib = row.network_address, mib_of(row.properties.get(config.memory_property or ""))
+            if size := self.node_sizes.get(node):
+                shares[node] = min(shares.get(node, most), mib // size)
+        return shares
 
     def processors(self, config: Config) -> dict[str, list[str]]:
         """Return the processors of the job by node, for the nodes that must be prepared.
@@ -163,6 +176,7 @@ def read_details(tx: Transaction, jobs: Sequence[Job]) -> dict[int, JobData]:
             advance_reservation=reservation,
             first_hosts=_first_hosts(tx, reservation, resources, run),
             memory=detail.memory,
+            node_sizes=_node_sizes(tx, resources) if detail.memory and detail.memory.is_default else {},
             gpu_hosts=_gpu_hosts(tx, resources),
         )
     return found
@@ -185,6 +199,12 @@ def _first_hosts(
     master = alternatives[reservation.alternative].groups[0] if reservation.alternative < len(alternatives) else None
     found = satisfying(tx, master.filter, names.keys()) if master and names else None
     return frozenset(names[number] for number in found or ())
+
+
+def _node_sizes(tx: Transaction, resources: Collection[Resource]) -> dict[str, int]:
+    """Return the number of all resources of the nodes of these resources."""
+    names = {resource.network_address for resource in resources if resource.network_address}
+    return {node: len(ids) for node, ids in tx.resources.ids_of_nodes(names).items()}
 
 
 def _gpu_hosts(tx: Transaction, resources: Collection[Resource]) -> tuple[str, ...]:
