@@ -400,7 +400,9 @@ class _Oarstat:
             from oar.cli.oarstat_parts.tables import usage_table
 
             header = not options.no_header
-            by_node, with_curves = options.full, bool(options.full or options.watch)
+            by_node = options.full
+            # a program that reads a pipe expects the lines of --usage -f only, not drawings
+            with_curves = bool(options.watch) or (by_node and (machine is not None or sys.stdout.isatty()))
             return usage_table(
                 self._context, tx, jobs, machine, by_node=by_node, with_curves=with_curves, header=header
             )

@@ -181,6 +181,32 @@ def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: C
     assert check(*lines).err == ""
 
 
+GPU_RULE = 'IDLE_GPU_RULES="GPU below 5 % for 2 h: mail"'
+CPU_RULE = 'IDLE_CPU_RULES="CPU below 5 % for 2 h: mail, then end"'
+MAIL = "MAIL_SMTP_SERVER=mail.example\nMAIL_SENDER=oar@example\nMAIL_RECIPIENT=root@example"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([GPU_RULE, MAIL], []),
+        ([MAIL, "JOB_CURVES=no"], []),
+        ([GPU_RULE], ["IDLE_GPU_RULES: no mail server is configured: users get no mail. Set "]),
+        ([CPU_RULE], ["IDLE_CPU_RULES: no mail server is configured: users get no mail before their jobs are ended."]),
+        (
+            [GPU_RULE, CPU_RULE, MAIL, "JOB_CURVES=no"],
+            ["IDLE_GPU_RULES: JOB_CURVES is no: the usage", "IDLE_CPU_RULES: JOB_CURVES is no: the usage"],
+        ),
+    ],
+)
+def test_rules_about_idle_jobs_need_mail_and_curves(check: Check, lines: list[str], told: list[str]) -> None:
+    result = check(*lines)
+    found = [line for line in (result.out + result.err).splitlines() if "IDLE_" in line]
+    assert len(found) == len(told), found
+    for line, text in zip(found, told, strict=True):
+        assert text in line
+
+
 def test_passwords_that_every_user_can_read_are_named(check: Check) -> None:
     check.file.chmod(0o644)
     told = check("DB_BASE_PASSWD=x").err

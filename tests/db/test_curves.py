@@ -446,11 +446,18 @@ def test_a_long_job_keeps_a_small_curve(database: Database, watched: Watched) ->
     assert set(curve.cpu[1:]) == {1000}
 
 
-def test_oarstat_draws_the_curves_of_a_job(database: Database, runtime: Runtime) -> None:
+def test_oarstat_draws_the_curves_of_a_job_at_terminals(
+    database: Database, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = started(database, 10 * PERIOD)
     points = [(number, Sample(200 * number, 512 * number)) for number in range(10)]
     append(database, NewPoints(job, "node-1", 1000, PERIOD, points))
-    shown = invoke(oarstat.main, ["--usage", "-f", str(job)], runtime=runtime, user=ALICE).out
+    piped = invoke(oarstat.main, ["--usage", "-f", str(job)], runtime=runtime, user=ALICE).out
+    with monkeypatch.context() as patch:
+        patch.setattr("oar.cli.oarstat.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+        shown = invoke(oarstat.main, ["--usage", "-f", str(job)], runtime=runtime, user=ALICE).out
+    assert shown.startswith(piped)
+    assert "one character for" not in piped
     assert "node-1: one character for 0:0:30" in shown
     assert "CPU    1.80 of 2 cores" in shown
     assert "memory 4.5 GiB" in shown

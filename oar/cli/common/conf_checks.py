@@ -44,6 +44,7 @@ def machine_findings(config: Config, path: str, oardir: str) -> Iterator[str]:
     yield from read_apps(config.apps_directory).problems
     if _is_server(oardir):
         yield from _policies(config)
+        yield from _idle_rules(config)
 
 
 def missing_programs(config: Config, oardir: str) -> Iterator[str]:
@@ -71,6 +72,24 @@ def _server_name(config: Config) -> Iterator[str]:
             yield (
                 f"SERVER_HOSTNAME: {name}: this machine cannot resolve the name ({error.strerror})."
                 " Write the name by which frontends and nodes reach the server, and add it to /etc/hosts or the DNS."
+            )
+
+
+def _idle_rules(config: Config) -> Iterator[str]:
+    """Give why rules about idle jobs have no effect, or not the expected one."""
+    for key, rules in ((Config.idle_gpu_rules, config.idle_gpu_rules), (Config.idle_cpu_rules, config.idle_cpu_rules)):
+        if not rules:
+            continue
+        if not config.job_curves:
+            yield (
+                f"{key.key}: JOB_CURVES is no: the usage of jobs over time is not recorded, and no job is found idle."
+                f' Set JOB_CURVES="yes", or remove {key.key}.'
+            )
+        if not (config.mail_smtp_server and config.mail_sender):
+            ends = " before their jobs are ended" if any(rule.grace is not None for rule in rules) else ""
+            yield (
+                f"{key.key}: no mail server is configured: users get no mail{ends}."
+                f" Set MAIL_SMTP_SERVER and MAIL_SENDER, or remove {key.key}."
             )
 
 
