@@ -12,6 +12,7 @@ from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer
 from oar.api.routing import Router
 from oar.api.service import Asking, asking, service_of
+from oar.api.submission import this_host
 from oar.lib.apps import session_file
 from oar.lib.apps.definitions import read_apps
 from oar.lib.base.errors import NotAllowed, UserError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from oar.lib.jobs.records import Job
 
 router = Router("jobs")
+
+#: For the user to replace, where no frontend is known.  The page explains it.
+LOGIN_HOST = "LOGIN_HOST"
 
 
 class AppItem(TypedDict):
@@ -74,8 +78,9 @@ def job_app(request: Request, job_id: JobId) -> Answer:
     """Return how the owner of a job opens its program with web pages; nobody else may.
 
     `command` is the line to type on the user's computer, `url` the address to open there while it runs. Both are null
-    until the program is `ready`. `password` is null if the address contains the token. The response is secret: whoever
-    has it acts as the owner of the job. A token needs the scope `rw`.
+    until the program is `ready`. `command` ends with the frontend of the job, or with `LOGIN_HOST` if the job was
+    submitted on the host of the API, to which users often cannot connect. `password` is null if the address contains
+    the token. The response is secret: whoever has it acts as the owner of the job. A token needs the scope `rw`.
     """
     who = asking(request)
     user = who.caller.changing()
@@ -86,7 +91,9 @@ def job_app(request: Request, job_id: JobId) -> Answer:
     host = run.head_host if run and job.state is JobState.RUNNING else None
     with service_of(request).reading(user.name):
         session = _session(who, user, job_id) if host else None
-    record = _opening(job, name, host, session)
+    is_of_frontend = job.submission_host != this_host(who.config)
+    login = f"{job.user}@{job.submission_host if is_of_frontend else LOGIN_HOST}"
+    record = _opening(job, name, host, session, login)
     return answer(record, headers={"Cache-Control": "no-store"})
 
 
@@ -115,11 +122,11 @@ def _session(who: Asking, user: "User", job_id: int) -> "AppSession | None":
     return session_file.parse_session(data, job_id, who.config.apps_ports)
 
 
-def _opening(job: "Job", name: str, host: str | None, session: "AppSession | None") -> AppOpening:
-    """Return the record; ``host``: of the database, never of the file of the user."""
+def _opening(job: "Job", name: str, host: str | None, session: "AppSession | None", login: str) -> AppOpening:
+    """Return the record; ``host``: of the database, never of the file of the user; ``login``: user and frontend."""
     command = url = password = None
     if host and session:
-        command = session_file.ssh_command(host, session, f"{job.user}@{job.submission_host}")
+        command = session_file.ssh_command(host, session, login)
         url = session_file.local_url(session)
         password = None if session.has_token_in_path else session.token
     return {

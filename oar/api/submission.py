@@ -30,6 +30,7 @@ from oar.lib.access.records import User
 from oar.lib.access.scopes import JobAct
 from oar.lib.base import allowed_networks
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError
+from oar.lib.config.files import Config
 from oar.lib.submission import job_environment, preparation, resubmission, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.job_keys import ImportedKey, KeyPair, is_key_requested
@@ -260,6 +261,11 @@ def scanned(desk: Desk, user: User, files: UserFiles, request: AskedJobs) -> Ask
     return with_script_options(desk, files, partial(at_home, user), request) if request.scans else request
 
 
+def this_host(config: Config) -> str:
+    """Return the host of the API, as jobs that are submitted here name it."""
+    return config.oarsub_local_address or os.uname().nodename
+
+
 def proposal_of(desk: Desk, user: User, request: AskedJobs) -> Proposal:
     """Return the proposal of a request, read and checked.  Raises BadSubmission, BadRequest."""
     config, home, options = desk.config, _home(user), request.options
@@ -270,7 +276,7 @@ def proposal_of(desk: Desk, user: User, request: AskedJobs) -> Proposal:
         stderr_file=_in_home(options.stderr, home) or None,
         parameters=request.parameters,
         launching_directory=os.path.join(home, _in_home(options.directory, home)),
-        info_type=config.oarsub_local_address or os.uname().nodename,
+        info_type=this_host(config),
         initial_request=initial_request([*words_of(options), *([command] if command else [])]),
         env=env if request.script is None else {**env, job_environment.SCRIPT: request.script},
     )

@@ -56,9 +56,11 @@ def write_session(home: Path, job: int, **changes: Any) -> Path:
     return path
 
 
-def running(database: Database, user: str = "nobody", types: tuple[str, ...] = ("app=jupyter",)) -> int:
+def running(
+    database: Database, user: str = "nobody", types: tuple[str, ...] = ("app=jupyter",), host: str = "frontend"
+) -> int:
     resources = add_resources(database, nodes=1, network_address="127.0.0.1")
-    job = add_job(database, JobState.RUNNING, on=resources[:1], user=user, types=types, info_type="frontend")
+    job = add_job(database, JobState.RUNNING, on=resources[:1], user=user, types=types, info_type=host)
     with database.begin() as tx:
         tx.job_runs.claim(job, "127.0.0.1")
     return job
@@ -86,6 +88,15 @@ def test_the_owner_gets_the_address(nobody: httpx.Client, database: Database, ho
         "url": f"http://localhost:20123/jobs/{job}/?t={TOKEN}",
         "password": None,
     }
+
+
+@needs_root
+def test_a_job_that_was_submitted_to_the_api_names_no_frontend(
+    nobody: httpx.Client, database: Database, home: Path
+) -> None:
+    job = running(database, host=os.uname().nodename)
+    write_session(home, job)
+    assert nobody.get(f"/v1/jobs/{job}/app").json()["command"].endswith(" nobody@LOGIN_HOST")
 
 
 @needs_root

@@ -9,6 +9,8 @@ from oar.lib.apps.builtin import BUILTIN
 from oar.lib.apps.definitions import App, find_app, parse_app, read_apps
 from oar.lib.apps.session_file import AppSession, local_url, parse_session, ssh_command
 from oar.lib.base.errors import BadRequest, ConfigError
+from oar.lib.config.deciding import OF_SERVER
+from oar.lib.config.files import Config
 
 PORTS = (20000, 29999)
 TOKEN = "0123456789abcdef" * 4
@@ -103,6 +105,13 @@ def test_no_definition_of_oar_shows_the_token_to_other_users() -> None:
         app, problems = parse_app(name, content)
         assert problems == []
         assert not any("{token}" in word for word in (*app.command, app.before))
+
+
+def test_frontends_check_the_ports_of_the_server() -> None:
+    """The script of the job chooses one of them where it was submitted; another frontend reads it."""
+    assert "apps_ports" in OF_SERVER
+    option = next(option for option in Config.options() if option.name == "apps_ports")
+    assert option.read(option.text(PORTS)) == PORTS
 
 
 # -- the session file -------------------------------------------------------------------------------------------------

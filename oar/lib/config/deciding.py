@@ -33,7 +33,13 @@ DECIDING = frozenset(
 OF_REQUESTS = frozenset(
     {
         *("accounting_all_types", "accounting_inner", "accounting_subtract_suspended", "accounting_window"),
-        *("allowed_networks", "default_job_walltime", "desktop_computing_shared_directories", "hierarchy_labels"),
+        *(
+            "allowed_networks",
+            "apps_ports",
+            "default_job_walltime",
+            "desktop_computing_shared_directories",
+            "hierarchy_labels",
+        ),
         "job_kill_grace",
         *("job_resource_manager_property_db_field", "job_types_extra", "kill_inner_jobs_with_container"),
         *("mail_recipient", "mail_sender", "mail_smtp_server"),

@@ -21,7 +21,7 @@ async function load(signal) {
   const [{ properties }, { items: programs }, { items }] = await Promise.all([
     get("site", {}, signal),
     get("apps", {}, signal),
-    site.user ? get("jobs", { user: site.user, details: true, limit: MOST }, signal) : { items: [] },
+    site.user ? get("jobs", { user: site.user, details: true, newest_first: true, limit: MOST }, signal) : { items: [] },
   ]);
   unit = "core" in properties ? "core" : "resource_id";
   return { programs, jobs: items.filter(programOf) };
@@ -68,7 +68,7 @@ function line(label, text) {
 function opened({ job_id: job, ready, command, url, password }) {
   if (!ready) return h("p", { class: "notice", role: "status", key: "opening" }, t("apps.waits", { job }));
   return h("div", { class: "notice", role: "status", key: "opening" },
-    line(t("apps.type"), command), line(t("apps.browse"), url), password && line(t("apps.password"), password), h("p", {}, t("apps.secret")));
+    line(t("apps.type"), command), command.endsWith("@LOGIN_HOST") && h("p", {}, t("apps.login_host")), line(t("apps.browse"), url), password && line(t("apps.password"), password), h("p", {}, t("apps.secret")));
 }
 
 const columns = [
