@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from unittest.mock import create_autospec
 
 import pytest
 
 from oar.cli import oarwalltime, qralter, qrdel, qrsub
 from oar.cli.common.command import CommandResult
-from oar.lib.accounts import project_changes
+from oar.lib.accounts import budgets, project_changes
 from oar.lib.accounts.records import NO_END, Budget
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import BudgetCount, JobState
@@ -119,6 +120,36 @@ def test_with_requests_a_whole_change_is_granted_or_nothing(desk: Desk) -> None:
     assert walltime(desk, job) == 3600
 
 
+def ask_pass(desk: Desk, *jobs: int) -> None:
+    """Let jobs request two hours, and a pass decide."""
+    for job in jobs:
+        execute_sql(desk.login.database, "INSERT INTO walltime_change (job_id, pending) VALUES (%s, 7200)", job)
+    desk.scheduler.round()
+
+
+def test_with_requests_a_pass_grants_what_fits_before_a_used_up_period(desk: Desk) -> None:
+    database = desk.login.database
+    job = run_job(desk, hours=(END - NOW) // 3600)
+    set_budget(database, "physics", 10_000)
+    with database.begin() as tx:
+        project_changes.set_budget(tx, CONFIG, ROOT, Budget("physics", END, NO_END, 0))
+    ask_pass(desk, job)
+    with database.snapshot() as tx:
+        assert tx.jobs.get(job).start_time + walltime(desk, job) == END
+
+
+def test_with_requests_jobs_of_a_pass_share_what_is_left_and_budgets_are_read_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (run_job(desk) for _ in range(3))
+    set_budget(desk.login.database, "physics", 1 + 6 + 5)  # one hour is used, the jobs request six
+    reads = create_autospec(budgets.read_uses, side_effect=budgets.read_uses)
+    monkeypatch.setattr(budgets, "read_uses", reads)
+    ask_pass(desk, first, second, third)
+    assert [walltime(desk, job) for job in (first, second, third)] == [3 * 3600, 3600 + 1800, 3600]
+    assert len([each for each in reads.mock_calls if "with_waiting" not in each.kwargs]) == 1  # the others are of plans
+
+
 # -- advance reservations ---------------------------------------------------------------------------------------------
 
 
@@ -142,6 +173,18 @@ def test_a_reservation_becomes_longer_or_larger_within_the_budget(desk: Desk) ->
     set_budget(desk.login.database, "physics", 1)
     assert "is used up" in alter(desk, "-d", "1:40:0").err
     assert alter(desk, "-d", "1:0:0").exit == 0
+
+
+@pytest.mark.parametrize("desk", BudgetCount, indirect=True)
+def test_a_granted_reservation_counts_with_the_factors_of_its_resources(desk: Desk) -> None:
+    database = desk.login.database
+    set_budget(database, "physics", 8)
+    assert desk.reserve(NOW + DAY).exit == 0  # two resources for two hours
+    desk.scheduler.round()
+    execute_sql(database, "ALTER TABLE resources ADD COLUMN cost varchar(255)")
+    execute_sql(database, "UPDATE resources SET cost = '2'")
+    assert "This request has 9.3 resource hours, but" in alter(desk, "-d", "2:20:0").err
+    assert "This request has 12.0 resource hours, but" in alter(desk, "-l", "/resource_id=4").err
 
 
 def test_a_reservation_moves_to_a_period_with_hours_only(desk: Desk) -> None:
@@ -178,3 +221,19 @@ def test_later_occurrences_of_a_series_without_hours_are_skipped(desk: Desk) -> 
         later = tx.rows("SELECT series_index, state, message FROM reservations WHERE series_index > 1 ORDER BY 1")
     assert [(index, state) for index, state, _ in later] == [(2, "n"), (3, "n")]
     assert all("This request has 4.0 resource hours, but 3.0 are left" in message for _, _, message in later)
+
+
+def test_later_occurrences_of_a_series_count_with_the_factors_of_their_resources(desk: Desk) -> None:
+    database, start = desk.login.database, time.strftime("%Y%m%d%H%M", time.localtime(NOW + DAY))
+    set_budget(database, "physics", 8)  # one hour is used; an occurrence has four, with factors eight
+    words = ("-project", "physics", "-a", start, "-d", "2:0:0", "-l", "/resource_id=2", "-depth", "1")
+    assert desk.ask(qrsub.main, *words, "-rrule", "FREQ=DAILY;COUNT=2").exit == 0
+    execute_sql(database, "ALTER TABLE resources ADD COLUMN cost varchar(255)")
+    execute_sql(database, "UPDATE resources SET cost = '2'")
+    assert desk.login.type(qrdel.main, number(desk)).exit == 0
+    for _ in range(3):
+        desk.scheduler.round()
+    with database.snapshot() as tx:
+        state, message = tx.row("SELECT state, message FROM reservations WHERE series_index = 2") or ("", "")
+    assert state == "n"
+    assert "This request has 8.0 resource hours, but " in message

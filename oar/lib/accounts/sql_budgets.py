@@ -124,6 +124,8 @@ _RESERVED = f"""
 _WEIGHT = f"""
     SELECT COALESCE(sum({FACTOR}), 0) FROM assigned_resources a JOIN resources r USING (resource_id)
     WHERE a.moldable_job_id = %s AND (%s OR r.type = 'default')"""
+#: What a second of some resources counts.
+_FACTORS = f"SELECT COALESCE(sum({FACTOR}), 0) FROM resources r WHERE r.resource_id = ANY(%s)"
 
 
 class Period(NamedTuple):
@@ -190,6 +192,10 @@ class Budgets(Table):
     def weight(self, moldable: int, *, all_types: bool) -> float:
         """Return what a second of the resources of a started alternative counts, as accounting counts them."""
         return float(self._tx.value(_WEIGHT, (moldable, all_types)))
+
+    def factors(self, resources: Collection[int]) -> float:
+        """Return what a second of some resources counts together, in a granted advance reservation."""
+        return float(self._tx.value(_FACTORS, (list(resources),)))
 
     def _sums(self, sql: str, periods: Sequence[Period], values: dict[str, Any]) -> list[float]:
         columns = (list(column) for column in zip(*periods, strict=True))

@@ -226,17 +226,19 @@ def _check_budgets(
     """Raise BadReservation if a budget has too little left for a change.
 
     Before its start, the new reservation takes the place of the former one; later, only what the change adds counts.
+    Granted resources count with their factors, and so do as many new ones; more are not known yet and count once.
     """
     start = reservation.start if wanted.start is None else wanted.start
     end = reservation.end if wanted.end is None else wanted.end
-    present, replaced = len(reservation.resources), 0
-    if reservation.state in STARTED:
-        start = reservation.end if size == present else tx.now
-        seconds = size * (end - tx.now) - present * (reservation.end - tx.now)
-    elif size <= present and reservation.start <= start and end <= reservation.end:
+    present, is_started = len(reservation.resources), reservation.state in STARTED
+    if not is_started and size <= present and reservation.start <= start and end <= reservation.end:
         return
-    else:
-        replaced, seconds = reservation.id, size * (end - start)
+    factors = tx.budgets.factors(reservation.resources)
+    new_factors = factors * min(size, present) / present + max(0, size - present) if present else size
+    replaced, seconds = reservation.id, new_factors * (end - start)
+    if is_started:
+        start = reservation.end if size == present else tx.now
+        replaced, seconds = 0, new_factors * (end - tx.now) - factors * (reservation.end - tx.now)
     if seconds > 0 and start < end:
         new = NewRequest(
             reservation.queue, reservation.project, seconds, windows=[(start, end)], user=reservation.owner

@@ -118,7 +118,7 @@ def _lack_of_hours(tx: Transaction, config: Config, reservation: AdvanceReservat
     series = tx.reservations.select_series([reservation.series_id]).get(reservation.series_id)
     if series is None or reservation.series_index <= series.depth:
         return ""
-    seconds, windows = len(step.resources) * (step.end - step.start), [(step.start, step.end)]
+    seconds, windows = tx.budgets.factors(step.resources) * (step.end - step.start), [(step.start, step.end)]
     new = budgets.NewRequest(reservation.queue, reservation.project, seconds, windows=windows)
     replaced = budgets.Replaced(reservation=reservation.id)
     exhaustion = budgets.exhaustion_of(tx, config, new, replaced=replaced, locks=False)

@@ -15,7 +15,7 @@ from oar.kao.planner.walltime_grants import (
     WalltimeGrants,
 )
 from oar.kao.rounds.reading.situation import Situation
-from oar.lib.accounts import growth
+from oar.lib.accounts.growth import Growth
 from oar.lib.base.resource_set import from_positions
 from oar.lib.base.times import format_duration, format_signed_duration
 from oar.lib.bus.messages import Tag, Wake
@@ -24,7 +24,6 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.sql_requests import PendingWalltime
-from oar.lib.jobs.states import ProjectMode
 
 
 class WalltimeUpdates:
@@ -55,13 +54,14 @@ class WalltimeUpdates:
             return False
         grants = WalltimeGrants(situation.snapshot, _planned_starts(tx, situation), self._steps)
         running = {job.id: job for job in situation.snapshot.running}
-        growth.lock(tx, self._config, (running[row.job_id].project for row in rows if row.job_id in running))
+        projects = (running[row.job_id].project for row in rows if row.job_id in running)
+        growths = Growth(tx, self._config, projects)
         is_changed = False
         for row in rows:
             request = RequestedWalltime(
                 row.job_id, row.pending, row.force, row.delay_next_jobs, row.whole, row.granted, row.timeout, row.asked
             )
-            decision = self._within_budgets(tx, grants.decide(request), row, running)
+            decision = _within_budgets(tx, growths, grants.decide(request), row, running)
             if decision.is_dropped:
                 tx.job_requests.drop_walltime_change(row.job_id)
                 text = f"Walltime change dropped: not granted in {format_duration(row.timeout)}"
@@ -74,15 +74,16 @@ class WalltimeUpdates:
                     tx.outbox.append(Wake(Tag.VILLAINS))
         return is_changed
 
-    def _within_budgets(
-        self, tx: Transaction, decision: GrantDecision, row: PendingWalltime, running: Mapping[int, RunningJob]
-    ) -> GrantDecision:
-        """Return a decision with as much time as budgets allow; the rest stays pending."""
-        if decision.seconds <= 0 or self._config.projects is ProjectMode.FREE:
-            return decision
-        job, end = tx.jobs.get(row.job_id), running[row.job_id].end
-        seconds = growth.affordable(tx, self._config, job, end, decision.seconds)
-        return LATER if not seconds or (row.whole and seconds < row.pending) else GrantDecision(seconds)
+
+def _within_budgets(
+    tx: Transaction, growths: Growth, decision: GrantDecision, row: PendingWalltime, running: Mapping[int, RunningJob]
+) -> GrantDecision:
+    """Return a decision with as much time as budgets allow; the rest stays pending."""
+    if decision.seconds <= 0:
+        return decision
+    job, least = tx.jobs.get(row.job_id), row.pending if row.whole else 1
+    seconds = growths.grant(job, running[row.job_id].end, decision.seconds, least=least)
+    return GrantDecision(seconds) if seconds else LATER
 
 
 def _description(row: PendingWalltime, decision: GrantDecision, walltime: int) -> str:
