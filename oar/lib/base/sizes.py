@@ -6,7 +6,7 @@ from oar.lib.base.errors import BadRequest
 
 #: Said of a text that is no size.
 SIZE_FORMS = "a number with K, M, G or T, as in 500M or 8G (1G is 1024M)"
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([KMGT])(?:iB)?\Z", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,6})?)\s*([KMGT])(?:iB)?\Z", re.ASCII | re.IGNORECASE)
 _KIB = {"K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30}
 #: 1 EiB: more than any node has.
 LARGEST_MIB = 1 << 40
