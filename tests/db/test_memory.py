@@ -201,7 +201,7 @@ def test_a_copy_of_a_job_asks_for_the_same(site: Site) -> None:
         ("-l", "nodes=1", "--mem-per-core", "4G"),
         ("-l", "nodes=2/resource_id=2", "--mem-per-core", "4G"),
         ("-l", "resource_id=6", "--mem-per-core", "4G"),
-        ("-l", "{resource_id <= 2}/nodes=1", "--mem-per-core", "8G"),
+        ("-l", "{cpuset < '2'}/nodes=1", "--mem-per-core", "8G"),
         ("-l", "nodes=1+{network_address='node-2'}/nodes=1/resource_id=2", "--mem-per-core", "4G"),
     ],
 )
