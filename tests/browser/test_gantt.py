@@ -394,7 +394,7 @@ def test_the_card_of_a_planned_job_says_why_it_waits(
 def test_where_a_job_would_be_is_shown(owner: Visitor, database: Database, resources: list[int]) -> None:
     add_job(database, JobState.RUNNING, on=resources[:2], walltime=2 * HOUR)
     page = owner.open("submit?nodes=1&walltime=4:00")
-    page.locator("#when li").first.get_by_role("link", name="in the diagram").click()
+    page.locator("#when").get_by_role("link", name="in the diagram").first.click()
     page.wait_for_selector(COMPLETE)
     page.evaluate("new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))")
     begin, end = (

@@ -112,7 +112,7 @@ function senseOf({ type, sentence, job, nodes }) {
 /** Show a group of events as its sentence; administrators also see the type. */
 export function eventSentence({ sentence, type, text, events }) {
   const n = events.length;
-  return [h("span", { title: text || null }, english(sentence)), n > 1 && ` ${t("event.more", { n: n - 1 })}`, site.administers && [" ", h("small", { class: "faint" }, eventType(type))]];
+  return [h("span", { title: text && text !== sentence ? text : null }, english(sentence)), n > 1 && ` ${t("event.more", { n: n - 1 })}`, site.administers && [" ", h("small", { class: "faint" }, eventType(type))]];
 }
 
 /** Show the jobs of a group of events. */

@@ -154,14 +154,19 @@ function areAllNow() {
 
 function alternatives() {
   if (!areAllNow()) return list();
-  const { hosts } = asking.answer[0];
-  return [h("p", { key: "now" }, h("b", {}, t("submit.all_now")), hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(hosts)]), h("details", { key: "each" }, h("summary", {}, t("submit.alternatives")), list())];
+  return [h("p", { key: "now" }, h("b", {}, t("submit.all_now")), where(asking.answer[0])), h("details", { key: "each" }, h("summary", {}, t("submit.alternatives")), list())];
+}
+
+/** Show the nodes of an answer, and lead to its place in the diagram. */
+function where(answer) {
+  if (!answer.hosts?.length) return null;
+  const inDiagram = answer.start && [" · ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))];
+  return [" ", t("why.on"), " ", nodeLinks(answer.hosts), inDiagram];
 }
 
 function list() {
   return h("ul", { class: "plain", key: "alternatives" }, asking.answer.map((answer) => h("li", { key: answer.label },
-    h("b", {}, answer.label), t("colon"), start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
-    answer.start && answer.hosts?.length > 0 && [" · ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
+    h("b", {}, answer.label), t("colon"), start(answer), where(answer),
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
     Object.keys(answer.changes).length > 0 && !answer.problem && [" · ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
     answer.warnings?.map((warning, place) => h("p", { key: place, class: "faint" }, warning)))));
