@@ -73,6 +73,10 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
         ),
         ("PHOENIX_BROKEN_NODES=stat='Suspected'", "PHOENIX_BROKEN_NODES: stat='Suspected': "),
         ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: nobody_ro: it has no such login. "),
+        (
+            "BIPBIP_WORKERS=1\nOAR_SSH_POOL_MAX=2",
+            "OAR_SSH_POOL_MAX: each bipbip has about 2 nodes, and records the curves of jobs on 1 at most. Set it to 3",
+        ),
         ("API_THREADS=500", "API_THREADS: the API may hold 505 of the "),
         ("DB_HOSTNAME=/no/socket", "DB_HOSTNAME: /no/socket: no server listens at this socket. Queues, "),
     ],

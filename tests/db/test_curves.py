@@ -18,13 +18,13 @@ from oar.lib.jobs.curves import MOST_POINTS, PERIOD, Curve, Sample
 from oar.lib.jobs.sql_curves import CurvePlace, JobCurves, NewPoints
 from oar.lib.jobs.states import JobState
 from oar.lib.remote.pool import Remote
-from oar.lib.remote.requests import RemoteSettings, Unreachable
+from oar.lib.remote.requests import RemoteSettings, Unreachable, most_watched, needed_connections
 from oar.lib.remote.session import Lost, NodeSession, OutputLine, ProgramEnded
 from oar.lib.runtime import Runtime
 from oar.modules.runner.bipbip_commander import Runner
 from oar.modules.runner.bipbip_pipe import WatchNodes
 from oar.modules.runner.curves import STORE_SECONDS, CurveCollector
-from oar.modules.runner.watched_nodes import WatchedNodes, most_watched, needed_connections
+from oar.modules.runner.watched_nodes import WatchedNodes
 from tests.builders import add_job, add_resources, execute_sql, move_job
 
 ALICE = User("alice", 1001)

@@ -206,3 +206,24 @@ def test_looks_are_due_between_passes(runtime: Runtime) -> None:
         assert watcher.due() == 0
         watcher.go_on()
     assert events_of(runtime.database, job)
+
+
+def test_the_cores_and_gpus_of_a_job_are_those_of_its_resources(database: Database) -> None:
+    job = idle_job(database, gpus=3)
+    with database.snapshot() as tx:
+        candidates = tx.job_curves.idle_candidates(tx.now)
+        (with_cores,) = idle_jobs.watched_jobs(tx, candidates, "cpuset")
+        (without,) = idle_jobs.watched_jobs(tx, candidates, None)
+        (held,) = tx.job_curves.held_units([job], None, None)
+    assert (with_cores.job_id, with_cores.cores, with_cores.gpus) == (job, 3, {"node-1": 3})
+    assert (without.cores, without.gpus) == (0, {"node-1": 3})
+    assert (held.gpus, held.cores) == ((), ())
+
+
+def test_idle_cores_are_warned_of(runtime: Runtime) -> None:
+    runtime.config = runtime.config.replace(
+        idle_gpu_rules=(), idle_cpu_rules=parse_rules("2 CPU below 5 % for 1h: mail", "CPU")
+    )
+    jobs = [idle_job(runtime.database, gpus=number) for number in (1, 2)]
+    look(runtime)
+    assert [bool(events_of(runtime.database, job)) for job in jobs] == [False, True]

@@ -32,6 +32,7 @@ from oar.lib.jobs.states import JobPriority
 from oar.lib.nodes import ping_checker
 from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
 from oar.lib.remote.key_installation import ACCOUNT
+from oar.lib.remote.requests import most_watched, needed_connections
 from oar.lib.runtime import database_settings
 from oar.lib.submission.checks import is_memory_readable, unreadable_memory
 from oar.lib.submission.resource_request import parse_request
@@ -228,7 +229,7 @@ def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]
             yield from server_keys.differences(config, texts)
             config = server_keys.with_server_values(config, texts)
         yield from site.bad_orders
-        for look in (_queues, _properties, _quotas, _server, _sleepers, _connections, _budgets):
+        for look in (_queues, _properties, _quotas, _server, _sleepers, _connections, _watched_nodes, _budgets):
             yield from look(config, site)
         yield from _conditions(config, database)
     except DatabaseRefused:
@@ -319,6 +320,17 @@ def _connections(config: Config, site: _Site) -> Iterator[str]:
         yield (
             f"API_THREADS: the API may hold {held} of the {site.most_connections} connections of PostgreSQL, which the"
             f" server and commands need, too: max_connections = {3 * held} in postgresql.conf, or fewer threads"
+        )
+
+
+def _watched_nodes(config: Config, site: _Site) -> Iterator[str]:
+    """Warn if the bipbips cannot record what jobs use on all nodes."""
+    nodes = -(-len(site.nodes) // config.bipbip_workers)
+    most = most_watched(config.oar_ssh_pool_max)
+    if config.job_curves and nodes > most:
+        yield (
+            f"OAR_SSH_POOL_MAX: each bipbip has about {nodes} nodes, and records the curves of jobs on {most} at most."
+            f' Set it to {needed_connections(nodes)} or more, increase BIPBIP_WORKERS, or set JOB_CURVES="no".'
         )
 
 

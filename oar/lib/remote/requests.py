@@ -98,3 +98,21 @@ class RemoteSettings:
             control_directory=f"{config.oar_run_dir}/ipc",
             home=os.path.expanduser("~"),
         )
+
+
+#: Of the connections of a bipbip, the share for watching what jobs use: launches need the others.
+_WATCHING_SHARE = 0.75
+
+
+def most_watched(connections: int) -> int:
+    """Return the number of nodes that a bipbip with this limit of connections (OAR_SSH_POOL_MAX) watches at most."""
+    return int(_WATCHING_SHARE * connections)
+
+
+def needed_connections(nodes: int) -> int:
+    """Return the smallest OAR_SSH_POOL_MAX with which a bipbip can watch so many nodes.
+
+    >>> most_watched(needed_connections(500))
+    500
+    """
+    return -int(-nodes // _WATCHING_SHARE)

@@ -22,10 +22,9 @@ from oar.lib.jobs.sql_curves import NewPoints, Pair
 from oar.lib.logs import of_nodes
 from oar.lib.remote.pool import Opened, Remote
 from oar.lib.remote.protocol import NodeAction
-from oar.lib.remote.requests import NodeRequest
+from oar.lib.remote.requests import NodeRequest, most_watched, needed_connections
 from oar.lib.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
 from oar.lib.remote.transports import ChannelLost
-from oar.modules.runner.watched_nodes import most_watched, needed_connections
 
 log = logging.getLogger("bipbip")
 

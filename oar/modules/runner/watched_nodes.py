@@ -12,27 +12,12 @@ from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.curves import PERIOD
+from oar.lib.remote.requests import most_watched
 
 log = logging.getLogger("runner")
 
-#: Of the connections of a bipbip, the share for watching: launches need the others.
-_SHARE = 0.75
 #: Names are read for so many times the nodes that all bipbips can watch: the nodes are not distributed evenly.
 _SURPLUS = 2
-
-
-def most_watched(connections: int) -> int:
-    """Return the number of nodes that a bipbip with this limit of connections (OAR_SSH_POOL_MAX) watches at most."""
-    return int(_SHARE * connections)
-
-
-def needed_connections(nodes: int) -> int:
-    """Return the smallest OAR_SSH_POOL_MAX with which a bipbip can watch so many nodes.
-
-    >>> most_watched(needed_connections(500))
-    500
-    """
-    return -int(-nodes // _SHARE)
 
 
 class WatchedNodes:
