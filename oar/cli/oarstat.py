@@ -1,9 +1,8 @@
 """oarstat: print jobs as a table, in detail or for programs; print usage and accounting."""
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -11,8 +10,6 @@ import click
 from oar.cli.common import render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import (
-    DIGITS,
-    LARGEST_NUMBER,
     NUMBER,
     Join,
     Stop,
@@ -21,18 +18,16 @@ from oar.cli.common.options import (
     optional_argument,
 )
 from oar.cli.common.process import Hangup
-from oar.cli.oarstat_parts.filters import JobFilter, filters, find_reservations, parse_states
+from oar.cli.oarstat_parts.filters import JobFilter, chosen_ids, filters, find_reservations, given_arrays, parse_states
 from oar.lib.base.errors import BadRequest
-from oar.lib.base.formats import Format, dump, pieces
+from oar.lib.base.formats import Format
 from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
-from oar.lib.jobs import job_lists
 from oar.lib.jobs.records import Job
 
 if TYPE_CHECKING:
     from oar.lib.jobs.sql_listings import IdRange
 
-EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
 LAYOUT_VARIABLE = "OAR_OARSTAT_OUTPUT_FORMAT"
 NARROW_PIPE = 64 * 1024  #: bytes of any pipe
@@ -203,7 +198,7 @@ def _follow(context: Context, options: "OarstatOptions") -> None:
     from oar.cli.oarstat_parts import follow as oarstat_follow
 
     user = (options.users[-1] or context.user.name) if options.users else None
-    ids, arrays = _ids(context, options.jobs, options.arguments), _given(options.arrays) or None
+    ids, arrays = chosen_ids(context, options.jobs, options.arguments), given_arrays(options.arrays) or None
     followed = oarstat_follow.Followed(ids, arrays, user, options.queue)
     oarstat_follow.follow(context, followed, options.since, options.machine)
 
@@ -299,7 +294,9 @@ class _Oarstat:
     def __init__(self, context: Context, options: OarstatOptions) -> None:
         self._context = context
         self._options = options
-        self._ids = _ids(context, (*options.jobs, *options.explain, *filter(None, options.usage)), options.arguments)
+        self._ids = chosen_ids(
+            context, (*options.jobs, *options.explain, *filter(None, options.usage)), options.arguments
+        )
         self._layout = _layout(context, options.layout)
         self.complaints: list[str] = []  #: about what is named and does not exist
 
@@ -321,7 +318,7 @@ class _Oarstat:
             raise Stop("No job specified\n# Write a job id: oarstat -e -j JOB_ID")
         matching = _matching(context, options.sql)
         with context.database.snapshot() as tx:
-            arrays, named = _given(options.arrays), next(reversed(options.advance_reservation), None)
+            arrays, named = given_arrays(options.arrays), next(reversed(options.advance_reservation), None)
             selection = JobFilter(
                 self._ids,
                 arrays,
@@ -344,37 +341,49 @@ class _Oarstat:
     def _text_without_jobs(self, user: str | None) -> str | None:
         """Return the output of the options that show no selected jobs; None without them."""
         options, context, machine = self._options, self._context, self._options.machine
-        if options.accounting is not None:
-            dates = _dates(context, options.accounting, "--accounting")
-            if options.advance_reservation:
-                return _bills(context, dates, user, options)
-            return _accounting(context, dates, user, machine, header=not options.no_header)
         if options.limits or options.me:
             return _of_user(context, user, machine, with_jobs=options.me)
-        if options.accuracy:
-            return _accuracy(context, options.since, machine)
-        if options.gantt is not None:
-            dates = _dates(context, options.gantt, "--gantt")
-            is_density, as_chart = options.density, options.ascii
-            return (
-                _density(context, dates, machine) if is_density else _gantt(context, dates, machine, as_chart=as_chart)
-            )
-        return None
+        if options.accounting is None and options.gantt is None and not options.accuracy:
+            return None
+        from oar.cli.oarstat_parts import periods
+
+        header = not options.no_header
+        if options.accounting is not None:
+            dates = periods.interval(context, options.accounting, "--accounting")
+            if options.advance_reservation:
+                named = options.advance_reservation[-1]
+                return periods.bills_text(context, dates, user, named, machine, header=header)
+            return periods.accounting_text(context, dates, user, machine, header=header)
+        if options.accuracy or options.gantt is None:
+            return periods.accuracy_text(context, options.since, machine)
+        dates = periods.interval(context, options.gantt, "--gantt")
+        return (
+            periods.density_text(context, dates, machine)
+            if options.density
+            else periods.gantt_text(context, dates, machine, as_chart=options.ascii)
+        )
 
     def _of_jobs(self, tx: Transaction, selection: JobFilter) -> Iterable[str]:
         options, context, machine = self._options, self._context, self._options.machine
-        if options.state:
-            return [_states(tx, self._ids or (), machine)]
-        jobs = selection.jobs(tx)
-        if options.starts or options.explain or options.usage:
+        jobs, header = [] if options.state else selection.jobs(tx), not options.no_header
+        if not options.state and (options.starts or options.explain or options.usage):
             return [self._explained(tx, jobs)]
+        is_detailed = options.state or options.events or options.properties or options.fields is not None
+        if not (is_detailed or options.full or machine):
+            return [self._table(tx, jobs, header=header)]
+        from oar.cli.oarstat_parts import details
+
+        if options.state:
+            return [details.states_text(tx, self._ids or (), machine)]
         if options.events or options.properties:
-            return [_events(context, tx, jobs, machine) if options.events else _properties(tx, jobs, machine)]
+            return [
+                details.events_text(context, tx, jobs, machine)
+                if options.events
+                else details.properties_text(tx, jobs, machine)
+            ]
         if options.fields is not None:
-            return [_fields(context, tx, jobs, options.fields, machine, header=not options.no_header)]
-        if options.full or machine:
-            return _full(context, tx, jobs, machine, self._layout)
-        return [self._table(tx, jobs, header=not options.no_header)]
+            return [details.fields_text(context, tx, jobs, options.fields, machine, header=header)]
+        return details.full_texts(context, tx, jobs, machine, self._layout)
 
     def _shows_plain_table(self) -> bool:
         options = self._options
@@ -458,63 +467,6 @@ class _Oarstat:
 # ------------------------------------------------------------------------------------------------------------ options
 
 
-def _ids(context: Context, jobs: Sequence[str | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the given job ids; None if there is none. Raises Stop, BadRequest."""
-    lists: list[str] = [text for text in jobs if text]
-    others: list[str] = []
-    for text in arguments:
-        (lists if text[:1] in DIGITS and text.upper() == text.lower() else others).append(text)
-    _check_others(context, others, EXIT_NO_JOB_GIVEN if jobs and not lists else 1)
-    # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
-    if not lists:
-        return (_job_of_environment(context),) if jobs else None
-    if len(lists) == 1 and DIGITS.issuperset(lists[0]):
-        return (min(int(lists[0][:20]), LARGEST_NUMBER),)
-    ranges = [job_range for text in lists for job_range in job_lists.parse(text)]
-    with context.database.snapshot() as tx:
-        found = job_lists.find(tx, ranges)
-    for complaint in found.complaints:
-        context.warn(complaint)
-    return found.ids
-
-
-def _check_others(context: Context, names: Sequence[str], exit_code: int) -> None:
-    """Reject arguments that are no job ids; ignore names of queues. Raises Stop.
-
-    Nextflow passes the requested queue, but jobs may be in another one: it is not used as a filter.
-    """
-    if not names:
-        return
-    with context.database.snapshot() as tx:
-        queues = {queue.name for queue in tx.queues.all()}
-    for name in names:
-        shown = render.visible(name)
-        if name not in queues:
-            if name[:1] in DIGITS:
-                job_lists.parse(name)  # tells what is wrong with the list
-            from oar.lib.jobs.states import states_of
-
-            way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"
-            raise Stop(f'# Error: "{shown}" is not a job id. The jobs {way_out}', exit_code)
-        context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
-
-
-def _job_of_environment(context: Context) -> int:
-    for name in ("OAR_JOB_ID", "OAR_JOBID"):
-        value = context.environment.get(name, "")
-        if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
-            return int(value)
-    raise Stop("/!\\ ERROR: No job id provided in command line or environment variables", EXIT_NO_JOB_GIVEN)
-
-
-def _given(arrays: Sequence[str | None]) -> tuple[int, ...] | None:
-    """Return the arrays that are named; () for --array without any, None without the option."""
-    if not arrays:
-        return None
-    ranges = [part for text in arrays if text for part in job_lists.parse(text)]
-    return tuple(dict.fromkeys(number for part in ranges for number in ([part.array] if part.array else part.numbers)))
-
-
 def _layout(context: Context, option: int | None) -> int:
     """Return the layout of the text: the option's, the environment's, or the site's."""
     if option is not None:
@@ -540,114 +492,6 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
     return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 
 
-def _dates(context: Context, text: str, option: str) -> tuple[int, int]:
-    """Return the two dates of an interval.  Raises Stop."""
-    from oar.lib.submission.job_reservation import parse_interval
-
-    with context.database.snapshot() as tx:
-        now = tx.now
-    try:
-        return parse_interval(text, now)
-    except BadRequest:
-        raise Stop(
-            f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"'
-            "\n# Or write: now,+1h; 8:00,now; yesterday,today; 7d,now."
-        ) from None
-
-
-# -------------------------------------------------------------------------------------------------------------- texts
-
-
-def _states(tx: Transaction, ids: Collection[int], machine: Format | None) -> str:
-    states = tx.jobs.states(ids)
-    if machine:
-        return dump(states, machine)
-    return "".join(f"{job_id}: {state}\n" for job_id, state in states.items())
-
-
-def _events(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
-    events_by_job = tx.events.of_jobs([job.id for job in jobs])
-    events = {job.id: events_by_job.get(job.id, []) for job in jobs}
-    if not machine and sys.stdout.isatty():
-        from oar.cli.common import event_story
-
-        statuses = {job.id: job.exit_code for job in jobs}
-        told = [event for some in events.values() for event in some]
-        return event_story.event_story(told, statuses, with_types=context.user.is_admin)
-    if not machine:
-        return render.job_events(events)
-    records = {
-        job_id: [{"date": event.date, "type": event.type, "description": event.description} for event in job_events]
-        for job_id, job_events in events.items()
-    }
-    return dump(records, machine)
-
-
-def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
-    from oar.lib.nodes.views import resources_of_jobs
-
-    resources = resources_of_jobs(tx, [job.id for job in jobs])
-    if machine:
-        return dump(
-            {job_id: [assignment.columns for assignment in some] for job_id, some in resources.items()}, machine
-        )
-    return render.property_lines(assignment for some in resources.values() for assignment in some)
-
-
-def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:
-    from oar.lib.jobs.formats import JobRecords
-    from oar.lib.jobs.views import job_columns
-
-    columns = job_columns(tx, jobs, context.privacy(tx))
-    if machine:
-        return pieces(JobRecords(columns), machine)
-    story: render.Story | None = None
-    if sys.stdout.isatty():  # a program that reads a pipe knows the types of events
-        from oar.cli.common import event_story
-
-        story = partial(event_story.event_story, with_types=context.user.is_admin)
-    return [render.full_jobs(columns, layout=layout, story=story)]
-
-
-def _fields(
-    context: Context, tx: Transaction, jobs: Sequence[Job], names: str, machine: Format | None, *, header: bool
-) -> str:
-    from oar.cli.oarstat_parts import tables as oarstat_tables
-    from oar.lib.jobs.formats import JobRecords
-    from oar.lib.jobs.views import job_columns
-
-    fields = oarstat_tables.read_fields(names)
-    records = JobRecords(job_columns(tx, jobs, context.privacy(tx)))
-    if machine:
-        return dump(oarstat_tables.chosen_fields(records, fields), machine)
-    return oarstat_tables.fields_table(records, fields, header=header)
-
-
-def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
-    from oar.lib.history.gantt import gantt
-
-    with context.database.snapshot() as tx:
-        record = gantt(tx, *dates, context.privacy(tx))
-    if as_chart:
-        from oar.cli.oarstat_parts import tables as oarstat_tables
-
-        return oarstat_tables.chart(record, *dates)
-    return dump(record, machine or Format.DUMPER)
-
-
-def _density(context: Context, dates: tuple[int, int], machine: Format | None) -> str:
-    from oar.cli.oarstat_parts import tables as oarstat_tables
-    from oar.lib.history.gantt import node_densities
-
-    if dates[1] <= dates[0]:
-        raise Stop("--gantt: the second date must be later than the first")
-    with context.database.snapshot() as tx:
-        densities = node_densities(tx, *dates)
-    if machine:
-        return dump({density.node: density.record for density in densities}, machine)
-    return oarstat_tables.density_table(densities)
-
-
 def _of_user(context: Context, user: str | None, machine: Format | None, *, with_jobs: bool) -> str:
     if with_jobs:
         from oar.cli.oarstat_parts.me import overview_text
@@ -656,43 +500,3 @@ def _of_user(context: Context, user: str | None, machine: Format | None, *, with
     from oar.cli.oarstat_parts.limits import limits_text
 
     return limits_text(context, user or context.user.name, machine)
-
-
-def _accuracy(context: Context, since: str | None, machine: Format | None) -> str:
-    from oar.cli.oarstat_parts import tables as oarstat_tables
-
-    with context.database.snapshot() as tx:
-        start = tx.now - 7 * 86400 if since is None else parse_date(since, tx.now, is_past=True)
-        errors = tx.job_waits.prediction_errors(start)
-    if machine:
-        queues = {row.queue: row._asdict() for row in errors if row.queue is not None}
-        return dump(
-            {"queues": queues, "all": next((row._asdict() for row in errors if row.queue is None), {})}, machine
-        )
-    return oarstat_tables.accuracy_table(errors)
-
-
-def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:
-    from oar.cli.oarstat_parts import tables as oarstat_tables
-
-    named = options.advance_reservation[-1]
-    with context.database.snapshot() as tx:
-        ids = None if named is None else find_reservations(tx, named)
-        totals = tx.reservation_logs.reservation_totals(*dates, ids=ids, owner=user)
-    if options.machine:
-        return dump(oarstat_tables.bill_records(totals), options.machine)
-    return oarstat_tables.bills_table(totals, header=not options.no_header)
-
-
-def _accounting(
-    context: Context, dates: tuple[int, int], user: str | None, machine: Format | None, *, header: bool
-) -> str:
-    from oar.lib.jobs.accounting import consumption_by_user
-
-    with context.database.snapshot() as tx:
-        consumptions = consumption_by_user(tx, *dates, user)
-    if machine:
-        return dump({consumption.user: consumption.record for consumption in consumptions}, machine)
-    if user is None:
-        return render.usage_table(consumptions, header=header)
-    return render.usage_summary(user, *dates, consumptions[0] if consumptions else None)

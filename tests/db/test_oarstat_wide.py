@@ -125,7 +125,7 @@ def test_events_are_sentences_at_a_terminal(database: Database, monkeypatch: pyt
     assert "> FRAG_JOB_REQUEST: User anna" in frontend.type(oarstat.main, "-f", job).out
     assert "|node-1|0| PING_CHECKER_NODE_SUSPECTED: does" in frontend.type(oarnodes.main, "-e").out
     terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("oar.cli.oarstat.sys", terminal)
+    monkeypatch.setattr("oar.cli.oarstat_parts.details.sys", terminal)
     monkeypatch.setattr("oar.cli.oarnodes.sys", terminal)
     for option in ("-e", "-f"):
         told = frontend.type(oarstat.main, option, job).out

@@ -1,18 +1,21 @@
 """Which jobs oarstat shows: by id, array and condition, and the filters that need no SQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.cli.common.options import Join, Stop, option, optional_argument
+from oar.cli.common.options import DIGITS, LARGEST_NUMBER, Join, Stop, option, optional_argument
 from oar.cli.common.render import visible
 from oar.lib.base.errors import BadRequest
+from oar.lib.jobs import job_lists
 from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState, Outcome, states_of
 
 if TYPE_CHECKING:
+    from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job
     from oar.lib.jobs.sql_listings import IdRange
 
+EXIT_NO_JOB_GIVEN = 255
 #: Digits of the largest number of an advance reservation.
 LONGEST_NUMBER = 7
 
@@ -174,3 +177,63 @@ class JobFilter(NamedTuple):
                 guess = did_you_mean(self.queue, queues)
                 complaints.append(f"queue {visible(self.queue)} does not exist.{guess}")
         return complaints
+
+
+# -- ids on the command line -------------------------------------------------------------------------------------------
+
+
+def chosen_ids(context: "Context", jobs: Sequence[str | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the given job ids; None if there is none. Raises Stop, BadRequest."""
+    lists: list[str] = [text for text in jobs if text]
+    others: list[str] = []
+    for text in arguments:
+        (lists if text[:1] in DIGITS and text.upper() == text.lower() else others).append(text)
+    _check_others(context, others, EXIT_NO_JOB_GIVEN if jobs and not lists else 1)
+    # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
+    if not lists:
+        return (_job_of_environment(context),) if jobs else None
+    if len(lists) == 1 and DIGITS.issuperset(lists[0]):
+        return (min(int(lists[0][:20]), LARGEST_NUMBER),)
+    ranges = [job_range for text in lists for job_range in job_lists.parse(text)]
+    with context.database.snapshot() as tx:
+        found = job_lists.find(tx, ranges)
+    for complaint in found.complaints:
+        context.warn(complaint)
+    return found.ids
+
+
+def _check_others(context: "Context", names: Sequence[str], exit_code: int) -> None:
+    """Reject arguments that are no job ids; ignore names of queues. Raises Stop.
+
+    Nextflow passes the requested queue, but jobs may be in another one: it is not used as a filter.
+    """
+    if not names:
+        return
+    with context.database.snapshot() as tx:
+        queues = {queue.name for queue in tx.queues.all()}
+    for name in names:
+        shown = visible(name)
+        if name not in queues:
+            if name[:1] in DIGITS:
+                job_lists.parse(name)  # tells what is wrong with the list
+            from oar.lib.jobs.states import states_of
+
+            way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"
+            raise Stop(f'# Error: "{shown}" is not a job id. The jobs {way_out}', exit_code)
+        context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
+
+
+def _job_of_environment(context: "Context") -> int:
+    for name in ("OAR_JOB_ID", "OAR_JOBID"):
+        value = context.environment.get(name, "")
+        if value and DIGITS.issuperset(value) and int(value[:20]) <= LARGEST_NUMBER:
+            return int(value)
+    raise Stop("/!\\ ERROR: No job id provided in command line or environment variables", EXIT_NO_JOB_GIVEN)
+
+
+def given_arrays(arrays: Sequence[str | None]) -> tuple[int, ...] | None:
+    """Return the arrays that are named; () for --array without any, None without the option."""
+    if not arrays:
+        return None
+    ranges = [part for text in arrays if text for part in job_lists.parse(text)]
+    return tuple(dict.fromkeys(number for part in ranges for number in ([part.array] if part.array else part.numbers)))

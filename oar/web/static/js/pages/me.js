@@ -6,10 +6,9 @@ import { OUTCOME_WORDS, english, jobLink, nodeLinks, shareBar, stateChip, table 
 import { run } from "../common/page.js";
 import { page, site } from "../common/site.js";
 import { t } from "../common/words.js";
-import { period } from "../user-limits.js";
+import { LIMIT_UNITS, period, tenth } from "../user-limits.js";
 
 const HOUR = 3600;
-const UNITS = { resources: t("limits.resources"), jobs: t("limits.jobs"), hours: t("limits.hours") };
 const KINDS = { quota: t("me.of_quota"), waiting: t("me.of_waiting") };
 /** Advice on jobs of a name, by its code. */
 const ADVICE = {
@@ -39,10 +38,6 @@ const GROUPS = [
   { key: "memory", label: t("usage.memory"), kind: "number", cell: (group) => bytes(group.memory_peak) },
 ];
 
-function tenth(value) {
-  return number(Math.round(10 * value) / 10);
-}
-
 function progress({ walltime, remaining }) {
   if (walltime === null || remaining === null) return "–";
   return [shareBar(walltime - remaining, walltime), ` ${t("job.of", { spent: duration(walltime - remaining), whole: duration(walltime) })}`];
@@ -67,7 +62,7 @@ function scope(rule) {
 function limit(item) {
   const end = item.next_end;
   return h("li", { key: `${item.kind} ${item.rule} ${item.name}` },
-    h("bdi", {}, t("me.limit", { used: tenth(item.used), limit: tenth(item.limit), unit: UNITS[item.name], kind: KINDS[item.kind], scope: scope(item.rule) })), " ", shareBar(item.used, item.limit),
+    h("bdi", {}, t("me.limit", { used: tenth(item.used), limit: tenth(item.limit), unit: LIMIT_UNITS[item.name], kind: KINDS[item.kind], scope: scope(item.rule) })), " ", shareBar(item.used, item.limit),
     item.used >= item.limit && [" ", h("b", {}, t("me.used_up"))], item.used >= item.limit && end && [" ", t("limits.next"), " ", jobLink({ id: end.job_id }), " ", time(end.date)]);
 }
 
