@@ -186,6 +186,8 @@ class Automaton:
     _late_hint: float | None = None  #: a deadline that was announced during a pass of Sarko
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began its last pass
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
+    _is_late: bool = False  #: a round was requested since NodeChangeState began its last pass
+    _owes_round: bool = False  #: such a round has begun, but the events announced with it wait for NodeChangeState
     _at: tuple[str, ...] = ()
     _failed: _FailedQueues = field(default_factory=_FailedQueues)
     _check_waits: bool = False  #: a regular pass of Finaud waits, not only a comparison of reachability
@@ -260,6 +262,9 @@ class Automaton:
             self.disable, self._failed, self._next_start = (), _FailedQueues(), hint
         if module is Module.GRETA:
             self._next_energy = hint
+        if module is Module.NODE_CHANGE_STATE and self._owes_round:
+            self._owes_round = False
+            self._enqueue(Module.META_SCHED)
         for follower in reversed(NEXT_MODULES[module, code]):
             self._enqueue_first(follower)
 
@@ -305,6 +310,7 @@ class Automaton:
         if module is Module.GRETA and not self.timing.has_greta:
             return
         self._check_waits |= module is Module.FINAUD
+        self._is_late |= module is Module.META_SCHED
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
         queue = self.queues[LANES[module]]
@@ -409,7 +415,7 @@ class Automaton:
         record.started = now
         record.passes += 1
         if module is Module.NODE_CHANGE_STATE:
-            self._stale = False
+            self._stale = self._is_late = False
             self._has_looked |= Module.META_SCHED in self.queues[lane] and self._may_start(Module.META_SCHED, now)
         if module is Module.FINAUD:
             self._compares, self._check_waits = not self._check_waits, False
@@ -419,6 +425,8 @@ class Automaton:
             return PassStart(module)
         self._at = ()
         self._has_looked = False
+        self._owes_round |= self._stale and self._is_late  # it cannot use what ends with these events
+        self._is_late = False
         return PassStart(module, self.disable)
 
     def _is_fresh(self, now: float) -> bool:

@@ -241,6 +241,48 @@ def test_a_burst_of_ends_costs_one_pass_for_each_round_or_each_quarter_of_a_seco
     assert begun.count(CHANGE) <= passes * begun.count(META) + 1
 
 
+def end_a_job(machine: Automaton) -> None:
+    """Announce an end as the Runner does: its event, and the resources that become free when that is handled."""
+    machine.on_tag(Tag.CHSTATE)
+    machine.on_tag(Tag.BIPBIP)
+
+
+def test_the_resources_of_a_job_that_ends_during_a_look_at_node_states_are_used_by_a_round_after_the_next_one() -> None:
+    """Its request was served by a round that began before its event was handled: jobs then waited for a minute."""
+    machine = automaton()
+    end_a_job(machine)
+    assert modules(machine.due(10.0)) == {CHANGE}
+    end_a_job(machine)
+    machine.on_exit(CHANGE, 0, 10.1)
+    assert modules(machine.due(10.1)) == {META}
+    machine.on_exit(META, 0, 10.2)
+    assert [module for module in settle(machine, 10.4) if module in (CHANGE, META)] == [CHANGE, META]
+    assert META not in settle(machine, 11.0)
+
+
+def test_the_end_of_a_single_job_costs_one_round() -> None:
+    """The move to its final state asks for a further look at node states, but not for a round."""
+    machine = automaton()
+    end_a_job(machine)
+    assert modules(machine.due(10.0)) == {CHANGE}
+    machine.on_tag(Tag.CHSTATE)
+    machine.on_exit(CHANGE, 0, 10.1)
+    assert settle(machine, 10.1).count(META) == 1
+    assert META not in settle(machine, 11.0)
+
+
+def test_after_failures_of_node_change_state_a_round_uses_what_it_frees() -> None:
+    machine = automaton()
+    end_a_job(machine)
+    machine.due(10.0)
+    end_a_job(machine)
+    machine.on_exit(CHANGE, None, 10.1)  # it failed, and is tried again after a second
+    assert modules(machine.due(10.1)) == {META}
+    machine.on_exit(META, 0, 10.1)
+    assert settle(machine, 10.5) == []
+    assert [module for module in settle(machine, 11.2) if module in (CHANGE, META)] == [CHANGE, META]
+
+
 def test_while_rounds_have_a_long_pause_ends_wait_a_quarter_of_a_second_for_a_pass() -> None:
     begun = passes_of_a_burst(automaton(between_rounds=60), pass_=0.02, round_=0.1)
     assert META not in begun
