@@ -344,6 +344,19 @@ def test_the_default_of_the_site_is_the_share_of_each_core() -> None:
     assert cluster.plan().start(3) == 601
 
 
+def test_a_job_with_no_share_of_memory_can_join_jobs_that_use_too_much() -> None:
+    cluster = machine(0).run(0b1, memory=Memory(GIB))
+    cluster.job("/core=1")
+    default = Memory(4096, is_per_core=True, is_default=True)
+    job = cluster.waiting.pop()
+    cluster.waiting.append(replace(job, alternatives=(replace(job.alternatives[0], memory=default),)))
+    snapshot = cluster.snapshot()
+    round_ = Round(snapshot)
+    plan = round_.plan()
+    assert [place.start for place in plan.placements] == [NOW]
+    assert faults_of(snapshot, plan, round_.requests) == {}
+
+
 def test_a_plugin_that_chooses_a_node_with_too_little_memory_is_told() -> None:
     cluster = machine(16, 16).run(0b1, memory=Memory(10 * GIB))
     ask(cluster, "/core=1", 8 * GIB, types=("find=mine",))

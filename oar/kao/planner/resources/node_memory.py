@@ -86,9 +86,9 @@ class NodeMemory:
         return resources | self.on(self.nodes_of(resources))
 
     def use(self, memory: Memory, resources: ResourceSet) -> MemoryUse:
-        """Return what a job uses on each of its nodes."""
-        counts = self.nodes_of(resources)
-        return {at: self.unit(at, memory) * (count if memory.is_per_core else 1) for at, count in counts.items()}
+        """Return what a job uses on each of its nodes where it uses memory."""
+        units = {number: (self.unit(number, memory), count) for number, count in self.nodes_of(resources).items()}
+        return {at: mib * (count if memory.is_per_core else 1) for at, (mib, count) in units.items() if mib}
 
     def unit(self, number: int, memory: Memory) -> int:
         """Return the MiB that a job uses on a node, or for each resource there.
