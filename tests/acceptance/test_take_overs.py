@@ -109,8 +109,8 @@ def test_the_other_server_gets_the_keys_and_the_host_keys(servers: Servers) -> N
 def test_a_server_that_is_cut_from_the_nodes_hands_over_and_no_job_ends(servers: Servers) -> None:
     cluster, alice = servers.cluster, servers.cluster.as_user("alice")
     active = servers.active()
-    alice.run("rm -f end")
-    job = alice.submit("-l core=1,walltime=0:10 'until [ -e end ]; do sleep 0.2; done; exit 7'")
+    alice.run("rm -f go-on")
+    job = alice.submit("-l core=1,walltime=0:10 'until [ -e go-on ]; do sleep 0.2; done; exit 7'")
     cluster.wait_for_start(job)
     servers.do(active, "cut-nodes")
     try:
@@ -121,7 +121,7 @@ def test_a_server_that_is_cut_from_the_nodes_hands_over_and_no_job_ends(servers:
         servers.cure(active, "cut-nodes")
     reasons = cluster.sql("SELECT description FROM event_logs WHERE type = 'SERVER_TAKE_OVER' ORDER BY event_id")
     assert f"{active} reaches 0 of 2 nodes, {servers.other(active)} reaches 2" in reasons[-1][0]
-    alice.run("touch end")
+    alice.run("touch go-on")
     assert cluster.wait_for_end(job) == {job: RAN[:2]}
     servers.assert_sound()
 
