@@ -91,7 +91,7 @@ _LONGEST_FILE = 1 << 26
     "--on-exhaustion",
     type=OneOf([*OnExhaustion]),
     default=None,
-    help="With --budget: what happens to new jobs when it is used up (default: refuse).",
+    help="With --budget: what happens to new jobs when it is used up (default: unchanged; of a new budget: refuse).",
 )
 @option("--close", "closed", default=None, metavar="NAME", help="Close a project: its waiting jobs do not start.")
 @option("--reopen", "reopened", default=None, metavar="NAME", help="Open a closed project.")
@@ -242,7 +242,8 @@ def _change_budget(tx: Transaction, config: Config, user: User, request: Changes
     if request.hours is None:
         project_changes.remove_budget(tx, user, name, start)
         return
-    end, mode = parse_date(request.end or "", tx.now), OnExhaustion(request.on_exhaustion or OnExhaustion.REFUSE)
+    present = next((each.on_exhaustion for each in tx.budgets.all([name]) if each.start == start), OnExhaustion.REFUSE)
+    mode, end = OnExhaustion(request.on_exhaustion or present), parse_date(request.end or "", tx.now)
     budget = Budget(name, start, end, project_changes.parse_hours(request.hours), mode)
     project_changes.set_budget(tx, config, user, budget)
 

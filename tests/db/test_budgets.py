@@ -807,6 +807,11 @@ def test_oarproject_sets_shows_and_removes_budgets(login: LoginNode) -> None:
         "left": 99.5 * 3600,
         "exhausted_on": None,
     }
+    more_hours = ("--budget", "200", "--from", f"@{START}", "--to", f"@{END}", "physics")
+    assert _oarproject(login, *more_hours).exit == 0
+    assert "Budget: 200 resource hours" in (shown := _oarproject(login, "--show", "physics").out)
+    assert "when used up: wait\n" in shown  # as before
+    assert _oarproject(login, "--budget", "100.5", *words).exit == 0
     projects = {row["name"]: row["budgets"] for row in json.loads(_oarproject(login, "--list", "-J").out)}
     assert projects == {"biology": [], "physics": [record], "physics.cms": []}
     assert _oarproject(login, "--remove-budget", "--from", f"@{START}", "physics").exit == 0

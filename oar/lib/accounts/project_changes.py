@@ -307,7 +307,9 @@ def check_no_circle(found: Mapping[str, Project]) -> None:
 def checked_name(name: str) -> str:
     """Return the name of a project.  Raises BadRequest."""
     if not _NAME.fullmatch(name):
-        raise BadRequest(f'"{name}" is no name of a project: letters of ASCII, digits and _ . : + - @, at most 255.')
+        raise BadRequest(
+            f'"{name}" is no name of a project: letters of ASCII, digits, _ . : + - @ and blanks inside, at most 255.'
+        )
     return name
 
 
