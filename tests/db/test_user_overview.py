@@ -78,6 +78,16 @@ def test_limits_are_sentences(database: Database, cores: list[int]) -> None:
     ]
 
 
+def test_a_quota_for_each_project_names_the_project(database: Database, cores: list[int]) -> None:
+    quotas(database, quotas={"*,/,*,*": [6, -1, -1]})
+    add_job(database, RUNNING, on=cores[:2], user="alice", project="ml", walltime=3600)
+    sentences = [limit.sentence for limit in overview(database, Config(quotas=True)).limits]
+    assert sentences == [
+        "0 of 6 resources of the quota for all users together in project default",
+        "2 of 6 resources of the quota for all users together in project ml",
+    ]
+
+
 def test_the_place_counts_the_users_behind(database: Database, cores: list[int]) -> None:
     config = Config(job_priority=JobPriority.FAIRSHARE)
     for user in ("alice", "bob", "carol", "dave"):

@@ -77,9 +77,10 @@ class LimitUse(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """Whose jobs the rule counts."""
+        """Whose jobs the rule counts; a rule for each project says which one this is."""
         queue, project, type_, user = self.rule.rule.split(",", 3)
-        return scope_text(WaitingRule(queue, project, type_, user, 0))
+        counted = self.rule.project if project == "/" and self.rule.project else project
+        return scope_text(WaitingRule(queue, counted, type_, user, 0))
 
     @property
     def sentence(self) -> str:
