@@ -156,6 +156,14 @@ def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
     assert site.ask(lambda tx: tx.events.of_types(job.id, [EventType.ALTER])) == []
 
 
+def test_a_queue_that_the_rules_do_not_allow_is_refused(site: Site) -> None:
+    job = site.submit("-t", "besteffort")
+    assert site.alter("-q", "default", job.id) == refused(
+        job, "the rules of the site keep it in the queue besteffort: submit another job."
+    )
+    assert site.job(job.id) == job
+
+
 def test_a_job_that_could_never_start_is_not_altered_but_refused(site: Site) -> None:
     site.config = site.config.replace(scheduler_token_scripts={"matlab": "echo 1"})
     job = site.submit("-t", "token:matlab=1")

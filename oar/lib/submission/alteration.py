@@ -287,6 +287,8 @@ def _check_same(present: Proposal, altered: Proposal, admitted: Proposal, change
     types, number = admitted.spec.types, len(altered.spec.types)
     if types[:number] != altered.spec.types or len(types) != number + bool(altered.advance_reservation):
         raise BadRequest("the rules of the site would also change its types: submit another job.")
+    if changes.queue and changes.queue != admitted.spec.queue == present.spec.queue:
+        raise BadRequest(f"the rules of the site keep it in the queue {present.spec.queue}: submit another job.")
     may_differ = changes.named | ({"later_properties"} if changes.properties is not None else frozenset())
     before, after = _fields(present), _fields(admitted)
     for field, label in _LABELS.items():
