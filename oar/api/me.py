@@ -115,8 +115,8 @@ def get_me(request: Request) -> UserOverview:
 
     `numbers` counts all running and waiting jobs, the lists have the first 50. `projects` are the resource hours since
     `month`, as accounted so far. `groups` are the jobs that ended in the last 30 days, by name; `groups_cut` is true if
-    only the newest ones were read. `place` tells how many users with waiting jobs come behind; null without fair share.
-    A token needs the scope `ro` or `rw`.
+    only the newest ones were read. `place` counts the users with waiting jobs after the caller; it is null without fair
+    share. A token needs the scope `ro` or `rw`.
     """
     return overview_record(request, asking(request))
 

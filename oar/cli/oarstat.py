@@ -354,7 +354,7 @@ class _Oarstat:
                 named = options.advance_reservation[-1]
                 return periods.bills_text(context, dates, user, named, machine, header=header)
             return periods.accounting_text(context, dates, user, machine, header=header)
-        if options.accuracy or options.gantt is None:
+        if options.gantt is None:
             return periods.accuracy_text(context, options.since, machine)
         dates = periods.interval(context, options.gantt, "--gantt")
         return (

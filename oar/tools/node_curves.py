@@ -1,13 +1,13 @@
-"""What the jobs on this node use over time: a line for the server in each period.
+"""Measure the usage of the jobs on this node: print a line for the server in each period.
 
 See docs/design/nodes.rst, "Curves of jobs".
 
 Action ``watch``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``period`` (seconds).  It runs until the
-end of its input.  After each period, unless there is nothing to tell, one line of JSON: ``seconds`` since the sample
-before; ``jobs``, for each job that was here then and is here now a list: its id, milliseconds of processor since then,
-bytes of memory now, and for a job with GPUs their number, their use at this moment (per mille, the mean; ``node_gpus``
-says what time it covers) and the bytes of their memory that are taken.  ``null``: the kernel does not tell, or the
-drivers do not tell of all GPUs of the job.
+end of its input.  After each period with jobs, it prints one line of JSON: ``seconds`` since the last sample; ``jobs``:
+a list for each job of both samples.  The list contains the id of the job, its milliseconds of processor since the last
+sample, its bytes of memory now, and for a job with GPUs their number, their present use (per mille, the mean;
+``node_gpus`` defines its period) and their used bytes of memory.  ``null``: the kernel reports no value, or the drivers
+do not report all GPUs of the job.
 
 It starts no process and writes no file.  A sample costs a look into the directory of the groups and two files for each
 job; what does not change while a job is here is read once.

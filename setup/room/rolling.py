@@ -22,7 +22,7 @@ _END_SECONDS = 900.0
 #: Jobs that start before the upgrade begins, and after each step.
 _JOBS = 10
 _LONG_JOB = "until [ -e end ]; do sleep 0.2; done; exit 7"
-#: What users may be told: their request is stored, and no server is active at this moment.
+#: The note that a request is stored while no server is active; it is no error.
 _LATER = " will be treated later."
 
 

@@ -27,7 +27,7 @@ from oar.lib.jobs.records import Memory
 from oar.lib.jobs.states import JobState, Reservation
 from tests.scheduler.builders import NOW, Cluster, resources
 from tests.scheduler.reference import Reference
-from tests.scheduler.test_invariants import random_cluster
+from tests.scheduler.test_invariants import assert_places_of_reference, random_cluster
 from tests.scheduler.test_placement_reuse import check_that_memory_changes_nothing, limited
 from tests.scheduler.test_plugins import planned, with_plugin
 from tests.scheduler.test_reasons import stored
@@ -60,13 +60,7 @@ def with_memory(snapshot: Snapshot, seed: int) -> Snapshot:
 
 @given(seeds)
 def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> None:
-    snapshot = with_memory(random_cluster(seed).snapshot(), seed)
-    expected = Reference(snapshot).plan()
-    plan = schedule(snapshot)
-    granted = {job.id for job in snapshot.waiting if job.granted}
-    found = {placement.job_id: placement for placement in plan.placements if placement.job_id not in granted}
-    assert (plan.troubles, plan.failures) == ((), ())
-    assert found == expected
+    assert_places_of_reference(with_memory(random_cluster(seed).snapshot(), seed))
 
 
 @given(seeds)

@@ -64,7 +64,7 @@ class TopQueue(NamedTuple):
 
 
 class Board(NamedTuple):
-    """What was read from the database at one moment."""
+    """The data of one reading of the database."""
 
     date: int
     nodes: dict[str, int]  #: number of nodes by condition

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from oar.lib.accounts.limit_rules import LimitedJob, RulesByKey, binding_rules, rules_by_key, scope_text
+from oar.lib.accounts.limit_rules import LimitedJob, RulesByKey, binding_rules, rule_key, rules_by_key, scope_text
 from oar.lib.accounts.quota_files import NOTHING, QuotaFile, parse
 from oar.lib.accounts.quota_records import QuotaRule
 
@@ -30,7 +30,7 @@ class Excess(NamedTuple):
     @property
     def text(self) -> str:
         """A sentence without its subject."""
-        key = ",".join((self.rule.queue, self.rule.project, self.rule.type, self.rule.user))
+        key = ",".join(rule_key(self.rule))
         return (
             f'can never start: it takes {self.demand:,g} {self.unit}, and the quota "{key}" allows {self.limit:,g}'
             f" {scope_text(self.rule)}."

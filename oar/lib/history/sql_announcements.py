@@ -11,7 +11,7 @@ _COLUMNS = "announcement_id, date, author, until, text"
 _SHOWN = Prepared(f"SELECT {_COLUMNS} FROM announcements WHERE until = 0 OR until > %s ORDER BY announcement_id")
 _ADD = "INSERT INTO announcements (date, author, until, text) VALUES (%s, %s, %s, %s) RETURNING announcement_id"
 _DELETE = f"DELETE FROM announcements WHERE announcement_id = %s RETURNING {_COLUMNS}"
-#: Announcements that nobody sees any longer.
+#: Deletes the expired announcements.
 _PURGE = "DELETE FROM announcements WHERE until <> 0 AND until <= %s"
 
 

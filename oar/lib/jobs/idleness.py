@@ -82,7 +82,7 @@ def _has_all_gpus(job: Watched) -> bool:
 
 
 def idle_time(job: Watched, known: Evidence, kind: Kind, limit: int, now: int) -> Idle | None:
-    """Return the time, until now, in which a job used less than ``limit`` (per mille); None: it is not idle."""
+    """Return the latest period in which a job used less than ``limit`` (per mille); None if it is not idle now."""
     gpus = sum(job.gpus.values())
     size, uses = (gpus, known.gpu) if kind is Kind.GPU else (job.cores, _shares(known.cpu, job.cores))
     if not size:

@@ -702,7 +702,7 @@ class Listings(Table):
         return max(number, int(plan["Plan"]["Plan Rows"]))
 
     def first_live(self, user: str | None, limit: int) -> tuple[list[int], int]:
-        """Return the first live jobs, by id, those that have not started last, and the number of all live jobs.
+        """Return the ids of the first live jobs, started ones before waiting ones, and the number of all live jobs.
 
         ``user``: whose jobs, None for all.
         """

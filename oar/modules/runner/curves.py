@@ -111,7 +111,7 @@ class _Node:
         self.jobs: dict[int, float] = {}  #: end of the last report of each job
 
 
-#: A message of a node: its name, its attempt, when it came, and what it is.
+#: A message of a node: name of the node, number of the attempt, time of arrival, content.
 _Message = tuple[str, int, float, Event | Opened]
 
 

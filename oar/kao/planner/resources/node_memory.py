@@ -154,7 +154,7 @@ class _Profile:
         return index
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Iterate over the periods from ``start`` to ``end`` in which the use is the same: begin, end, MiB."""
+        """Iterate over the periods of constant use from ``start`` to ``end``: begin, end, MiB."""
         first, last = bisect_right(self.dates, start) - 1, bisect_left(self.dates, end)
         dates = [start, *self.dates[first + 1 : last], end]
         yield from ((*period, used) for period, used in zip(pairwise(dates), self.used[first:last], strict=True))
